@@ -116,15 +116,16 @@ def test_a_closed_loop_makes_so_many_calls_and_no_more(load, address):
     results = load("--server", address, *SMALL, "--concurrency", "1,4", "--count", 500, "--connections", 2)
     assert [step["concurrency"] for step in results["steps"]] == [1, 4]
     assert [step["measured"]["succeeded"] for step in results["steps"]] == [500, 500]
-    assert results["total"]["intended"] == 1000
-    assert_adds_up(results["total"])
+    for step in results["steps"]:
+        assert_adds_up(step["measured"])
+    assert "total" not in results and "figures" not in results  # the steps have different loads
 
 
 def test_steps_ramps_poisson_arrivals_and_the_warm_up(load, address):
     results = load("--server", address, *SMALL, "--rate", "50,100..200", "--duration", "1s", "--warm-up", "1s")
     assert [step["measured"]["intended"] for step in results["steps"]] == [50, 150]
     assert [second["warm_up"] for second in results["timeline"]] == [True, False, False]
-    assert results["total"]["intended"] == 200
+    assert [step["begin_second"] for step in results["steps"]] == [1, 2]
 
     poisson = ("--server", address, *SMALL, "--rate", 300, "--duration", "1s", "--arrivals", "poisson")
     once, again = load(*poisson), load(*poisson)
@@ -208,7 +209,7 @@ def test_an_answer_of_another_shape_is_wrong(posenc, shared_server):
 
 def test_a_stopped_server_shows_in_the_open_loop_and_hides_from_the_closed_one(started, start_server):
     """A stalled second adds latency to all calls that were due in it; a closed loop starts no calls in that second."""
-    stall = 1.0
+    stall_seconds = 1.0
 
     def run(*schedule):
         server = start_server()
@@ -216,20 +217,27 @@ def test_a_stopped_server_shows_in_the_open_loop_and_hides_from_the_closed_one(s
                           "--quiet")
         when_called(server.port, 100)
         server.signal(signal.SIGSTOP)
-        time.sleep(stall)
+        time.sleep(stall_seconds)
         server.signal(signal.SIGCONT)
-        return finished(process)["total"]
+        return finished(process)
 
-    opened = run("--rate", 500)
-    closed = run("--concurrency", 1)
+    results = run("--rate", 500)
+    # The stall has its time and length; completions cease in it and starts do not.
+    [stall] = [stall for stall in results["steps"][0]["stalls"] if stall["seconds"] > 0.8 * stall_seconds]
+    assert 0 < stall["begin"] < 4
+    assert any(f"no answer for {stall['seconds']:.1f} s at {stall['begin']:.1f} s" in text for text in results["warnings"])
+    completed = [second["completed"] for second in results["timeline"]]
+    assert [second["measured"]["intended"] for second in results["timeline"]] == [500] * 4
+    assert min(completed) < 450 and sum(completed) <= 2000
+    opened, closed = results["total"], run("--concurrency", 1)["total"]
     assert opened["intended"] == opened["succeeded"] == 2000
     # A quarter of the calls were due in that second and waited for the rest of it.
-    assert opened["latency_us"]["max"] >= 0.95e6 * stall
-    assert opened["latency_us"]["p99.9"] >= 0.9e6 * stall
-    assert opened["latency_us"]["p90"] >= 0.3e6 * stall
+    assert opened["latency_us"]["max"] >= 0.95e6 * stall_seconds
+    assert opened["latency_us"]["p99.9"] >= 0.9e6 * stall_seconds
+    assert opened["latency_us"]["p90"] >= 0.3e6 * stall_seconds
     # One call waited.
-    assert closed["latency_us"]["max"] >= 0.95e6 * stall
-    assert closed["latency_us"]["p90"] < 0.3e6 * stall
+    assert closed["latency_us"]["max"] >= 0.95e6 * stall_seconds
+    assert closed["latency_us"]["p90"] < 0.3e6 * stall_seconds
     assert closed["latency_us"]["count"] > 100
 
 
@@ -241,10 +249,42 @@ def test_calls_for_which_there_is_no_room_are_skipped_and_said(started, start_se
     server.signal(signal.SIGSTOP)
     time.sleep(0.5)
     server.signal(signal.SIGCONT)
-    total = finished(process)["total"]
+    results = finished(process)
+    total = results["total"]
     assert total["intended"] == 600
     assert total["skipped"] == total["errors"]["SKIPPED"] >= 80
     assert_adds_up(total)
+    assert results["figures"]["skipped_share"] > 0 == results["figures"]["failed_share"]
+
+
+def test_the_wait_in_the_clients_own_grpc_is_measured_apart(started, start_server):
+    """A server accepts one call at a time over a connection; in a stall the others wait in the client."""
+    server = start_server("--max-concurrent-streams", 1)
+    process = started("--server", f"127.0.0.1:{server.port}", *SMALL, "--rate", 300, "--duration", "3s", "--json",
+                      "--quiet")
+    when_called(server.port, 50)
+    server.signal(signal.SIGSTOP)
+    time.sleep(1)
+    server.signal(signal.SIGCONT)
+    total = finished(process)["total"]
+    assert total["succeeded"] == 900
+    # One call of 16 is measured; a third of them waited, for up to a second, and not in the server.
+    assert 40 <= total["client_send_wait_us"]["count"] <= 60
+    assert total["client_send_wait_us"]["max"] > 0.8e6 > 0.2e6 > total["server_queue_us"]["max"]
+    assert total["client_late_us"]["count"] == 900
+
+
+def test_goodput_under_overload_is_compared_with_the_peak(posenc, address, tmp_path):
+    flags = ("load", "--server", address, *SMALL, "--duration", "500ms", "--quiet")
+    said = posenc(*flags, "--overload", "0.2,0.5", "--concurrency", 2, "-o", "overload.json", "--html", "o.html").stdout
+    results = json.loads((tmp_path / "overload.json").read_text())
+    assert [step["name"] for step in results["steps"]] == ["peak: concurrency 2", "0.2x", "0.5x"]
+    assert [step.get("overload") for step in results["steps"]] == [None, 0.2, 0.5]
+    assert results["steps"][2]["rate"] == pytest.approx(0.5 * results["peak_per_second"])
+    assert "goodput/s of the peak" in said and "Goodput under overload" in said
+    assert 'id="overload"' in (tmp_path / "o.html").read_text()
+    by_default = json.loads(posenc(*flags, "--overload", "--max-in-flight", 50, "--json").stdout)
+    assert [step["name"] for step in by_default["steps"]] == ["peak: concurrency 16", "1x", "2x", "5x", "10x"]
 
 
 def test_a_deadline_that_passes_is_a_failure(started, start_server):
@@ -309,16 +349,18 @@ def test_files_of_several_machines_are_merged(posenc, address, tmp_path):
 
 def test_the_search_finds_a_rate_that_holds(load, address):
     results = load("--server", address, *SMALL, "--slo", "p50=10s,max=60s", "--rate", 50, "--duration", "300ms",
-                   "--max-in-flight", 20)
+                   "--max-in-flight", 20, "--tries", 2)
     tries = results["steps"]
     assert [step["rate"] for step in tries[:2]] == [50, 100]
     assert tries[0]["held"] is True
-    held = [step["rate"] for step in tries if step["held"]]
-    missed = [step["rate"] for step in tries if not step["held"]]
-    assert results["highest_rate"] == max(held)
-    assert missed and min(missed) > max(held)
+    held = [step["rate"] for step in tries if step.get("held")]
+    missed = [step["rate"] for step in tries if step.get("held") is False]
+    assert missed and results["lowest_missed_rate"] == min(missed)
+    assert results["highest_rate"] == max(rate for rate in held if rate < min(missed))
+    assert results["peak_per_second"] > 0 and 0 <= results["noise"]["share"] <= 1
+    assert all(1 <= step["tries"] <= 2 for step in tries)
     # The total has the figures of the rate that was found.
-    best = next(step for step in tries if step["rate"] == max(held))
+    best = next(step for step in tries if step["rate"] == results["highest_rate"])
     assert results["total"]["latency_us"] == best["measured"]["latency_us"]
 
 
@@ -333,6 +375,10 @@ def test_a_regression_is_a_failure_that_names_the_figure(posenc, address, tmp_pa
     baseline = ("--baseline", "before.json")
     worse = posenc(*arguments, "--rate", 50, *baseline, "--max-regression", "10%", "-o", "now.json", exit_code=1)
     assert "throughput, calls/s: was " in worse.stderr
+    assert "Baseline before.json, " in worse.stdout and ": worse (tolerated: 10.0 %)" in worse.stdout
+    verdict = json.loads((tmp_path / "now.json").read_text())["baseline"]
+    assert verdict["verdict"] == "worse" and verdict["file"] == "before.json"
+    assert [figure["figure"] for figure in verdict["figures"] if figure["worse"]][-1] == "throughput, calls/s"
     assert "p99" in worse.stdout and (tmp_path / "now.json").exists()  # the report is written nevertheless
     assert "nowhere.json" in posenc(*arguments, "--rate", 20, "--baseline", "nowhere.json", exit_code=1).stderr
     # A run that cannot be compared fails, and a baseline is not overwritten.
@@ -340,6 +386,13 @@ def test_a_regression_is_a_failure_that_names_the_figure(posenc, address, tmp_pa
         assert said in posenc(*arguments, *more, *baseline, exit_code=1).stderr
     kept = posenc(*arguments, "--rate", 50, *baseline, "-o", "./before.json", exit_code=2)
     assert "overwritten" in kept.stderr and json.loads((tmp_path / "before.json").read_text()) == before
+
+
+def test_a_report_goes_to_standard_output(posenc, address):
+    arguments = ("load", "--server", address, *SMALL, "--rate", 50, "--duration", "200ms", "--quiet")
+    assert json.loads(posenc(*arguments, "-o", "-").stdout)["total"]["intended"] == 10
+    assert posenc(*arguments, "--html", "-").stdout.startswith("<!DOCTYPE html>")
+    assert "only one" in posenc(*arguments, "-o", "-", "--html", "-", exit_code=2).stderr
 
 
 def test_a_ramp_that_falls_offers_what_it_intends(posenc, address, tmp_path):
@@ -377,7 +430,8 @@ def test_fewer_callers_than_processes_make_all_the_calls(load, address):
     closed = load("--server", address, *SMALL, "--concurrency", 1, "--count", 30, "--processes", 2)
     assert closed["total"]["succeeded"] == 30
     opened = load("--server", address, *SMALL, "--rate", 10, "--count", 1, "--duration", "10s", "--processes", 2)
-    assert opened["total"]["succeeded"] == 1 and opened["seconds"] < 5 and not opened["warnings"]
+    assert opened["total"]["succeeded"] == 1 and opened["seconds"] < 5
+    assert all("this machine was not quiet" in warning for warning in opened["warnings"])
 
 
 def test_a_verification_of_nothing_is_none(posenc, address):
@@ -389,7 +443,7 @@ def test_a_verification_of_nothing_is_none(posenc, address):
 def test_a_search_in_vain_says_so(load, address):
     results = load("--server", address, *SMALL, "--slo", "max=1us", "--rate", 10, "--duration", "100ms", exit_code=1)
     assert "highest_rate" not in results
-    assert not any(step["held"] for step in results["steps"])
+    assert not any(step.get("held") for step in results["steps"])
 
 
 def test_an_interrupt_ends_it_with_a_report(started, start_server):
@@ -417,7 +471,11 @@ def test_who_cannot_connect_is_told_and_nothing_is_measured(posenc):
 
 @pytest.mark.parametrize("arguments, said", [
     (("--rate", "10"), "give --server ADDRESS"),
-    (("--server", "x"), "give --rate, --concurrency or --slo"),
+    (("--server", "x"), "give --rate, --concurrency, --slo or --overload"),
+    (("--server", "x", "--overload", "1,0"), "--overload: 0 must be a multiple of the peak"),
+    (("--server", "x", "--overload", "2", "--concurrency", "1,2"), "with --overload give one number"),
+    (("--server", "x", "--overload", "--rate", "5"), "excludes"),
+    (("--server", "x", "--rate", "10", "--tries", "3"), "--slo"),
     (("--server", "x", "--rate", "0"), "rate: is 0;"),
     (("--server", "x", "--rate", "10", "--concurrency", "2"), "excludes"),
     (("--server", "x", "--concurrency", "2", "--slo", "p99=1ms"), "excludes"),
@@ -479,3 +537,44 @@ def test_what_is_shown_while_it_runs(posenc, command_program, address, tmp_path)
     os.close(parent)
     assert process.wait(SECONDS) == 0
     assert b"\r100/s  [" in shown and b"#" in shown and shown.endswith(b"\x1b[K")
+
+
+def test_no_element_of_the_page_overflows(posenc, address, tmp_path):
+    """The page in a real browser: nothing is wider than its container, at three widths, light and dark."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no chromium, the browser in which the page is laid out; on Debian: apt install chromium")
+    arguments = ("load", "--server", address, *SMALL, "--duration", "1s", "--quiet", "--html", "page.html", "--output")
+    pages = {}
+    for name, more in (("steps", ("--rate", "50,1500,50..100", "--warm-up", "1s")), ("overload", ("--overload", "0.1,0.2")),
+                       ("search", ("--slo", "p50=1s,p99.9=2s", "--rate", 50, "--tries", 1, "--max-in-flight", 16))):
+        posenc(*arguments, f"{name}.json", *more, exit_code=(0, 1))
+        pages[name] = (tmp_path / "page.html").read_text()
+    posenc("load", "merge", "steps.json", "--baseline", "steps.json", "--html", "page.html")
+    pages["baseline"] = (tmp_path / "page.html").read_text()
+    # The page measures itself in a frame, since windows have a least width, and the page around it shows the result.
+    measure = """<script>addEventListener('load', () => {
+      const wide = [...document.querySelectorAll('body *')].filter((element) => {
+        const {left, right} = element.getBoundingClientRect();
+        return right > innerWidth + 0.5 || left < -0.5 || element.scrollWidth > element.clientWidth + 1 &&
+          getComputedStyle(element).display !== 'inline' && element.clientWidth > 0;
+      });
+      const names = wide.map(({tagName, className, textContent}) => `${tagName}.${className}: ${textContent.slice(0, 40)}`);
+      parent.postMessage(`${innerWidth} ${document.querySelectorAll('canvas').length} [${names.join(', ')}]`, '*');
+    });</script>"""
+    around = """<title></title><script>addEventListener('message', ({data}) => { document.title = data; });</script>
+      <iframe src="measured.html" style="border: 0" width="%d" height="900"></iframe>"""
+    profile = tmp_path / "profile"
+    for name, page in pages.items():
+        for width in 375, 768, 1280:
+            for dark in 0, 1:  # preferredColorScheme of Blink: dark, light
+                (tmp_path / "measured.html").write_text(page.replace("</body>", measure + "</body>"))
+                (tmp_path / "around.html").write_text(around % width)
+                shown = subprocess.run(
+                    [browser, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}",
+                     "--window-size=1400,1000", f"--blink-settings=preferredColorScheme={dark}",
+                     "--virtual-time-budget=3000", "--dump-dom", f"file://{tmp_path}/around.html"],
+                    capture_output=True, text=True, timeout=SECONDS).stdout
+                title = shown[shown.index("<title>") + 7:shown.index("</title>")]
+                assert title.split()[0] == str(width) and int(title.split()[1]) >= 3, title
+                assert title.endswith(" []"), (name, width, title)

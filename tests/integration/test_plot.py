@@ -1,5 +1,6 @@
 """Tests posenc plot: it draws complete pictures of what was requested, or reports a clear error."""
 
+import json
 import os
 import struct
 import xml.etree.ElementTree
@@ -71,6 +72,52 @@ def test_each_kind_draws_a_picture(posenc, address, tmp_path, name):
     assert len(list(tmp_path.iterdir())) == 3
 
 
+def test_a_model_is_named_with_its_type_and_its_lengths(posenc, configs, tmp_path):
+    """The title names model and rope_type; the trained and the extended length are marked."""
+    llama, qwen = configs / "llama-3.1-8b.json", configs / "qwen2.5-7b-instruct-yarn.json"
+    for kind, more in (("frequencies", ()), ("decay", ("--max-distance", 200_000, "--log-x"))):
+        posenc("plot", kind, "--model", llama, *more, "-o", "one.svg")
+        shown = words_of(tmp_path / "one.svg")
+        for word in "llama-3.1-8b (llama3)", "trained length, 8,192", "extended length, 131,072":
+            assert word in shown, shown
+        posenc("plot", kind, "--model", llama, "--overlay", qwen, *more, "-o", "two.svg")
+        shown = words_of(tmp_path / "two.svg")
+        assert "llama-3.1-8b (llama3) and qwen2.5-7b-instruct-yarn" in shown, shown
+        assert shown.count("qwen2.5-7b-instruct-yarn") >= 2  # title and legend
+    folder = tmp_path / "My-Model"
+    folder.mkdir()
+    (folder / "config.json").write_text(llama.read_text())
+    posenc("plot", "table", "--model", folder, "-o", "table.svg")
+    assert "My-Model (llama3)" in words_of(tmp_path / "table.svg")
+
+
+def test_axes_have_their_own_units(posenc, tmp_path):
+    mrope = (*ROPE, "--mrope-section", "2,3,3", "--mrope-order", "contiguous")
+    for arguments, words in ((mrope, ("time, in frames (2 pairs)", "height, in patches (3 pairs)", "width, in patches (3")),
+                             (("--axial", "8,8", "--input-pairing", "interleaved"), ("row, in patches (4 pairs)", "column"))):
+        posenc("plot", "frequencies", *arguments, "-o", "axes.svg")
+        for word in words:
+            assert word in words_of(tmp_path / "axes.svg")
+
+
+def test_the_bound_bounds(posenc, tmp_path):
+    """What the picture draws: at every distance the sum of |S_j| is at least the score."""
+    answer = posenc("plot", "decay", "--json", *ROPE, "--max-distance", "3000").stdout
+    response = json.loads(answer)
+    score, bound = response["cosine_sum"]["data"], response["decay_bound"]["data"]
+    assert len(score) == len(bound) > 2000
+    assert all(len(response["pairs"]) * b >= abs(s) for s, b in zip(score, bound))
+
+
+@pytest.mark.parametrize("kind", ["decay", "table"])
+def test_size_and_title_are_the_users(posenc, tmp_path, kind):
+    for suffix in "png", "svg":
+        said = posenc("plot", kind, *ROPE, "--size", "1000x640", "--title", "As I say", "-o", f"p.{suffix}").stdout
+        assert "1000 x 640" in said
+    assert png_size((tmp_path / "p.png").read_bytes()) == (1000, 640)
+    assert "As I say" in words_of(tmp_path / "p.svg")
+
+
 def test_different_biases_look_different(posenc, tmp_path):
     """A bias of 0 everywhere is the same picture each time; a head with a slope changes it."""
     pictures = {}
@@ -97,6 +144,7 @@ def test_a_files_name_is_no_command(posenc, tmp_path):
 @pytest.mark.parametrize("arguments, said", [
     (("decay", *ROPE, "-o", "picture.gif"), "picture.gif: the name of a picture must end in .png or .svg"),
     (("decay", *ROPE), "--output"),
+    (("decay", *ROPE, "--size", "10x9000", "-o", "x.png"), "10x9000 must be WIDTHxHEIGHT in pixels"),
     (("decay", "-o", "x.png"), "--model"),
     (("decay", *ROPE, "--dim", "8", "-o", "x.png"), "not both"),
     (("table", *ROPE, "--dim", "8", "-o", "x.png"), "not both"),

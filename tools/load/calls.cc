@@ -13,6 +13,7 @@
 namespace posenc::load {
 namespace {
 
+constexpr int64_t kTimed = 16;      // of so many calls one is timed within the client's gRPC
 constexpr std::byte kPoison{0xa5};  // fills the region of an answer to be verified
 
 // gRPC's name of a status code, such as "UNAVAILABLE".
@@ -97,6 +98,7 @@ void Calls::Begin(StepRun& run, int64_t number, std::optional<double> intended) 
                         : absl::MakeConstSpan(requests.messages[choice.offset]);
   call.stream = requests.work->entry().transport == Transport::kStream;
   call.keep = verify;
+  call.timed = number / options_.share.of % kTimed == 0;
   call.deadline = std::chrono::system_clock::now() + FromSeconds(options_.deadline_seconds);
   auto* flight = new Flight(call, &run);
   flight->requests = &requests;
@@ -114,7 +116,7 @@ void Calls::Begin(StepRun& run, int64_t number, std::optional<double> intended) 
   flight->began = Clock::now();
   flight->intended = intended.value_or(Seconds(flight->began - run.begin));
   flight->intended_time = intended ? run.begin + FromSeconds(*intended) : flight->began;
-  run.collector.Start(1e6 * Seconds(flight->began - flight->intended_time));
+  run.collector.Start(Seconds(flight->began - run.begin), 1e6 * Seconds(flight->began - flight->intended_time));
   connections_->Start(flight);
 }
 
@@ -124,12 +126,15 @@ void Calls::Done(std::unique_ptr<Flight> flight) {
   Ended ended{.intended = flight->intended,
               .at = Seconds(now - run.begin),
               .latency_us = Microseconds(now - flight->intended_time),
+              .late_us = Microseconds(flight->began - flight->intended_time),
               .service_us = Microseconds(now - flight->began),
               .server = flight->server_times(),
               .request_bytes = flight->requests->work->request_bytes(),
               .answer_bytes = flight->requests->work->answer_bytes()};
   const grpc::StatusCode code = flight->status().error_code();
   if (code != grpc::StatusCode::OK) ended.error = NameOf(code);
+  if (const auto sent = flight->sent()) ended.send_wait_us = Microseconds(*sent - flight->began);
+  run.collector.Answer(ended.at, !MayGoOn(code));
   const bool verify = flight->verify && ended.error.empty();
   if (flight->sampled && !flight->verify && ended.error.empty()) run.collector.NotVerified();
   if (flight->place && MayGoOn(code)) flight->place->Spoil();

@@ -7,6 +7,8 @@
 namespace posenc::load {
 namespace {
 
+constexpr double kUnusual = 5;  // times the median service time: a shorter wait is no stall
+
 void Add(const Ended& call, Measurement* measured) {
   if (!call.error.empty()) {
     measured->counts.failed += 1;
@@ -17,7 +19,9 @@ void Add(const Ended& call, Measurement* measured) {
   measured->request_bytes += call.request_bytes;
   measured->answer_bytes += call.answer_bytes;
   measured->latency.Record(call.latency_us);
+  measured->late.Record(call.late_us);
   measured->service.Record(call.service_us);
+  if (call.send_wait_us >= 0) measured->send_wait.Record(call.send_wait_us);
   if (call.server.queue_us >= 0) measured->server_queue.Record(std::llround(call.server.queue_us));
   if (call.server.compute_us >= 0) measured->server_compute.Record(std::llround(call.server.compute_us));
 }
@@ -43,10 +47,20 @@ void Collector::Skip(double intended) {
   progress_->skipped.fetch_add(1, std::memory_order_relaxed);
 }
 
-void Collector::Start(double late_us) {
+void Collector::Start(double began, double late_us) {
   progress_->started.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard lock(mutex_);
   late_.Record(std::llround(late_us));
+  unanswered_ += 1;
+  if (!waiting_since_) waiting_since_ = began;
+}
+
+void Collector::Answer(double at, bool answered) {
+  const std::lock_guard lock(mutex_);
+  unanswered_ -= 1;
+  if (!answered) return;
+  if (waiting_since_ && at - *waiting_since_ >= kLeastStall) waits_.push_back({*waiting_since_, at - *waiting_since_});
+  waiting_since_ = unanswered_ > 0 ? std::optional(at) : std::nullopt;
 }
 
 void Collector::End(const Ended& call) {
@@ -57,7 +71,12 @@ void Collector::End(const Ended& call) {
   }
   const std::lock_guard lock(mutex_);
   last_end_ = std::max(last_end_, call.at);
-  if (call.error.empty()) last_success_ = std::max(last_success_, call.at);
+  if (call.error.empty()) {
+    last_success_ = std::max(last_success_, call.at);
+    const auto second = static_cast<size_t>(call.at);
+    if (completed_.size() <= second) completed_.resize(second + 1);
+    completed_[second] += 1;
+  }
   for (Measurement* measured : {&measured_, &At(call.intended).measured}) {
     measured->counts.intended += 1;
     Add(call, measured);
@@ -88,6 +107,16 @@ Results Collector::Take(double seconds) {
   step.rate = plan_.open_loop() ? plan_.MeanRate() : 0;
   step.drain_seconds = std::max(0.0, last_success_ - seconds);
   step.measured = std::move(measured_);
+  if (waiting_since_ && seconds - *waiting_since_ >= kLeastStall) {
+    waits_.push_back({*waiting_since_, seconds - *waiting_since_});
+  }
+  // Calls that always take long have not stalled.
+  const double usual = 1e-6 * static_cast<double>(step.measured.service.Percentile(50));
+  for (const Stall& wait : waits_) {
+    if (wait.seconds >= kUnusual * usual) step.stalls.push_back(wait);
+  }
+  const size_t seconds_of_ends = std::min(completed_.size(), results_.timeline.size());
+  for (size_t i = 0; i < seconds_of_ends; ++i) results_.timeline[i].completed = completed_[i];
   results_.steps.push_back(std::move(step));
   results_.seconds = seconds;
   results_.drain_seconds = results_.steps[0].drain_seconds;

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "tools/load/exchange.h"
 #include "tools/load/progress.h"
@@ -16,7 +18,8 @@ namespace posenc::load {
 struct Ended {
   double intended = 0;  // seconds since the step's beginning
   double at = 0;        // end of the call, seconds since the step's beginning
-  int64_t latency_us = 0, service_us = 0;
+  int64_t latency_us = 0, late_us = 0, service_us = 0;
+  int64_t send_wait_us = -1;  // negative if not measured
   ServerTimes server;
   int64_t request_bytes = 0, answer_bytes = 0;
   std::string error;  // empty if the call succeeded
@@ -27,7 +30,10 @@ class Collector {
   Collector(const StepPlan& plan, Progress* progress) : plan_(plan), progress_(progress) {}
 
   void Skip(double intended);
-  void Start(double late_us);
+  // `began`: seconds since the step's beginning.
+  void Start(double began, double late_us);
+  // Says that a call's answer, or the lack of one, is known. Precedes End, which waits for the answer's verification.
+  void Answer(double at, bool answered);
   void End(const Ended& call);
   void Verified(const std::optional<Mismatch>& mismatch);
   void NotVerified();
@@ -48,6 +54,12 @@ class Collector {
   Histogram late_;
   Measurement measured_;
   double last_end_ = 0, last_success_ = 0;  // seconds since the step's beginning
+  std::vector<int64_t> completed_;          // successful calls by the second of their end
+
+  // Calls without an answer, and the time since when there are some and none was answered.
+  int64_t unanswered_ = 0;
+  std::optional<double> waiting_since_;
+  std::vector<Stall> waits_;  // of at least kLeastStall
 };
 
 }  // namespace posenc::load

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -26,9 +27,7 @@ std::string WhatDiffers(const Results& before, const Results& now) {
     return now.interrupted ? "this run was interrupted" : "the baseline was interrupted";
   }
   if (CallsOf(before) != CallsOf(now)) return "the baseline has a different mix of calls";
-  const auto searched = [](const Results& results) {
-    return std::any_of(results.steps.begin(), results.steps.end(), [](const Step& step) { return step.held; });
-  };
+  const auto searched = [](const Results& results) { return results.steps[0].tries > 0; };
   if (searched(before) != searched(now)) return "only one of the two runs is a search";
   const auto same = [](const Step& a, const Step& b) { return a.name == b.name; };
   if (!searched(now) &&
@@ -38,54 +37,75 @@ std::string WhatDiffers(const Results& before, const Results& now) {
   return "";
 }
 
-}  // namespace
-
-absl::Status CompareWith(const Baseline& baseline, const Results& now) {
-  if (!baseline.results) return absl::OkStatus();
-  if (const std::string differs = WhatDiffers(*baseline.results, now); !differs.empty()) {
-    return absl::FailedPreconditionError("not compared with the baseline: " + differs);
-  }
-  std::vector<std::string> worse;
-  for (const Regression& regression : Regressions(*baseline.results, now, baseline.max_regression)) {
-    worse.push_back(Describe(regression));
-  }
-  return worse.empty() ? absl::OkStatus() : absl::FailedPreconditionError(absl::StrJoin(worse, "; "));
-}
-
-std::vector<Regression> Regressions(const Results& baseline, const Results& now, double max_regression) {
-  std::vector<Regression> regressions;
-  const auto add = [&](std::string figure, double before, double after) {
-    const double ratio = before > 0 ? after / before : std::numeric_limits<double>::infinity();
-    regressions.push_back({std::move(figure), before, after, ratio});
+// Figures that a caller sees; smaller is better except for the throughput.
+void Add(const std::string& step, const Measurement& before, const Figures& before_figures, const Measurement& now,
+         const Figures& now_figures, BaselineVerdict* comparison) {
+  const double tolerated = comparison->tolerated;
+  const auto add = [&](std::string figure, double was, double is, bool worse) {
+    comparison->figures.push_back({step, std::move(figure), was, is, worse});
   };
-  const auto must_not_grow = [&](std::string figure, double before, double after) {
-    if (after > before * (1 + max_regression)) add(std::move(figure), before, after);
+  const auto must_not_grow = [&](std::string figure, double was, double is) {
+    add(std::move(figure), was, is, is > was * (1 + tolerated));
   };
-  const auto must_not_fall = [&](std::string figure, double before, double after) {
-    if (after < before * (1 - max_regression)) add(std::move(figure), before, after);
-  };
-  if (baseline.highest_rate && now.highest_rate) {
-    must_not_fall("highest rate that met the objective, calls/s", *baseline.highest_rate, *now.highest_rate);
-    return regressions;
-  }
   for (const auto& [name, percentile] : kPercentiles) {
     if (percentile != 50 && percentile != 99 && percentile != 99.9) continue;
+    if (!IsKnown(before.latency, percentile) || !IsKnown(now.latency, percentile)) continue;
     must_not_grow(fmt::format("{} latency, ms", name),
-                  static_cast<double>(baseline.total.latency.Percentile(percentile)) / 1000,
-                  static_cast<double>(now.total.latency.Percentile(percentile)) / 1000);
+                  static_cast<double>(before.latency.Percentile(percentile)) / 1000,
+                  static_cast<double>(now.latency.Percentile(percentile)) / 1000);
   }
-  const Figures before = FiguresOf(baseline), after = FiguresOf(now);
-  must_not_fall("throughput, calls/s", before.achieved_per_second, after.achieved_per_second);
-  must_not_grow("errors, share of calls", before.error_share, after.error_share);
-  return regressions;
+  const double was = before_figures.achieved_per_second, is = now_figures.achieved_per_second;
+  add("throughput, calls/s", was, is, is < was * (1 - tolerated));
+  must_not_grow("errors, share of calls", before_figures.failed_share, now_figures.failed_share);
+  must_not_grow("skipped, share of calls", before_figures.skipped_share, now_figures.skipped_share);
 }
 
-std::string Describe(const Regression& regression) {
-  const std::string text =
-      fmt::format("{}: was {:.4g}, is {:.4g}", regression.figure, regression.before, regression.after);
-  if (std::isinf(regression.ratio)) return text;
-  return fmt::format("{} ({:.1f} % {})", text, 100 * std::abs(regression.ratio - 1),
-                     regression.ratio > 1 ? "more" : "less");
+}  // namespace
+
+BaselineVerdict Compare(const Baseline& baseline, const Results& now) {
+  const Results& before = *baseline.results;
+  BaselineVerdict comparison{
+      .baseline = baseline.file, .begin_time = before.begin_time, .tolerated = baseline.max_regression};
+  comparison.impossible = WhatDiffers(before, now);
+  if (!comparison.impossible.empty()) return comparison;
+  if (before.highest_rate && now.highest_rate) {
+    const double was = *before.highest_rate, is = *now.highest_rate;
+    comparison.figures.push_back(
+        {"", "highest rate that met the objective, calls/s", was, is, is < was * (1 - baseline.max_regression)});
+  } else if (now.stepped()) {
+    for (size_t i = 0; i < now.steps.size(); ++i) {
+      Add(now.steps[i].name, before.steps[i].measured, FiguresOf(before.steps[i], 0), now.steps[i].measured,
+          FiguresOf(now.steps[i], 0), &comparison);
+    }
+  } else {
+    Add("", before.total, FiguresOf(before), now.total, FiguresOf(now), &comparison);
+  }
+  return comparison;
+}
+
+const char* VerdictOf(const BaselineVerdict& comparison) {
+  if (!comparison.impossible.empty()) return "not compared";
+  return comparison.worse() ? "worse" : "no worse";
+}
+
+std::string Describe(const ComparedFigure& figure) {
+  std::string text = fmt::format("{}{}{}: was {:.4g}, is {:.4g}", figure.step, figure.step.empty() ? "" : ": ",
+                                 figure.figure, figure.before, figure.after);
+  if (figure.before <= 0) return text;
+  const double ratio = figure.after / figure.before;
+  return fmt::format("{} ({:.1f} % {})", text, 100 * std::abs(ratio - 1), ratio > 1 ? "more" : "less");
+}
+
+absl::Status ToStatus(const BaselineVerdict& comparison) {
+  if (!comparison.impossible.empty()) {
+    return absl::FailedPreconditionError("not compared with the baseline: " + comparison.impossible);
+  }
+  std::vector<std::string> worse;
+  for (const ComparedFigure& figure : comparison.figures) {
+    if (figure.worse) worse.push_back(Describe(figure));
+  }
+  return worse.empty() ? absl::OkStatus()
+                       : absl::FailedPreconditionError("worse than the baseline: " + absl::StrJoin(worse, "; "));
 }
 
 }  // namespace posenc::load

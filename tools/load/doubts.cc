@@ -10,6 +10,7 @@ constexpr double kShortest = 0.1;  // seconds; shorter steps do not show how bus
 constexpr double kBusy = 0.9;      // share of a processor; a busier thread limits the rate
 constexpr double kHeld = 0.99;     // share of the requested rate
 constexpr double kLateUs = 1000;   // start delay (p99) that is tolerated without a warning
+constexpr int64_t kLeastWaits = 10;
 constexpr int64_t kStreams = 100;  // concurrent calls per connection that servers accept by default
 
 }  // namespace
@@ -28,6 +29,13 @@ void AddDoubts(const ClientState& client, Results* results) {
   if (late > kLateUs && late > 0.1 * static_cast<double>(step.measured.latency.Percentile(99))) {
     add(absl::StrFormat(
         "1 %% of the calls started %.1f ms late or more: that part of the latency comes from the client", 1e-3 * late));
+  }
+  const Histogram& wait = step.measured.send_wait;
+  if (wait.Percentile(50) > kLateUs && wait.Count() >= kLeastWaits) {
+    add(absl::StrFormat(
+        "half of the calls waited %.1f ms or more in the client's own gRPC before they were sent, 1 %% %.1f "
+        "ms or more: that part of the service time is neither the server's nor the network's",
+        1e-3 * static_cast<double>(wait.Percentile(50)), 1e-3 * static_cast<double>(wait.Percentile(99))));
   }
   if (client.most_in_flight > kStreams * client.connections) {
     add(absl::StrCat(client.most_in_flight, " calls were in flight over ", client.connections,

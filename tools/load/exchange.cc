@@ -30,7 +30,7 @@ Exchange::Exchange(const Call& call) : call_(call) { context_.set_deadline(call.
 
 void Exchange::Start(grpc::GenericStub& stub, grpc::CompletionQueue* queue) {
   outstanding_ = 1;
-  if (!call_.stream) {
+  if (!call_.stream && !call_.timed) {
     answers_.resize(1);
     unary_ = stub.PrepareUnaryCall(&context_, *call_.path, call_.messages[0], queue);
     unary_->StartCall();
@@ -43,6 +43,7 @@ void Exchange::Start(grpc::GenericStub& stub, grpc::CompletionQueue* queue) {
 
 void Exchange::Started(bool ok) {
   if (ok) {
+    sent_ = std::chrono::steady_clock::now();
     WriteNext();
     outstanding_ += 1;
     stream_->Read(&piece_, &read_);

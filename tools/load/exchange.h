@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,7 +31,8 @@ class Exchange {
     const std::string* path;
     absl::Span<const grpc::ByteBuffer> messages;  // not owned, nor is *path; exactly one unless `stream`
     bool stream = false;
-    bool keep = false;  // keep the answers
+    bool keep = false;   // keep the answers
+    bool timed = false;  // measure when gRPC sends the headers; takes the client more time for a unary call
     std::chrono::system_clock::time_point deadline;
   };
 
@@ -48,6 +50,8 @@ class Exchange {
   const grpc::Status& status() const { return status_; }
   std::vector<grpc::ByteBuffer>& answers() { return answers_; }  // complete if Call::keep is set
   ServerTimes server_times() const;
+  // When gRPC had sent the call's headers; absent if it never did, or a unary call is not Call::timed.
+  std::optional<std::chrono::steady_clock::time_point> sent() const { return sent_; }
 
  private:
   struct Step {  // tag of a completion-queue event
@@ -66,7 +70,8 @@ class Exchange {
   std::vector<grpc::ByteBuffer> answers_;
   std::unique_ptr<grpc::GenericClientAsyncResponseReader> unary_;
 
-  // Streams only.
+  // Streams and timed calls only.
+  std::optional<std::chrono::steady_clock::time_point> sent_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
   grpc::ByteBuffer piece_;
   size_t written_ = 0;

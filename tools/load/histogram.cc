@@ -57,6 +57,12 @@ int64_t Histogram::Percentile(double percentile) const {
   return Max();
 }
 
+int64_t Histogram::CountAbove(int64_t value) const {
+  int64_t above = 0;
+  for (auto bucket = counts_.upper_bound(Index(value)); bucket != counts_.end(); ++bucket) above += bucket->second;
+  return above;
+}
+
 int64_t Histogram::Max() const { return counts_.empty() ? 0 : Highest(counts_.rbegin()->first); }
 
 int64_t Histogram::Min() const { return counts_.empty() ? 0 : Lowest(counts_.begin()->first); }

@@ -25,6 +25,8 @@ class Histogram {
   // Greatest value of the bucket that holds the percentile (0..100); for 0, the least value of the first bucket. All of
   // these functions return 0 if nothing was recorded.
   int64_t Percentile(double percentile) const;
+  // Number of values in buckets above the one that holds `value`.
+  int64_t CountAbove(int64_t value) const;
   // Greatest value of the last bucket used; least value of the first one for Min.
   int64_t Max() const;
   int64_t Min() const;

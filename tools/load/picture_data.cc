@@ -6,7 +6,9 @@
 
 #include "tools/load/figures.h"
 #include "tools/load/report_html.h"
+#include "tools/load/report_text.h"
 #include "tools/load/search.h"
+#include "tools/load/wording.h"
 
 namespace posenc::load {
 namespace {
@@ -36,14 +38,16 @@ Json DistributionPoints(const Histogram& histogram) {
   return points;
 }
 
-Json Distribution(const Measurement& measured) {
-  const std::pair<const char*, const Histogram*> lines[] = {{"latency", &measured.latency},
-                                                            {"service time", &measured.service},
-                                                            {"server: queue", &measured.server_queue},
-                                                            {"server: compute", &measured.server_compute}};
+// Lines of the parts of the latency; of a run of several steps, the latency of each.
+Json Distribution(const Results& results) {
   Json distribution = Json::array();
-  for (const auto& [name, histogram] : lines) {
-    if (histogram->Count() > 0) distribution.push_back({{"name", name}, {"points", DistributionPoints(*histogram)}});
+  const auto add = [&](const std::string& name, const Histogram& histogram) {
+    if (histogram.Count() > 0) distribution.push_back({{"name", name}, {"points", DistributionPoints(histogram)}});
+  };
+  if (results.stepped()) {
+    for (const Step& step : results.steps) add(step.name, step.measured.latency);
+  } else {
+    for (const auto& [name, histogram] : TimesOf(results.total)) add(name, *histogram);
   }
   return distribution;
 }
@@ -51,15 +55,18 @@ Json Distribution(const Measurement& measured) {
 // Lines over time; a point covers several seconds if there are more than kMostPoints.
 Json Timeline(const std::vector<Second>& timeline) {
   Json lines;
-  for (const char* name : {"p50", "p99", "max", "intended", "achieved", "errors"}) lines[name] = Json::array();
+  for (const char* name : {"p50", "p99", "max", "intended", "started", "completed", "failed", "skipped"})
+    lines[name] = Json::array();
   const size_t group = (timeline.size() + kMostPoints - 1) / kMostPoints;
   for (size_t begin = 0; begin < timeline.size(); begin += group) {
     const size_t end = std::min(begin + group, timeline.size());
     Measurement measured;
     double offered = 0;
+    int64_t completed = 0;
     for (size_t i = begin; i < end; ++i) {
       measured.Merge(timeline[i].measured);
       offered += timeline[i].offered;
+      completed += timeline[i].completed;
     }
     const auto seconds = static_cast<double>(end - begin), middle = static_cast<double>(begin) + seconds / 2;
     const auto per_second = [&](double calls) { return Point(middle, calls / seconds); };
@@ -73,8 +80,11 @@ Json Timeline(const std::vector<Second>& timeline) {
     lines["p99"].push_back(latency(99));
     lines["max"].push_back(latency(100));
     lines["intended"].push_back(per_second(offered));
-    lines["achieved"].push_back(per_second(static_cast<double>(measured.counts.succeeded)));
-    lines["errors"].push_back(per_second(static_cast<double>(measured.counts.failed + measured.counts.skipped)));
+    const Counts& counts = measured.counts;
+    lines["started"].push_back(per_second(static_cast<double>(counts.intended - counts.skipped)));
+    lines["completed"].push_back(per_second(static_cast<double>(completed)));
+    lines["failed"].push_back(per_second(static_cast<double>(counts.failed)));
+    lines["skipped"].push_back(per_second(static_cast<double>(counts.skipped)));
   }
   return lines;
 }
@@ -91,6 +101,47 @@ Json WarmUp(const std::vector<Second>& timeline) {
     }
   }
   return spans;
+}
+
+// Spans of the steps on the timeline.
+Json StepSpans(const Results& results) {
+  Json spans = Json::array();
+  for (size_t i = 0; i < results.steps.size(); ++i) {
+    const Step& step = results.steps[i];
+    const int64_t end = i + 1 < results.steps.size() ? results.steps[i + 1].begin_second
+                                                     : static_cast<int64_t>(results.timeline.size());
+    spans.push_back({{"name", step.name}, {"from", step.begin_second}, {"to", end}});
+  }
+  return spans;
+}
+
+Json StallSpans(const Results& results) {
+  Json spans = Json::array();
+  for (const Step& step : results.steps) {
+    for (const Stall& stall : step.stalls) {
+      const double from = static_cast<double>(step.begin_second) + stall.begin;
+      // The timeline ends with the step's schedule; the calls of a stall may end later.
+      const double end = static_cast<double>(step.begin_second) + std::ceil(step.seconds);
+      spans.push_back({{"from", from},
+                       {"to", std::min(from + stall.seconds, end)},
+                       {"text", fmt::format("no answer for {:.1f} s", stall.seconds)}});
+    }
+  }
+  return spans;
+}
+
+// Goodput over the offered rate, and the peak.
+Json Overload(const Results& results) {
+  Json points = Json::array();
+  for (const Step& step : results.steps) {
+    if (step.overload <= 0) continue;
+    const Figures figures = FiguresOf(step, 0);
+    points.push_back({{"x", figures.intended_per_second},
+                      {"y", figures.achieved_per_second},
+                      {"started", figures.offered_per_second},
+                      {"name", step.name}});
+  }
+  return {{"points", std::move(points)}, {"peak", results.peak_per_second}};
 }
 
 struct Limit {
@@ -129,8 +180,10 @@ Json Search(const Results& results) {
   for (const Limit& limit : limits) {
     Json points = Json::array();
     for (const Step* step : steps) {
-      points.push_back(Point(rate(step), InMilliseconds(step->measured.latency.Percentile(limit.percentile))));
-      if (step->held) points.back()["held"] = *step->held;
+      // A search judges the service time.
+      const Histogram& time = step->tries > 0 ? step->measured.service : step->measured.latency;
+      points.push_back(Point(rate(step), InMilliseconds(time.Percentile(limit.percentile))));
+      if (step->tries > 0) points.back()["verdict"] = VerdictOf(*step);
     }
     lines.push_back({{"percentile", limit.name}, {"points", std::move(points)}});
     if (limit.milliseconds > 0) lines.back()["objective"] = limit.milliseconds;
@@ -142,13 +195,17 @@ Json Search(const Results& results) {
 
 std::string PictureData(const Results& results) {
   const Json data = {{"open_loop", IsOpenLoop(results)},       {"seconds", results.timeline.size()},
-                     {"warm_up", WarmUp(results.timeline)},    {"distribution", Distribution(results.total)},
-                     {"timeline", Timeline(results.timeline)}, {"search", Search(results)}};
+                     {"warm_up", WarmUp(results.timeline)},    {"steps", StepSpans(results)},
+                     {"stalls", StallSpans(results)},          {"distribution", Distribution(results)},
+                     {"timeline", Timeline(results.timeline)}, {"search", Search(results)},
+                     {"overload", Overload(results)}};
+  return InScript(data.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace));
+}
+
+std::string InScript(const std::string& json) {
   std::string text;
   // Escapes "<", because a text that holds "</script>" would end the enclosing element.
-  for (const char c : data.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace)) {
-    c == '<' ? text.append("\\u003c") : text.append(1, c);
-  }
+  for (const char c : json) c == '<' ? text.append("\\u003c") : text.append(1, c);
   return text;
 }
 

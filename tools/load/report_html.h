@@ -11,5 +11,7 @@ std::string ToHtml(const Results& results);
 
 // Data of the page's charts as JSON without "<", for page/report.js.
 std::string PictureData(const Results& results);
+// JSON without "<", for a script element.
+std::string InScript(const std::string& json);
 
 }  // namespace posenc::load

@@ -89,6 +89,7 @@ void Read(const Place& place, Histogram* value) {
 
 void Read(const Place& place, Measurement* value);
 void Read(const Place& place, Second* value);
+void Read(const Place& place, Stall* value);
 void Read(const Place& place, Step* value);
 
 template <typename T>
@@ -118,6 +119,9 @@ void Read(const Place& place, Measurement* value) {
   Read(place.At("answer_bytes"), &value->answer_bytes);
   Read(place.At("latency_us"), &value->latency);
   Read(place.At("service_us"), &value->service);
+  // Fields that were added later; older reports lack them.
+  if (place.Has("client_late_us")) Read(place.At("client_late_us"), &value->late);
+  if (place.Has("client_send_wait_us")) Read(place.At("client_send_wait_us"), &value->send_wait);
   Read(place.At("server_queue_us"), &value->server_queue);
   Read(place.At("server_compute_us"), &value->server_compute);
 }
@@ -125,7 +129,13 @@ void Read(const Place& place, Measurement* value) {
 void Read(const Place& place, Second* value) {
   Read(place.At("offered_per_second"), &value->offered);
   Read(place.At("warm_up"), &value->warm_up);
+  if (place.Has("completed")) Read(place.At("completed"), &value->completed);
   Read(place.At("measured"), &value->measured);
+}
+
+void Read(const Place& place, Stall* value) {
+  Read(place.At("begin"), &value->begin);
+  Read(place.At("seconds"), &value->seconds);
 }
 
 void Read(const Place& place, Step* value) {
@@ -135,7 +145,18 @@ void Read(const Place& place, Step* value) {
   Read(place.At("seconds"), &value->seconds);
   if (place.Has("drain_seconds")) Read(place.At("drain_seconds"), &value->drain_seconds);
   Read(place.At("measured"), &value->measured);
+  if (place.Has("begin_second")) Read(place.At("begin_second"), &value->begin_second);
+  if (place.Has("stalls")) Read(place.At("stalls"), &value->stalls);
+  if (place.Has("overload")) Read(place.At("overload"), &value->overload);
   if (place.Has("held")) Read(place.At("held"), &value->held.emplace());
+  if (place.Has("tries")) Read(place.At("tries"), &value->tries);
+  if (value->held && value->tries == 0) value->tries = 1;  // a report of before searches repeated their tries
+  if (place.Has("late_share")) {
+    const Place late = place.At("late_share");
+    Read(late.At("low"), &value->late.low);
+    Read(late.At("high"), &value->late.high);
+    Read(late.At("allowed"), &value->late_allowed);
+  }
 }
 
 void Read(const Place& place, Mismatch* value) {
@@ -174,8 +195,18 @@ void Read(const Place& place, Results* value) {
   Read(place.At("mismatches"), &value->mismatches);
   if (place.Has("first_mismatch")) Read(place.At("first_mismatch"), &value->first_mismatch.emplace());
   if (place.Has("highest_rate")) Read(place.At("highest_rate"), &value->highest_rate.emplace());
-  Read(place.At("total"), &value->total);
+  if (place.Has("lowest_missed_rate")) Read(place.At("lowest_missed_rate"), &value->lowest_missed_rate.emplace());
+  if (place.Has("peak_per_second")) Read(place.At("peak_per_second"), &value->peak_per_second);
+  if (place.Has("noise")) {
+    Read(place.At("noise").At("share"), &value->noise.share);
+    Read(place.At("noise").At("longest_us"), &value->noise.longest_us);
+  }
   Read(place.At("steps"), &value->steps);
+  if (value->stepped() && !place.Has("total")) {
+    for (const Step& step : value->steps) value->total.Merge(step.measured);
+  } else {
+    Read(place.At("total"), &value->total);
+  }
   Read(place.At("timeline"), &value->timeline);
 }
 

@@ -5,7 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "tools/load/compare.h"
 #include "tools/load/figures.h"
+#include "tools/load/wording.h"
 
 namespace posenc::load {
 namespace {
@@ -22,10 +24,12 @@ std::string Printable(const std::string& text) {
   return printable;
 }
 
-// Comma-separated counts and statuses, most failures first.
+// Comma-separated counts and statuses, most failures first. Skipped calls have their own line.
 std::string Errors(const Measurement& measured) {
   std::vector<std::pair<int64_t, std::string>> errors;
-  for (const auto& [status, count] : measured.errors) errors.emplace_back(-count, status);
+  for (const auto& [status, count] : measured.errors) {
+    if (status != "SKIPPED") errors.emplace_back(-count, status);
+  }
   std::sort(errors.begin(), errors.end());
   std::string text;
   for (const auto& [count, status] : errors) {
@@ -45,7 +49,12 @@ std::string Rates(const Results& results) {
   text += line("offered", figures.offered_per_second, counts.intended - counts.skipped, "started");
   text += line("achieved", figures.achieved_per_second, counts.succeeded, "succeeded");
   const std::string errors = Errors(results.total);
-  text += fmt::format("{:10} {:>14}{}{}\n", "errors", Percent(figures.error_share), errors.empty() ? "" : "  ", errors);
+  text +=
+      fmt::format("{:10} {:>14}{}{}\n", "errors", Percent(figures.failed_share), errors.empty() ? "" : "  ", errors);
+  if (counts.skipped > 0) {
+    text += fmt::format("{:10} {:>14}  {} not started: too many were in flight (--max-in-flight)\n", "skipped",
+                        Percent(figures.skipped_share), Grouped(static_cast<double>(counts.skipped)));
+  }
   text += fmt::format("{:10} {:>14}", "data", BytesPerSecond(figures.bytes_per_second));
   if (results.memory_bytes_per_second > 0) {
     text += fmt::format("  {} of this machine's memory bandwidth, {}", Percent(figures.memory_share),
@@ -54,39 +63,69 @@ std::string Rates(const Results& results) {
   return text + "\n";
 }
 
-std::string Latencies(const Measurement& measured) {
-  std::string text = fmt::format("{:16}", "milliseconds");
+std::string Latencies(const std::string& head, const Measurement& measured) {
+  std::string text = fmt::format("{:19}", head);
   for (const auto& [name, percentile] : kPercentiles) text += fmt::format("{:>9}", name);
   text += fmt::format("{:>9}\n", "max");
-  const std::pair<const char*, const Histogram*> rows[] = {{"latency", &measured.latency},
-                                                           {"service time", &measured.service},
-                                                           {"server: queue", &measured.server_queue},
-                                                           {"server: compute", &measured.server_compute}};
-  for (const auto& [name, histogram] : rows) {
+  for (const auto& [name, histogram] : TimesOf(measured)) {
     if (histogram->Count() == 0) continue;
-    text += fmt::format("{:16}", name);
-    for (const auto& [unused, percentile] : kPercentiles) {
-      text += fmt::format("{:>9}", Milliseconds(static_cast<double>(histogram->Percentile(percentile))));
-    }
-    text += fmt::format("{:>9}\n", Milliseconds(static_cast<double>(histogram->Max())));
+    text += fmt::format("{:19}", name);
+    for (const auto& [unused, percentile] : kPercentiles) text += fmt::format("{:>9}", Time(*histogram, percentile));
+    text += fmt::format("{:>9}\n", Time(*histogram, 100));
   }
   return text;
 }
 
 std::string Steps(const Results& results) {
-  std::string text = fmt::format("{:20}{:>12}{:>12}{:>9}{:>9}{:>9}{:>9}  {}\n", "step", "offered/s", "achieved/s",
-                                 "p50", "p99", "p99.9", "max", "errors");
+  std::string text = fmt::format("{:20}{:>11}{:>11}{:>9}{:>9}{:>9}{:>9}{:>9}  {}\n", "step", "offered/s", "achieved/s",
+                                 "p50", "p99", "p99.9", "max", "errors", "skipped");
   for (const Step& step : results.steps) {
     const Figures figures = FiguresOf(step, 0);
-    text += fmt::format("{:20}{:>12}{:>12}", Printable(step.name), Grouped(figures.offered_per_second),
+    text += fmt::format("{:20}{:>11}{:>11}", Printable(step.name), Grouped(figures.offered_per_second),
                         Grouped(figures.achieved_per_second));
     for (const double percentile : {50.0, 99.0, 99.9, 100.0}) {
-      text += fmt::format("{:>9}", Latency(step.measured, percentile));
+      text += fmt::format("{:>9}", Time(step.measured.latency, percentile));
     }
-    text += fmt::format("{:>8}{}\n", Percent(figures.error_share),
-                        !step.held   ? ""
-                        : *step.held ? "  met"
-                                     : "  not met");
+    text += fmt::format("{:>9}{:>9}\n", Percent(figures.failed_share), Percent(figures.skipped_share));
+  }
+  return text;
+}
+
+// Rates of a search, as the objective sees them.
+std::string Tries(const Results& results) {
+  std::string text = fmt::format("{:12}{:>6}{:>12}{:>9}{:>9}{:>9}  {}\n", "rate", "tries", "achieved/s", "p50", "p99",
+                                 "p99.9", "service time, ms; share of calls over the limit");
+  for (const Step& step : results.steps) {
+    text += fmt::format("{:12}{:>6}{:>12}", Printable(step.name), step.tries,
+                        Grouped(FiguresOf(step, 0).achieved_per_second));
+    for (const double percentile : {50.0, 99.0, 99.9})
+      text += fmt::format("{:>9}", Time(step.measured.service, percentile));
+    text += fmt::format("  {}: {}\n", VerdictOf(step), Evidence(step));
+  }
+  return text;
+}
+
+std::string GoodputTable(const Results& results) {
+  std::string text = fmt::format("\n{:24}{:>12}{:>12}{:>12}{:>12}{:>9}{:>9}\n", "offered", "intended/s", "started/s",
+                                 "goodput/s", "of the peak", "errors", "skipped");
+  for (const Step& step : results.steps) {
+    const Figures figures = FiguresOf(step, 0);
+    text += fmt::format("{:24}{:>12}{:>12}{:>12}{:>12}{:>9}{:>9}\n", Printable(step.name),
+                        step.overload > 0 ? Grouped(figures.intended_per_second) : "",
+                        Grouped(figures.offered_per_second), Grouped(figures.achieved_per_second),
+                        Percent(figures.achieved_per_second / results.peak_per_second), Percent(figures.failed_share),
+                        Percent(figures.skipped_share));
+  }
+  return text;
+}
+
+std::string ComparisonText(const BaselineVerdict& comparison) {
+  std::string text = fmt::format("\nBaseline {}, {}: {}", Printable(comparison.baseline),
+                                 Printable(comparison.begin_time), VerdictOf(comparison));
+  if (!comparison.impossible.empty()) return text + ", because " + Printable(comparison.impossible) + "\n";
+  text += fmt::format(" (tolerated: {})\n", Percent(comparison.tolerated));
+  for (const ComparedFigure& figure : comparison.figures) {
+    text += fmt::format("  {}{}\n", Printable(Describe(figure)), figure.worse ? ": worse" : "");
   }
   return text;
 }
@@ -98,9 +137,19 @@ std::string Milliseconds(double microseconds) {
   return fmt::format("{:.{}f}", ms, ms < 9.9995 ? 3 : ms < 99.995 ? 2 : ms < 999.95 ? 1 : 0);
 }
 
-std::string Latency(const Measurement& measured, double percentile) {
-  if (measured.latency.Count() == 0) return "-";
-  return Milliseconds(static_cast<double>(measured.latency.Percentile(percentile)));
+std::string Time(const Histogram& histogram, double percentile) {
+  const bool known = percentile == 100 ? histogram.Count() > 0 : IsKnown(histogram, percentile);
+  return known ? Milliseconds(static_cast<double>(histogram.Percentile(percentile))) : "-";
+}
+
+std::vector<std::pair<const char*, const Histogram*>> TimesOf(const Measurement& measured) {
+  std::vector<std::pair<const char*, const Histogram*>> times = {{"latency", &measured.latency}};
+  if (measured.late.Max() > 0) times.emplace_back("client: late start", &measured.late);
+  times.insert(times.end(), {{"service time", &measured.service},
+                             {"client: gRPC wait", &measured.send_wait},
+                             {"server: queue", &measured.server_queue},
+                             {"server: compute", &measured.server_compute}});
+  return times;
 }
 
 std::string Grouped(double number) {
@@ -125,17 +174,24 @@ std::string ToText(const Results& results) {
   std::string text;
   for (const std::string& warning : results.warnings) text += fmt::format("Warning: {}\n", Printable(warning));
   if (!text.empty()) text += "\n";
+  text += Printable(Title(results)) + "\n";
+  for (const std::string& call : Workload(results)) text += "  " + Printable(call) + "\n";
   text += fmt::format("{:.1f} s by {} client{}, server {} ({})\n", results.seconds, results.clients,
                       results.clients == 1 ? "" : "s", Printable(results.server_version),
                       Printable(results.server_cpu_target));
-  text += Rates(results) + "\n" + Latencies(results.total);
+  if (results.stepped()) {
+    text += "\n" + Steps(results);
+    for (const Step& step : results.steps) text += "\n" + Latencies(Printable(step.name) + ", ms", step.measured);
+  } else {
+    text += Rates(results) + "\n" + Latencies("milliseconds", results.total);
+  }
   text += IsOpenLoop(results)
               ? "Latency counts from a call's intended start, service time from its actual start.\n"
               : "A closed loop waits for its answers: it does not measure how long other callers would have waited.\n";
-  if (results.steps.size() > 1) text.append("\n").append(Steps(results));
-  if (results.highest_rate) {
-    text += fmt::format("\nHighest rate that met the objective: {}/s\n", Grouped(*results.highest_rate));
-  }
+  if (results.stepped() && results.peak_per_second > 0) text += GoodputTable(results);
+  if (results.steps[0].tries > 0) text += "\n" + Tries(results) + "\n";
+  for (const std::string& sentence : SearchAnswer(results)) text += Printable(sentence) + "\n";
+  if (results.comparison) text += ComparisonText(*results.comparison);
   if (results.verify > 0) {
     text +=
         fmt::format("\n{} answers compared with the client's own results, {} differed\n",
@@ -152,6 +208,7 @@ std::string ToText(const Results& results) {
   }
   text += fmt::format("\nThe client used {} of its processors; 99 % of its calls started at most {} ms late.\n",
                       Percent(results.client_cpu_share), Milliseconds(results.late_starts_p99_us));
+  if (results.noise.longest_us > 0) text += NoiseText(results.noise) + "\n";
   return text;
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tools/load/results.h"
 
@@ -13,9 +15,13 @@ std::string ToText(const Results& results);
 // Number formats of reports: microseconds as milliseconds with four digits, "12.34"; 12345.6 as "12,346"; bytes per
 // second as "1.23 GB/s"; a share as "1.2 %".
 std::string Milliseconds(double microseconds);
-std::string Latency(const Measurement& measured, double percentile);  // "-" if no call succeeded
+// "-" if too few calls stand behind the percentile; 100 is the maximum.
+std::string Time(const Histogram& histogram, double percentile);
 std::string Grouped(double number);
 std::string BytesPerSecond(double bytes);
 std::string Percent(double share);
+
+// The times of a measurement, with their names in reports; a whole one first, then its parts.
+std::vector<std::pair<const char*, const Histogram*>> TimesOf(const Measurement& measured);
 
 }  // namespace posenc::load

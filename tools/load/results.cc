@@ -10,6 +10,19 @@ namespace {
 std::string RateName(double rate) { return fmt::format("{:.10g}/s", rate); }
 std::string ConcurrencyName(double concurrency) { return fmt::format("concurrency {:.10g}", concurrency); }
 
+// The spans of both: a server that answers one client has not stalled.
+std::vector<Stall> Common(const std::vector<Stall>& ours, const std::vector<Stall>& theirs) {
+  std::vector<Stall> common;
+  for (const Stall& a : ours) {
+    for (const Stall& b : theirs) {
+      const double begin = std::max(a.begin, b.begin);
+      const double end = std::min(a.begin + a.seconds, b.begin + b.seconds);
+      if (end - begin >= kLeastStall) common.push_back({begin, end - begin});
+    }
+  }
+  return common;
+}
+
 void MergeStep(const Step& other, Step* step) {
   const bool named_by_rate = step->name == RateName(step->rate);
   const bool named_by_concurrency = step->name == ConcurrencyName(step->concurrency);
@@ -20,8 +33,14 @@ void MergeStep(const Step& other, Step* step) {
   step->seconds = std::max(step->seconds, other.seconds);
   step->drain_seconds = std::max(step->drain_seconds, other.drain_seconds);
   step->measured.Merge(other.measured);
-  // The objective must be met in every process.
-  if (other.held) step->held = step->held.value_or(true) && *other.held;
+  step->stalls = Common(step->stalls, other.stalls);
+  // The objective must be met in every process, and missed if it was missed in one.
+  if (step->tries > 0) {
+    const bool missed = step->held == false || other.held == false;
+    const bool met = step->held == true && other.held == true;
+    step->held = missed ? std::optional(false) : met ? std::optional(true) : std::nullopt;
+    step->late = {std::max(step->late.low, other.late.low), std::max(step->late.high, other.late.high)};
+  }
 }
 
 // Merges element by element; elements that only one vector has are kept.
@@ -34,6 +53,10 @@ void MergeByIndex(const std::vector<T>& from, std::vector<T>* into, MergeOne mer
 
 }  // namespace
 
+bool BaselineVerdict::worse() const {
+  return std::any_of(figures.begin(), figures.end(), [](const ComparedFigure& figure) { return figure.worse; });
+}
+
 void Measurement::Merge(const Measurement& other) {
   counts.intended += other.counts.intended;
   counts.skipped += other.counts.skipped;
@@ -43,7 +66,9 @@ void Measurement::Merge(const Measurement& other) {
   request_bytes += other.request_bytes;
   answer_bytes += other.answer_bytes;
   latency.Merge(other.latency);
+  late.Merge(other.late);
   service.Merge(other.service);
+  send_wait.Merge(other.send_wait);
   server_queue.Merge(other.server_queue);
   server_compute.Merge(other.server_compute);
 }
@@ -66,12 +91,13 @@ void Results::Merge(const Results& other) {
   total.Merge(other.total);
   MergeByIndex(other.timeline, &timeline, [](const Second& from, Second* into) {
     into->offered += from.offered;
+    into->completed += from.completed;
     // A second that is warm-up for one process does not show the server under the whole load.
     into->warm_up |= from.warm_up;
     into->measured.Merge(from.measured);
   });
   const auto same_kind = [](const Step& a, const Step& b) {
-    return (a.rate > 0) == (b.rate > 0) && a.held.has_value() == b.held.has_value();
+    return (a.rate > 0) == (b.rate > 0) && (a.tries > 0) == (b.tries > 0);
   };
   if (!std::equal(steps.begin(), steps.end(), other.steps.begin(), other.steps.end(), same_kind)) {
     warn("the merged clients had different kinds of steps: the sums combine steps that did not run at the same time");
@@ -83,6 +109,14 @@ void Results::Merge(const Results& other) {
   } else {
     highest_rate.reset();
   }
+  if (highest_rate && lowest_missed_rate && other.lowest_missed_rate) {
+    *lowest_missed_rate += *other.lowest_missed_rate;
+  } else {
+    lowest_missed_rate.reset();
+  }
+  peak_per_second = peak_per_second > 0 && other.peak_per_second > 0 ? peak_per_second + other.peak_per_second : 0;
+  noise.share = std::max(noise.share, other.noise.share);
+  noise.longest_us = std::max(noise.longest_us, other.noise.longest_us);
   verify = std::max(verify, other.verify);
   verified += other.verified;
   not_verified += other.not_verified;

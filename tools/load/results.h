@@ -27,7 +27,9 @@ struct Measurement {
   int64_t answer_bytes = 0;
   // Microseconds; successful calls only.
   Histogram latency;       // from the intended start
+  Histogram late;          // of that: until the actual start, which only the client delays
   Histogram service;       // from the actual start
+  Histogram send_wait;     // of that: until the client's own gRPC had sent the call's headers; one call of 16
   Histogram server_queue;  // from the server's trailers
   Histogram server_compute;
 
@@ -38,7 +40,21 @@ struct Measurement {
 struct Second {
   double offered = 0;  // calls in this process's schedule; 0 in a closed loop
   bool warm_up = false;
+  int64_t completed = 0;  // successful calls whose end was in this second and before the end of the step's last one
   Measurement measured;
+};
+
+inline constexpr double kLeastStall = 0.2;  // seconds; shorter waits are no stall
+
+// A span of time in which calls waited and none was answered.
+struct Stall {
+  double begin = 0;  // seconds since the step's beginning
+  double seconds = 0;
+};
+
+// Confidence interval of a share, 0 .. 1.
+struct Interval {
+  double low = 0, high = 1;
 };
 
 // A part of the run with one rate or concurrency: a step, or a try of the search.
@@ -50,7 +66,15 @@ struct Step {
   // Time after `seconds` until the last successful call ended: an open loop's calls end after its schedule.
   double drain_seconds = 0;
   Measurement measured;
-  std::optional<bool> held;  // searches only: true if the objective was met
+  int64_t begin_second = 0;  // index of its first second in the timeline
+  std::vector<Stall> stalls;
+  double overload = 0;  // offered rate / peak; 0 if the run does not measure overload
+
+  // Searches only. `held` is absent if even the last try left open whether the objective is met.
+  int64_t tries = 0;  // merged into this step; 0 if the run is no search
+  std::optional<bool> held;
+  Interval late;            // 99 % interval of the share of calls over the limit that decided, or was nearest
+  double late_allowed = 0;  // share that the limit allows
 };
 
 // The first answer that differs from the in-process engine's.
@@ -59,6 +83,31 @@ struct Mismatch {
   std::string tensor;  // "q"
   int64_t element = 0;
   std::string expected, got;  // in hexadecimal and as a number
+};
+
+// How much of the processors a client that always computes did not get, measured before the run.
+struct Noise {
+  double share = 0;       // taken by others, 0 .. 1
+  double longest_us = 0;  // longest time for which a thread had to wait
+};
+
+// A figure of this run and of the baseline.
+struct ComparedFigure {
+  std::string step;    // empty: of the whole run
+  std::string figure;  // "p99 latency, ms"
+  double before = 0, after = 0;
+  bool worse = false;  // by more than the tolerated share
+};
+
+// The baseline's verdict.
+struct BaselineVerdict {
+  std::string baseline;    // the file
+  std::string begin_time;  // of the baseline
+  double tolerated = 0;    // share by which a figure may be worse
+  std::string impossible;  // why the runs cannot be compared; empty if they can
+  std::vector<ComparedFigure> figures;
+
+  bool worse() const;
 };
 
 struct Results {
@@ -73,9 +122,13 @@ struct Results {
   int clients = 1;    // merged client processes
   Measurement total;  // without the warm-up
   std::vector<Second> timeline;
-  std::vector<Step> steps;             // at least one
-  std::optional<double> highest_rate;  // searches only
-  double verify = 0;                   // share of answers to verify, 0 .. 1
+  std::vector<Step> steps;  // at least one
+  // Searches only: the highest rate that met the objective, and the lowest above it that missed it.
+  std::optional<double> highest_rate, lowest_missed_rate;
+  double peak_per_second = 0;  // of a closed loop, measured by searches and overload tests; otherwise 0
+  Noise noise;
+  std::optional<BaselineVerdict> comparison;
+  double verify = 0;  // share of answers to verify, 0 .. 1
   int64_t verified = 0, mismatches = 0;
   int64_t not_verified = 0;  // drawn for verification, but the client could not keep up
   std::optional<Mismatch> first_mismatch;
@@ -83,6 +136,9 @@ struct Results {
   double client_cpu_share = 0;         // share of all processors, 0 .. 1
   double late_starts_p99_us = 0;       // delay from intended to actual start
   std::vector<std::string> warnings;   // "the client itself was saturated: ..."
+
+  // True if the figures of all calls together describe no load that any of them met: several steps, and no search.
+  bool stepped() const { return steps.size() > 1 && steps[0].tries == 0; }
 
   // Merges the results of another process that ran at the same time, whose schedule has the same steps at the same
   // times.

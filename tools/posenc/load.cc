@@ -9,15 +9,18 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "posenc/base/status.h"
 #include "tools/files/file_io.h"
 #include "tools/files/random.h"
-#include "tools/load/bandwidth.h"
+#include "tools/load/figures.h"
 #include "tools/load/fleet.h"
 #include "tools/load/live.h"
+#include "tools/load/machine.h"
+#include "tools/load/wording.h"
 #include "tools/posenc/load_flags.h"
 #include "tools/posenc/load_output.h"
 #include "tools/posenc/session.h"
@@ -38,6 +41,10 @@ struct LoadFlags {
   bool quiet = false;
   std::vector<std::string> merge;
 };
+
+constexpr int64_t kPeakConcurrency = 16;  // of the closed loop that measures the peak, per connection
+constexpr double kPeakSeconds = 5;        // at most, before a search
+constexpr double kMostNoise = 0.05;       // share of the processors
 
 std::atomic<bool>* stop_at_interrupt = nullptr;
 
@@ -60,6 +67,11 @@ void AddVerification(const Results& part, Results* all) {
 // Appends the results of a later step to `all`.
 void Append(Results part, bool warm_up, Results* all) {
   load::Step& step = part.steps[0];
+  step.begin_second = static_cast<int64_t>(all->timeline.size());
+  for (const load::Stall& stall : step.stalls) {
+    all->warnings.push_back(absl::StrFormat("%s: no answer for %.1f s at %.1f s", step.name, stall.seconds,
+                                            static_cast<double>(step.begin_second) + stall.begin));
+  }
   if (!warm_up) {
     all->seconds += part.seconds;
     all->drain_seconds += part.drain_seconds;
@@ -90,15 +102,52 @@ class Test {
     return absl::OkStatus();
   }
 
+  // Measures the throughput of a closed loop. `warm_up`: the loop is not one of the run's steps.
+  absl::Status MeasurePeak(int64_t concurrency, double seconds, bool warm_up, uint64_t seed) {
+    const StepPlan plan{.name = absl::StrCat("peak: concurrency ", concurrency),
+                        .concurrency = concurrency,
+                        .seconds = seconds,
+                        .warm_up = warm_up,
+                        .seed = seed};
+    POSENC_ASSIGN_OR_RETURN(std::optional<Results> part, RunLoad(plan));
+    live_.EndStep("");
+    if (!part) return absl::OkStatus();
+    all_.peak_per_second = load::FiguresOf(part->steps[0], 0).achieved_per_second;
+    if (all_.peak_per_second <= 0 && !stopped()) return absl::FailedPreconditionError("no call of the peak succeeded");
+    Append(*std::move(part), warm_up, &all_);
+    return absl::OkStatus();
+  }
+
+  // Offers multiples of the peak.
+  absl::Status Overload(const ScheduleFlagGroup::Overload& overload, uint64_t seed) {
+    if (overload.warm_up_seconds > 0) {
+      POSENC_RETURN_IF_ERROR(MeasurePeak(overload.concurrency, overload.warm_up_seconds, /*warm_up=*/true, seed));
+    }
+    POSENC_RETURN_IF_ERROR(MeasurePeak(overload.concurrency, overload.seconds, /*warm_up=*/false, seed));
+    for (const double factor : overload.factors) {
+      StepPlan plan =
+          load::StepAt(factor * all_.peak_per_second, overload.seconds, overload.arrivals, RandomAt(seed, ++steps_));
+      plan.name = absl::StrFormat("%gx", factor);
+      const size_t before = all_.steps.size();
+      POSENC_RETURN_IF_ERROR(RunAll({plan}));
+      if (all_.steps.size() > before) all_.steps.back().overload = factor;
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Search(const ScheduleFlagGroup::Search& search, uint64_t seed) {
-    if (search.warm_up_seconds > 0) {
-      StepPlan warm_up = load::StepAt(search.options.first_rate, search.warm_up_seconds, search.arrivals, seed);
-      warm_up.warm_up = true;
-      POSENC_RETURN_IF_ERROR(RunAll({warm_up}));
+    // The peak is also the warm-up.
+    const double peak_seconds = std::max(search.warm_up_seconds, std::min(search.seconds, kPeakSeconds));
+    POSENC_RETURN_IF_ERROR(MeasurePeak(search.concurrency, peak_seconds, /*warm_up=*/true, seed));
+    if (stopped()) return absl::OkStatus();
+    load::SearchOptions options = search.options;
+    if (!search.rate_given) {
+      options.first_rate = load::RoundRate(
+          std::clamp(all_.peak_per_second / 2, load::SearchOptions::kLeastRate, load::SearchOptions::kMostRate));
     }
     uint64_t tries = 0;
-    // Results of the highest rate that held; they become the whole test's figures.
-    Results best;
+    // Results of the rates that met the objective; those of the highest one become the whole test's figures.
+    std::map<double, Results> met;
     const auto attempt = [&](double rate) -> absl::StatusOr<std::optional<Results>> {
       const uint64_t step_seed = RandomAt(seed, ++tries);
       POSENC_ASSIGN_OR_RETURN(std::optional<Results> part,
@@ -110,20 +159,26 @@ class Test {
     };
     const auto seen = [&](Results part) {
       const load::Step& step = part.steps[0];
-      live_.EndStep(*step.held ? "met" : "not met");
-      if (*step.held && (best.steps.empty() || step.rate > best.steps[0].rate)) best = part;
+      live_.EndStep(load::VerdictOf(step));
+      // Doubts about rates that were only tried are of no use to the reader.
+      if (step.held == true) met.emplace(step.rate, part);
+      part.warnings.clear();
       Append(std::move(part), /*warm_up=*/false, &all_);
     };
-    POSENC_ASSIGN_OR_RETURN(const double rate, load::SearchRate(search.objective, search.options, attempt, seen));
-    if (rate <= 0) return absl::OkStatus();
-    all_.highest_rate = rate;
+    POSENC_ASSIGN_OR_RETURN(const load::Found found, load::SearchRate(search.objective, options, attempt, seen));
+    if (found.lowest_missed > 0) all_.lowest_missed_rate = found.lowest_missed;
+    if (found.highest_met <= 0) return absl::OkStatus();
+    all_.highest_rate = found.highest_met;
+    const Results& best = met.at(found.highest_met);
+    all_.warnings.insert(all_.warnings.end(), best.warnings.begin(), best.warnings.end());
     all_.total = best.steps[0].measured;
     all_.seconds = best.seconds;
     all_.drain_seconds = best.drain_seconds;
     all_.client_cpu_share = best.client_cpu_share;
     all_.late_starts_p99_us = best.late_starts_p99_us;
-    if (!stopped() && std::all_of(all_.steps.begin(), all_.steps.end(), [](const auto& step) { return *step.held; })) {
-      all_.warnings.emplace_back("every rate up to the search's limit met the objective: the highest may be higher");
+    if (!stopped() && found.lowest_missed <= 0) {
+      all_.warnings.emplace_back(
+          "no rate up to the search's limit clearly missed the objective: the highest may be higher");
     }
     return absl::OkStatus();
   }
@@ -145,6 +200,7 @@ class Test {
   load::Fleet& fleet_;
   load::Live& live_;
   Results all_;
+  uint64_t steps_ = 0;  // of overload
 };
 
 // Returns the given flags of the command line with their values.
@@ -164,8 +220,13 @@ absl::Status RunLoad(const LoadFlags& flags, Session& session) {
   POSENC_ASSIGN_OR_RETURN(const load::Mix mix, flags.work.Get());
   std::vector<StepPlan> plans;
   std::optional<ScheduleFlagGroup::Search> search;
+  std::optional<ScheduleFlagGroup::Overload> overload;
+  const int64_t peak_concurrency = std::min(
+      options.max_in_flight, kPeakConcurrency * options.connections * static_cast<int64_t>(options.servers.size()));
   if (flags.schedule.searches()) {
-    POSENC_ASSIGN_OR_RETURN(search, flags.schedule.GetSearch());
+    POSENC_ASSIGN_OR_RETURN(search, flags.schedule.GetSearch(peak_concurrency));
+  } else if (flags.schedule.overloads()) {
+    POSENC_ASSIGN_OR_RETURN(overload, flags.schedule.GetOverload(peak_concurrency));
   } else {
     POSENC_ASSIGN_OR_RETURN(plans, flags.schedule.Plans(mix.seed));
   }
@@ -177,9 +238,12 @@ absl::Status RunLoad(const LoadFlags& flags, Session& session) {
   POSENC_ASSIGN_OR_RETURN(const std::unique_ptr<load::Fleet> fleet, load::Fleet::Create(mix, options, processes));
   StopAtInterrupt(&fleet->shared().stop);
   const double bandwidth = load::MeasureMemoryBandwidth();
+  const load::Noise noise = load::MeasureNoise();
   load::Live live(fleet->shared().progress, processes, !flags.quiet);
   Test test(fleet.get(), &live);
-  POSENC_RETURN_IF_ERROR(search ? test.Search(*search, mix.seed) : test.RunAll(plans));
+  POSENC_RETURN_IF_ERROR(search     ? test.Search(*search, mix.seed)
+                         : overload ? test.Overload(*overload, mix.seed)
+                                    : test.RunAll(plans));
 
   Results& all = test.all();
   if (all.steps.empty()) return absl::CancelledError("interrupted before anything was measured");
@@ -190,7 +254,15 @@ absl::Status RunLoad(const LoadFlags& flags, Session& session) {
   all.mix_json = load::MixToJson(mix);
   all.begin_time = begin_time;
   all.memory_bytes_per_second = bandwidth;
-  return flags.output.Deliver(session, all, baseline);
+  all.noise = noise;
+  if (noise.share > kMostNoise) {
+    all.warnings.push_back(
+        absl::StrFormat("this machine was not quiet: before the run others took %.0f %% of the processors, for up to "
+                        "%.1f ms at a time; "
+                        "expect figures that differ from run to run",
+                        100 * noise.share, 1e-3 * noise.longest_us));
+  }
+  return flags.output.Deliver(session, baseline, &all);
 }
 
 absl::Status Merge(const LoadFlags& flags, Session& session) {
@@ -209,7 +281,7 @@ absl::Status Merge(const LoadFlags& flags, Session& session) {
       all = std::move(results);
     }
   }
-  return flags.output.Deliver(session, *all, baseline);
+  return flags.output.Deliver(session, baseline, &*all);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "tools/posenc/load_flags.h"
 
 #include <algorithm>
+#include <charconv>
 #include <thread>
 #include <utility>
 
@@ -15,6 +16,7 @@ namespace posenc::command {
 namespace {
 
 constexpr char kDefaultDuration[] = "10s";
+constexpr char kDefaultOverload[] = "1,2,5,10";
 
 // Converts an error to a usage error.
 absl::Status Usage(const absl::Status& status) {
@@ -98,7 +100,7 @@ void ScheduleFlagGroup::Add(CLI::App& app) {
   };
   CLI::Option* rate = add("--rate", rate_,
                           "Open loop: calls per second, started on schedule; steps \"100,200\", ramps \"100..1000\". "
-                          "With --slo: first rate of the search, default 100",
+                          "With --slo: first rate of the search, default half the closed loop's peak",
                           "RATE");
   CLI::Option* concurrency =
       add("--concurrency", concurrency_,
@@ -116,6 +118,16 @@ void ScheduleFlagGroup::Add(CLI::App& app) {
       add("--slo", objective_,
           "Search the highest rate that meets this objective, such as p99=5ms or p50=1ms,p99.9=20ms", "OBJECTIVE");
   add("--max-failures", max_failures_, "Share of calls that may fail under --slo; default 0.1%", "SHARE")->needs(slo);
+  add("--tries", tries_, "Tries per rate under --slo, at most, until the verdict is clear; default 5", "NUMBER")
+      ->check(CLI::Range(int64_t{1}, int64_t{100}).description(""))
+      ->needs(slo);
+  overload_option_ =
+      add("--overload", overload_,
+          "Measure the peak with a closed loop, then offer these multiples of it; default 1,2,5,10", "FACTOR,...")
+          ->expected(0, 1)
+          ->excludes(rate)
+          ->excludes(slo)
+          ->excludes(count);
   concurrency->excludes(rate)->excludes(slo)->excludes(arrivals);
   count->excludes(slo);
 }
@@ -135,18 +147,49 @@ absl::StatusOr<load::ScheduleFlags> ScheduleFlagGroup::Parsed(uint64_t seed) con
 
 absl::StatusOr<std::vector<load::StepPlan>> ScheduleFlagGroup::Plans(uint64_t seed) const {
   if (rate_.empty() && concurrency_.empty()) {
-    return UsageError("give --rate, --concurrency or --slo");
+    return UsageError("give --rate, --concurrency, --slo or --overload");
   }
   POSENC_ASSIGN_OR_RETURN(const load::ScheduleFlags flags, Parsed(seed));
   POSENC_ASSIGN_OR_RETURN(auto plans, Usage(load::PlanSteps(flags)));
   return plans;
 }
 
-absl::StatusOr<ScheduleFlagGroup::Search> ScheduleFlagGroup::GetSearch() const {
+absl::StatusOr<ScheduleFlagGroup::Overload> ScheduleFlagGroup::GetOverload(int64_t peak_concurrency) const {
   POSENC_ASSIGN_OR_RETURN(load::ScheduleFlags flags, Parsed(0));
-  Search search{.seconds = flags.seconds, .warm_up_seconds = flags.warm_up_seconds, .arrivals = flags.arrivals};
+  std::vector<double> factors;
+  const std::vector<std::string> parts = absl::StrSplit(overload_.empty() ? kDefaultOverload : overload_, ',');
+  for (const std::string& text : parts) {
+    double factor = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), factor);
+    if (error != std::errc() || end != text.data() + text.size() || !(factor >= 0.01 && factor <= 1000)) {
+      return UsageError(absl::StrCat("--overload: ", text, " must be a multiple of the peak, 0.01 to 1000"));
+    }
+    factors.push_back(factor);
+  }
+  Overload overload{.factors = std::move(factors),
+                    .seconds = flags.seconds,
+                    .warm_up_seconds = flags.warm_up_seconds,
+                    .arrivals = flags.arrivals,
+                    .concurrency = peak_concurrency};
+  if (concurrency_.empty()) return overload;
+  POSENC_ASSIGN_OR_RETURN(const auto plans, Usage(load::PlanSteps(flags)));
+  if (plans.back().concurrency != plans.front().concurrency) {
+    return UsageError("--concurrency: with --overload give one number, that of the peak");
+  }
+  overload.concurrency = plans.back().concurrency;
+  return overload;
+}
+
+absl::StatusOr<ScheduleFlagGroup::Search> ScheduleFlagGroup::GetSearch(int64_t peak_concurrency) const {
+  POSENC_ASSIGN_OR_RETURN(load::ScheduleFlags flags, Parsed(0));
+  Search search{.seconds = flags.seconds,
+                .warm_up_seconds = flags.warm_up_seconds,
+                .arrivals = flags.arrivals,
+                .rate_given = !rate_.empty(),
+                .concurrency = peak_concurrency};
   POSENC_ASSIGN_OR_RETURN(search.objective, Usage(load::ParseObjective(objective_)));
-  search.objective.seconds = flags.seconds;
+  search.options.seconds = flags.seconds;
+  search.options.most_tries = tries_;
   POSENC_ASSIGN_OR_RETURN(search.objective.max_failures, Usage(load::ParseShare("--max-failures", max_failures_)));
   if (!rate_.empty()) {
     POSENC_ASSIGN_OR_RETURN(const auto plans, Usage(load::PlanSteps(flags)));

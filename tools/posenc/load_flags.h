@@ -40,14 +40,27 @@ class ScheduleFlagGroup {
     load::SearchOptions options;
     double seconds, warm_up_seconds;
     load::ArrivalKind arrivals;
+    bool rate_given;      // otherwise the first rate depends on the peak
+    int64_t concurrency;  // of the closed loop that measures the peak
   };
-  absl::StatusOr<Search> GetSearch() const;
+  absl::StatusOr<Search> GetSearch(int64_t peak_concurrency) const;
+
+  struct Overload {
+    std::vector<double> factors;  // offered calls per second / peak
+    double seconds, warm_up_seconds;
+    load::ArrivalKind arrivals;
+    int64_t concurrency;
+  };
+  bool overloads() const { return overload_option_->count() > 0; }
+  absl::StatusOr<Overload> GetOverload(int64_t peak_concurrency) const;
 
  private:
   absl::StatusOr<load::ScheduleFlags> Parsed(uint64_t seed) const;
 
-  std::string rate_, concurrency_, duration_, warm_up_, arrivals_ = "constant", objective_, max_failures_ = "0.1%";
-  int64_t count_ = 0;
+  std::string rate_, concurrency_, duration_, warm_up_, arrivals_ = "constant", objective_, overload_,
+                                                        max_failures_ = "0.1%";
+  int64_t count_ = 0, tries_ = 5;
+  CLI::Option* overload_option_ = nullptr;
 };
 
 class ClientFlags {

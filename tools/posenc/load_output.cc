@@ -35,8 +35,11 @@ void LoadOutput::Add(CLI::App& app) {
   const auto add = [&](const char* name, auto& variable, const char* help, const char* type) {
     return app.add_option(name, variable, help)->type_name(type)->group(kGroup);
   };
-  add("-o,--output", json_, "All results, as --json prints them; input of --baseline and `load merge`", "FILE.json");
-  add("--html", html_, "HTML report with charts, a single self-contained file", "FILE");
+  add("-o,--output", json_,
+      "All results, as --json prints them; input of --baseline and `load merge`; -: standard output, in place of the "
+      "summary",
+      "FILE.json");
+  add("--html", html_, "HTML report with charts, a single self-contained file; -: standard output", "FILE");
   CLI::Option* baseline =
       add("--baseline", baseline_, "Results of an earlier run; exits with 1 if a figure is worse", "FILE.json");
   add("--max-regression", max_regression_, "Regression that is tolerated; default 5%", "SHARE")->needs(baseline);
@@ -47,6 +50,7 @@ absl::StatusOr<load::Baseline> LoadOutput::Check() const {
   const absl::StatusOr<double> share = load::ParseShare("--max-regression", max_regression_);
   if (!share.ok()) return UsageError(std::string(share.status().message()));
   baseline.max_regression = *share;
+  if (json_ == "-" && html_ == "-") return UsageError("--html: only one of --output and --html can be -");
   if (baseline_.empty()) return baseline;
   for (const std::string& file : {json_, html_}) {
     std::error_code none;
@@ -55,19 +59,25 @@ absl::StatusOr<load::Baseline> LoadOutput::Check() const {
     }
   }
   POSENC_ASSIGN_OR_RETURN(baseline.results, ReadResults(baseline_));
+  baseline.file = baseline_;
   return baseline;
 }
 
-absl::Status LoadOutput::Deliver(const Session& session, const load::Results& results,
-                                 const load::Baseline& baseline) const {
+absl::Status LoadOutput::Deliver(const Session& session, const load::Baseline& baseline, load::Results* all) const {
+  if (baseline.results) all->comparison = load::Compare(baseline, *all);
+  const load::Results& results = *all;
   const std::string json = load::ToJson(results);
-  std::fputs((session.json() ? json : load::ToText(results)).c_str(), stdout);
+  if (json_ != "-" && html_ != "-") std::fputs((session.json() ? json : load::ToText(results)).c_str(), stdout);
   const std::pair<const std::string&, std::function<std::string()>> files[] = {
       {json_, [&] { return json; }},
       {html_, [&] { return load::ToHtml(results); }},
   };
   for (const auto& [path, report] : files) {
-    if (!path.empty()) POSENC_RETURN_IF_ERROR(WriteWholeFile(path, report()));
+    if (path == "-") {
+      std::fputs(report().c_str(), stdout);
+    } else if (!path.empty()) {
+      POSENC_RETURN_IF_ERROR(WriteWholeFile(path, report()));
+    }
   }
   if (results.mismatches > 0) {
     return absl::FailedPreconditionError(
@@ -81,9 +91,9 @@ absl::Status LoadOutput::Deliver(const Session& session, const load::Results& re
             : absl::StrCat("no answer was verified: --verify selected none of ", results.total.counts.succeeded));
   }
   const bool search =
-      std::any_of(results.steps.begin(), results.steps.end(), [](const auto& step) { return step.held; });
-  if (search && !results.highest_rate) return absl::FailedPreconditionError("no tried rate met the objective");
-  return load::CompareWith(baseline, results);
+      std::any_of(results.steps.begin(), results.steps.end(), [](const auto& step) { return step.tries > 0; });
+  if (search && !results.highest_rate) return absl::FailedPreconditionError("no tried rate clearly met the objective");
+  return results.comparison ? load::ToStatus(*results.comparison) : absl::OkStatus();
 }
 
 }  // namespace posenc::command

@@ -23,6 +23,7 @@ class ModelFlags {
  public:
   void Add(CLI::App& app);
   bool given() const { return !path_.empty(); }
+  const std::string& path() const { return path_; }
   // Call it if --model is absent: returns a usage error if a flag that needs --model was given.
   absl::Status CheckUnused() const;
   // Reads the file; also returns its read errors.
@@ -44,6 +45,7 @@ class RotaryFlags {
   // Adds the source of the settings to what is missing, if no flag gives one.
   void AddMissing(Missing* missing) const;
   absl::StatusOr<v1::RotarySource> Get() const;
+  const std::string& model_path() const { return model_.path(); }  // empty without --model
 
  private:
   absl::StatusOr<v1::RotarySettings> Settings() const;

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/tools/load/load_results.h"
+#include "tools/load/report_json.h"
 
 namespace posenc::load::load_report_html_test {
 namespace {
@@ -28,8 +29,8 @@ TEST(LoadHtml, IsOnePageThatLoadsNothing) {
   EXPECT_THAT(page, Not(HasSubstr(" src=")));
   EXPECT_THAT(page, Not(HasSubstr("@import")));
   // Neither the library nor our script contains a tag that ends an element.
-  EXPECT_EQ(CountOf(page, "<script"), 3);
-  EXPECT_EQ(CountOf(page, "</script"), 3);
+  EXPECT_EQ(CountOf(page, "<script"), 4);
+  EXPECT_EQ(CountOf(page, "</script"), 4);
   EXPECT_THAT(page, HasSubstr("Chart.js v3"));
   for (const char* id : {"distribution", "search", "latency", "throughput"}) {
     EXPECT_THAT(page, HasSubstr("<canvas id=\"" + std::string(id) + "\""));
@@ -51,7 +52,7 @@ TEST(LoadHtml, EscapesWhatAUserWrote) {
   const std::string page = ToHtml(results);
   EXPECT_EQ(CountOf(page, "<script"), CountOf(harmless, "<script"));
   EXPECT_EQ(CountOf(page, "</script"), CountOf(harmless, "</script"));
-  EXPECT_THAT(page, Not(HasSubstr("alert('")));
+  EXPECT_THAT(page, Not(HasSubstr("<script>alert")));
   EXPECT_THAT(page, HasSubstr("&lt;/script&gt;&lt;script&gt;alert(&#39;@DATA@&#39;)&lt;/script&gt;&amp;&quot;"));
 }
 
@@ -69,13 +70,13 @@ TEST(LoadHtml, LeavesOutPicturesOfNothing) {
   const std::string page = ToHtml(Results{.steps = {Step{.name = "concurrency 8", .concurrency = 8}}});
   EXPECT_THAT(page, Not(HasSubstr("<canvas id=\"search\"")));
   EXPECT_THAT(page, Not(HasSubstr("<canvas id=\"latency\"")));
-  EXPECT_THAT(page, HasSubstr("<td>–</td>"));
+  EXPECT_THAT(page, HasSubstr("\">–</td>"));
 }
 
 TEST(LoadHtml, DrawsTheDistributionOnAnAxisOfNines) {
   const Results results = SearchResults();
   const json lines = json::parse(PictureData(results))["distribution"];
-  ASSERT_EQ(lines.size(), 4);
+  ASSERT_EQ(lines.size(), 6);
   EXPECT_EQ(lines[0]["name"], "latency");
   const json& points = lines[0]["points"];
   EXPECT_EQ(points[12]["x"], 10);
@@ -93,8 +94,10 @@ TEST(LoadHtml, DrawsEverySecondAndTheWarmUp) {
   EXPECT_EQ(data["warm_up"], json({{0, 2}, {29, 30}}));
   ASSERT_EQ(data["timeline"]["p99"].size(), 30);
   EXPECT_EQ(data["timeline"]["p99"][5], json({{"x", 5.5}, {"y", nullptr}}));
-  EXPECT_EQ(data["timeline"]["errors"][5]["y"], 4);
-  EXPECT_EQ(data["timeline"]["achieved"][29]["y"], 1384);
+  EXPECT_EQ(data["timeline"]["failed"][5]["y"], 3);
+  EXPECT_EQ(data["timeline"]["skipped"][5]["y"], 1);
+  EXPECT_EQ(data["timeline"]["completed"][29]["y"], 1384);
+  EXPECT_EQ(data["timeline"]["started"][29]["y"], 1386);
   EXPECT_EQ(data["timeline"]["intended"][29]["y"], 1400);
 }
 
@@ -102,12 +105,51 @@ TEST(LoadHtml, DrawsLongRunsInFewPoints) {
   Results results{.timeline = std::vector<Second>(3601)};
   for (Second& second : results.timeline) {
     second.offered = 10;
-    second.measured.counts.succeeded = 9;
+    second.completed = 9;
   }
   const json timeline = json::parse(PictureData(results))["timeline"];
-  ASSERT_EQ(timeline["achieved"].size(), 515);
-  EXPECT_EQ(timeline["achieved"][514], json({{"x", 3599.5}, {"y", 9}}));
+  ASSERT_EQ(timeline["completed"].size(), 515);
+  EXPECT_EQ(timeline["completed"][514], json({{"x", 3599.5}, {"y", 9}}));
   EXPECT_EQ(timeline["intended"][0], json({{"x", 3.5}, {"y", 10}}));
+}
+
+TEST(LoadHtml, MarksStepsAndStalls) {
+  const json data = json::parse(PictureData(SteppedResults()));
+  ASSERT_EQ(data["steps"].size(), 3);
+  EXPECT_EQ(data["steps"][1], json({{"name", "1200/s"}, {"from", 10}, {"to", 20}}));
+  EXPECT_EQ(data["stalls"], json({{{"from", 12.5}, {"to", 13.5}, {"text", "no answer for 1.0 s"}}}));
+  ASSERT_EQ(data["distribution"].size(), 3);  // the latency of each step
+  EXPECT_EQ(data["distribution"][1]["name"], "1200/s");
+}
+
+TEST(LoadHtml, DrawsGoodput) {
+  Results results = SteppedResults();
+  results.peak_per_second = 1500;
+  results.steps[2].overload = 10;
+  const json overload = json::parse(PictureData(results))["overload"];
+  EXPECT_EQ(overload["peak"], 1500);
+  ASSERT_EQ(overload["points"].size(), 1);
+  EXPECT_EQ(overload["points"][0]["x"], 1400);
+  EXPECT_THAT(ToHtml(results), HasSubstr("<canvas id=\"overload\""));
+}
+
+TEST(LoadHtml, BeginsWithTitleAndWorkloadAndHoldsTheResults) {
+  const Results results = SteppedResults();
+  const std::string page = ToHtml(results);
+  EXPECT_THAT(page, HasSubstr("<h1>Latency at 800/s, 1200/s, 1400/s</h1>\n<p>ApplyRotary</p>"));
+  const std::string begin = "id=\"results\">";
+  const size_t at = page.find(begin) + begin.size();
+  const json held = json::parse(page.substr(at, page.find("</script>", at) - at));
+  EXPECT_EQ(held, json::parse(ToJson(results)));
+  EXPECT_FALSE(held.contains("total"));
+  EXPECT_EQ(held["steps"][1]["stalls"][0]["seconds"], 1);
+}
+
+TEST(LoadHtml, ShowsTheBaselinesVerdict) {
+  Results results = SteppedResults();
+  results.comparison = BaselineVerdict{.baseline = "old.json", .tolerated = 0.05};
+  results.comparison->figures = {{"800/s", "p99 latency, ms", 1, 2, true}};
+  EXPECT_THAT(ToHtml(results), HasSubstr("<b class=\"bad\">worse</b> (tolerated: 5.0 %)"));
 }
 
 TEST(LoadHtml, DrawsTheSearchInTheOrderOfRates) {
@@ -121,8 +163,8 @@ TEST(LoadHtml, DrawsTheSearchInTheOrderOfRates) {
   ASSERT_EQ(points.size(), 3);
   EXPECT_EQ(points[0]["x"], 800);
   EXPECT_EQ(points[2]["x"], 1400);
-  EXPECT_EQ(points[2]["held"], false);
-  EXPECT_EQ(points[2]["y"], static_cast<double>(results.steps[0].measured.latency.Percentile(99)) / 1000);
+  EXPECT_EQ(points[2]["verdict"], "not met");
+  EXPECT_EQ(points[2]["y"], static_cast<double>(results.steps[0].measured.service.Percentile(99)) / 1000);
 }
 
 json SearchLines(const char* objective) {
@@ -139,7 +181,7 @@ TEST(LoadHtml, DrawsALineForEachPartOfTheObjective) {
   EXPECT_EQ(lines[1]["objective"], 1500);
   EXPECT_EQ(lines[2]["percentile"], "max");
   EXPECT_EQ(lines[2]["objective"], 120000);
-  EXPECT_EQ(lines[2]["points"][0]["y"], static_cast<double>(SearchResults().steps[0].measured.latency.Max()) / 1000);
+  EXPECT_EQ(lines[2]["points"][0]["y"], static_cast<double>(SearchResults().steps[0].measured.service.Max()) / 1000);
 }
 
 TEST(LoadHtml, DrawsP99WhereTheObjectiveCannotBeRead) {

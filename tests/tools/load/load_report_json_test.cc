@@ -31,6 +31,39 @@ TEST(LoadReport, ReadsBackWhatItWrote) {
   EXPECT_EQ(read.warnings, results.warnings);
 }
 
+TEST(LoadReport, GivesStepsTheirOwnFiguresAndNoneOfAllTogether) {
+  const Results results = SteppedResults();
+  const std::string text = ToJson(results);
+  const json report = json::parse(text);
+  EXPECT_FALSE(report.contains("total") || report.contains("figures"));
+  EXPECT_EQ(report["steps"][1]["begin_second"], 10);
+  EXPECT_EQ(report["steps"][1]["stalls"], json({{{"begin", 2.5}, {"seconds", 1}}}));
+  EXPECT_EQ(report["steps"][0]["figures"]["skipped_share"], 0.01);
+  EXPECT_EQ(report["timeline"][29]["completed"], 1384);
+  const Results read = FromJson(text).value();
+  EXPECT_EQ(ToJson(read), text);
+  EXPECT_EQ(read.total.counts.intended, 34000);
+}
+
+TEST(LoadReport, SaysWhatASearchFoundAndTheBaselinesVerdict) {
+  Results results = SearchResults();
+  results.comparison = BaselineVerdict{.baseline = "old.json", .tolerated = 0.05};
+  results.comparison->figures = {{"", "highest rate that met the objective, calls/s", 1500, 1200, true}};
+  const json report = json::parse(ToJson(results));
+  EXPECT_EQ(report["lowest_missed_rate"], 1400);
+  EXPECT_EQ(report["peak_per_second"], 3000);
+  EXPECT_EQ(report["noise"]["share"], 0.125);
+  EXPECT_EQ(report["steps"][2]["late_share"], json({{"low", 0.001}, {"high", 0.2}, {"allowed", 0.01}}));
+  EXPECT_EQ(report["baseline"]["verdict"], "worse");
+  EXPECT_EQ(report["baseline"]["figures"][0]["after"], 1200);
+}
+
+TEST(LoadReport, HasNoPercentileThatTooFewCallsStandBehind) {
+  const json latency = json::parse(ToJson(SearchResults()))["steps"][0]["measured"]["latency_us"];
+  EXPECT_TRUE(latency["p99.99"].is_null());  // 7,900 calls
+  EXPECT_TRUE(latency["p99.9"].is_number());
+}
+
 TEST(LoadReport, LeavesOutWhatThereIsNot) {
   Results results{.mix_json = "not JSON", .steps = {Step{.name = "concurrency 8", .concurrency = 8}}};
   const Results read = FromJson(ToJson(results)).value();

@@ -40,18 +40,62 @@ TEST(LoadText, SaysWarningsFirstAndBothTimesSideBySide) {
   EXPECT_THAT(text, HasSubstr("intended          1,133/s  34,000 scheduled\n"));
   EXPECT_THAT(text, HasSubstr("offered           1,122/s  33,660 started\n"));
   EXPECT_THAT(text, HasSubstr("achieved          1,093/s  33,600 succeeded\n"));
-  EXPECT_THAT(text, HasSubstr("1.2 %  340 SKIPPED, 60 UNAVAILABLE\n"));
+  EXPECT_THAT(text, HasSubstr("errors             0.18 %  60 UNAVAILABLE\n"));
+  EXPECT_THAT(text, HasSubstr("skipped             1.0 %  340 not started"));
   EXPECT_THAT(text, HasSubstr("3.4 MB/s  0.17 % of this machine's memory bandwidth, 2.00 GB/s\n"));
   EXPECT_THAT(text, HasSubstr("intended start"));
   EXPECT_THAT(text, HasSubstr("latency "));
   EXPECT_THAT(text, HasSubstr("service time "));
   EXPECT_THAT(text, HasSubstr("server: compute "));
   EXPECT_THAT(text, HasSubstr("1400/s"));
-  EXPECT_THAT(text, HasSubstr("not met\n"));
-  EXPECT_THAT(text, HasSubstr("Highest rate that met the objective: 1,200/s\n"));
+  EXPECT_THAT(text, HasSubstr("client: late start"));
+  EXPECT_THAT(text, HasSubstr("client: gRPC wait"));
+  EXPECT_THAT(text, HasSubstr("Highest rate with p99=5ms\n  ApplyRotary\n"));
+  EXPECT_THAT(text, HasSubstr("not met: 0.10 .. 20.00 % over, 1 % allowed\n"));
+  EXPECT_THAT(text, HasSubstr("between 1,200/s (clearly met) and 1,400/s (clearly missed)"));
+  EXPECT_THAT(text,
+              HasSubstr("That is 40.0 % of the closed loop's peak, 3,000/s.\nAt 1400/s, which missed it, p99 was: "));
+  EXPECT_THAT(text, HasSubstr("others took 12.5 % of this machine's processors, for up to 3.500 ms at a time."));
   EXPECT_THAT(text, HasSubstr("300 answers compared with the client's own results, 1 differed\n"));
   EXPECT_THAT(text,
               HasSubstr("First difference: decode, q, element 77: expected 0x3f80 (1), got 0x3f81 (1.0078125)\n"));
+}
+
+TEST(LoadText, NeverPoolsSteps) {
+  const std::string text = ToText(SteppedResults());
+  EXPECT_THAT(text, StartsWith("Warning: the client itself was saturated\n\nLatency at 800/s, 1200/s, 1400/s\n"));
+  EXPECT_THAT(text, Not(HasSubstr("34,000 scheduled")));
+  for (const char* step : {"\n800/s, ms ", "\n1200/s, ms ", "\n1400/s, ms "}) EXPECT_THAT(text, HasSubstr(step));
+}
+
+TEST(LoadText, ShowsNoPercentileThatTooFewCallsStandBehind) {
+  Histogram histogram;
+  histogram.Record(1000, 9999);
+  EXPECT_EQ(Time(histogram, 99.99), "-");
+  EXPECT_EQ(Time(histogram, 99.9), "1.000");
+  histogram.Record(1000);
+  EXPECT_EQ(Time(histogram, 99.99), "1.000");
+  EXPECT_EQ(Time({}, 100), "-");
+}
+
+TEST(LoadText, ComparesGoodputWithThePeak) {
+  Results results = SteppedResults();
+  results.peak_per_second = 1500;
+  results.steps[2].overload = 10;
+  results.steps[2].name = "10x";
+  EXPECT_THAT(ToText(results),
+              AllOf(HasSubstr("Goodput under overload\n"), HasSubstr("goodput/s of the peak"),
+                    HasSubstr("10x                            1,400       1,386       1,350      90.0 %")));
+}
+
+TEST(LoadText, SaysTheBaselinesVerdict) {
+  Results results = SteppedResults();
+  results.comparison = BaselineVerdict{.baseline = "old.json", .begin_time = "2026-01-01", .tolerated = 0.05};
+  results.comparison->figures = {{"800/s", "p99 latency, ms", 1, 2, true}};
+  EXPECT_THAT(ToText(results), HasSubstr("Baseline old.json, 2026-01-01: worse (tolerated: 5.0 %)\n"
+                                         "  800/s: p99 latency, ms: was 1, is 2 (100.0 % more): worse\n"));
+  results.comparison->impossible = "the baseline has different steps";
+  EXPECT_THAT(ToText(results), HasSubstr(": not compared, because the baseline has different steps\n"));
 }
 
 TEST(LoadText, LeavesOutWhatAClosedLoopHasNot) {

@@ -18,6 +18,8 @@ inline Measurement MeasurementOf(int64_t calls, double load) {
     const double share = (static_cast<double>(i) + 0.5) / static_cast<double>(measured.counts.succeeded);
     const auto service = static_cast<int64_t>(300 * load - 80 * std::log(1 - share) / (1.6 - load));
     measured.service.Record(service);
+    measured.late.Record(i % 50 == 0 ? static_cast<int64_t>(2000 * load) : 0);
+    if (i % 16 == 0) measured.send_wait.Record(100);
     measured.latency.Record(service + (i % 50 == 0 ? static_cast<int64_t>(2000 * load) : 0));
     measured.server_queue.Record(i % 40);
     measured.server_compute.Record(service / 3);
@@ -34,6 +36,9 @@ inline Results SearchResults() {
                   .seconds = 30,
                   .drain_seconds = 0.75,
                   .highest_rate = 1200,
+                  .lowest_missed_rate = 1400,
+                  .peak_per_second = 3000,
+                  .noise = {.share = 0.125, .longest_us = 3500},
                   .verify = 0.01,
                   .verified = 300,
                   .mismatches = 1,
@@ -47,15 +52,35 @@ inline Results SearchResults() {
               .rate = rate,
               .seconds = 10,
               .drain_seconds = 0.25,
-              .held = rate < 1300};
+              .begin_second = static_cast<int64_t>(results.timeline.size()),
+              .tries = 1,
+              .held = rate < 1300,
+              .late = {0.001, rate < 1300 ? 0.004 : 0.2},
+              .late_allowed = 0.01};
     for (int second = 0; second < 10; ++second) {
       results.timeline.push_back({.offered = rate, .measured = MeasurementOf(static_cast<int64_t>(rate), rate / 1000)});
+      results.timeline.back().completed = results.timeline.back().measured.counts.succeeded;
       step.measured.Merge(results.timeline.back().measured);
     }
     results.total.Merge(step.measured);
     results.steps.push_back(step);
   }
   results.timeline.front().warm_up = true;
+  return results;
+}
+
+// The same calls as a run of three steps, with a stall in the second one.
+inline Results SteppedResults() {
+  Results results = SearchResults();
+  results.highest_rate.reset();
+  results.lowest_missed_rate.reset();
+  results.peak_per_second = 0;
+  results.settings = {{"--rate", "800,1200,1400"}};
+  for (Step& step : results.steps) {
+    step.tries = 0;
+    step.held.reset();
+  }
+  results.steps[1].stalls = {{2.5, 1}};
   return results;
 }
 

@@ -35,6 +35,8 @@ TEST(Results, MergesTwoClientsIntoOneReport) {
   EXPECT_EQ(merged.steps[1].seconds, 10);
   EXPECT_EQ(merged.steps[1].measured.counts.intended, 24000);
   EXPECT_EQ(merged.highest_rate, 2400);
+  EXPECT_EQ(merged.lowest_missed_rate, 2800);
+  EXPECT_EQ(merged.timeline[29].completed, 2 * 1384);
   EXPECT_EQ(merged.verified, 600);
   EXPECT_EQ(merged.mismatches, 2);
   EXPECT_EQ(merged.first_mismatch->element, 77);
@@ -95,6 +97,17 @@ TEST(Figures, WhatSucceededAfterTheScheduleIsNotAchievedWithinIt) {
   EXPECT_EQ(figures.offered_per_second, 1000);
   EXPECT_EQ(figures.achieved_per_second, 1000 / 1.5);
   EXPECT_EQ(figures.bytes_per_second, 2000);
+}
+
+TEST(Results, AStallIsCommonToAllClients) {
+  Results one = SteppedResults(), other = SteppedResults();
+  other.steps[1].stalls = {{0.5, 0.6}, {2.8, 1}};
+  other.steps[2].stalls = {{4, 2}};
+  one.Merge(other);
+  ASSERT_EQ(one.steps[1].stalls.size(), 1);
+  EXPECT_EQ(one.steps[1].stalls[0].begin, 2.8);
+  EXPECT_NEAR(one.steps[1].stalls[0].seconds, 0.7, 1e-9);
+  EXPECT_TRUE(one.steps[2].stalls.empty());
 }
 
 }  // namespace

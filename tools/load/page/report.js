@@ -57,7 +57,7 @@
       }));
     }
 
-    chart('distribution', data.distribution.map((one, i) => line(one.name, one.points, 'abcd'[i])), {
+    chart('distribution', data.distribution.map((one, i) => line(one.name, one.points, 'abcdef'[i % 6], i < 6 ? {} : {borderDash: [6, 3]})), {
       x: {
         type: 'logarithmic', min: 1, title: {display: !narrow, text: 'percentile'},
         afterBuildTicks: (axis) => {
@@ -69,48 +69,84 @@
       y: times(),
     }, percentile, duration);
 
-    // Behind the seconds that no figure counts.
-    const warmUp = {
-      id: 'warm-up',
+    // Behind the lines: seconds that no figure counts, stalls, and where each step begins.
+    const marks = {
+      id: 'marks',
       beforeDatasetsDraw: ({ctx, chartArea, scales}) => {
-        ctx.save();
-        for (const [from, to] of data.warm_up) {
-          const left = Math.max(scales.x.getPixelForValue(from), chartArea.left);
-          const right = Math.min(scales.x.getPixelForValue(to), chartArea.right);
-          ctx.globalAlpha = 0.12;
-          ctx.fillStyle = color('quiet');
-          ctx.fillRect(left, chartArea.top, right - left, chartArea.bottom - chartArea.top);
+        const {left, right, top, bottom} = chartArea;
+        const at = (second) => Math.min(Math.max(scales.x.getPixelForValue(second), left), right);
+        const span = (from, to, name, opacity, text, line) => {
+          ctx.globalAlpha = opacity;
+          ctx.fillStyle = color(name);
+          ctx.fillRect(at(from), top, Math.max(at(to) - at(from), 1), bottom - top);
           ctx.globalAlpha = 1;
-          ctx.font = '12px system-ui, sans-serif';
-          if (ctx.measureText('warm-up').width < right - left) ctx.fillText('warm-up', left + 4, chartArea.top + 14);
+          const width = ctx.measureText(text).width;
+          const begin = Math.min(at(from) + 4, right - width);
+          if (line || width + 6 < at(to) - at(from)) ctx.fillText(text, begin, top + 13 + 15 * line);
+        };
+        ctx.save();
+        ctx.font = '12px system-ui, sans-serif';
+        for (const [from, to] of data.warm_up) span(from, to, 'quiet', 0.12, 'warm-up', 0);
+        data.stalls.slice(0, 20).forEach(({from, to, text}, i) => span(from, to, 'bad', 0.2, text, i < 3 ? 1 + i : 0));
+        ctx.fillStyle = ctx.strokeStyle = color('quiet');
+        ctx.setLineDash([3, 3]);
+        if (data.steps.length > 1 || data.steps[0].from > 0) {
+          for (const {name, from, to} of data.steps) {
+            ctx.beginPath();
+            ctx.moveTo(at(from), top);
+            ctx.lineTo(at(from), bottom);
+            ctx.stroke();
+            if (ctx.measureText(name).width + 6 < at(to) - at(from)) ctx.fillText(name, at(from) + 4, top + 13);
+          }
         }
         ctx.restore();
       },
     };
     const seconds = {type: 'linear', min: 0, max: data.seconds, title: {display: !narrow, text: 'seconds'},
       ticks: {maxRotation: 0, includeBounds: false}};
-    const at = (second) => `second ${number(second)}`;
+    const at = (second) => {
+      const step = data.steps.find(({from, to}) => second >= from && second < to);
+      return `second ${number(second)}${step && data.steps.length > 1 ? `, ${step.name}` : ''}`;
+    };
     chart('latency', [
       line('max', data.timeline.max, 'b'), line('p99', data.timeline.p99, 'd'), line('p50', data.timeline.p50, 'a'),
-    ], {x: seconds, y: times()}, at, duration, [warmUp]);
+    ], {x: seconds, y: times({grace: '30%'})}, at, duration, [marks]);
 
     const throughput = [
-      line('failed or skipped', data.timeline.errors, 'bad', {fill: 'origin', backgroundColor: color('bad') + '55'}),
-      line('succeeded', data.timeline.achieved, 'a'),
+      line('failed', data.timeline.failed, 'bad', {fill: 'origin', backgroundColor: color('bad') + '55'}),
+      line('skipped', data.timeline.skipped, 'b', {borderDash: [2, 3]}),
+      line('completed', data.timeline.completed, 'a'),
+      line('started', data.timeline.started, 'c', {borderWidth: 1.5}),
     ];
     if (data.open_loop) {
       throughput.push(line('intended', data.timeline.intended, 'quiet', {borderDash: [5, 4], borderWidth: 1.5}));
     }
     chart('throughput', throughput, {
       x: seconds,
-      y: {min: 0, grace: '5%', title: {display: !narrow, text: 'calls per second'}, ticks: {callback: number}},
-    }, at, (value) => `${number(value)}/s`, [warmUp]);
+      y: {min: 0, grace: '15%', title: {display: !narrow, text: 'calls per second'}, ticks: {callback: number}},
+    }, at, (value) => `${number(value)}/s`, [marks]);
+
+    const {points: overload, peak} = data.overload;
+    if (overload.length) {
+      const most = Math.max(...overload.map(({x}) => x));
+      chart('overload', [
+        line('goodput', overload, 'a', {pointRadius: 5, pointBackgroundColor: color('a')}),
+        line('started', overload.map(({x, started}) => ({x, y: started})), 'c', {borderWidth: 1.5, pointRadius: 3}),
+        line('peak of the closed loop', [{x: 0, y: peak}, {x: most, y: peak}], 'quiet',
+          {borderDash: [6, 4], borderWidth: 1.5}),
+      ], {
+        x: {type: 'linear', min: 0, max: 1.04 * most, title: {display: !narrow, text: 'intended calls per second'},
+          ticks: {maxRotation: 0, includeBounds: false, callback: number}},
+        y: {min: 0, suggestedMax: 1.3 * peak, title: {display: !narrow, text: 'calls per second'}, ticks: {callback: number}},
+      }, (x) => `${number(x)}/s`, (value) => `${number(value)}/s`);
+    }
 
     const curves = [];
     data.search.forEach(({percentile: name, points, objective}, i) => {
       curves.push(line(name, points, 'adbc'[i % 4], {
         pointRadius: 5, pointHoverRadius: 7, borderWidth: 1.5, pointBorderColor: color('card'),
-        pointBackgroundColor: points.map(({held}) => color(held === false ? 'bad' : held ? 'good' : 'adbc'[i % 4])),
+        pointBackgroundColor: points.map(({verdict}) =>
+          color({met: 'good', 'not met': 'bad', unclear: 'quiet'}[verdict] || 'adbc'[i % 4])),
       }));
       if (!objective || !points.length) return;
       curves.push(line(`objective: ${name} ≤ ${duration(objective)}`,
@@ -134,6 +170,9 @@
       y: times(highest ? {suggestedMax: 1.5 * highest} : {}),
     }, (x) => `${number(x)}/s`, duration);
   }
+
+  const json = document.getElementById('results').textContent;
+  document.getElementById('raw').href = URL.createObjectURL(new Blob([json], {type: 'application/json'}));
 
   draw();
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', draw);

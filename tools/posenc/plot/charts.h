@@ -11,13 +11,22 @@
 namespace posenc::command {
 
 // Colours distinguishable with colour blindness (palette of Okabe and Ito).
-inline constexpr char kBlue[] = "#0072B2", kOrange[] = "#D55E00", kGreen[] = "#009E73", kGrey[] = "#999999";
+inline constexpr char kBlue[] = "#0072B2", kOrange[] = "#D55E00", kGreen[] = "#009E73", kGrey[] = "#999999",
+                      kPink[] = "#CC79A7", kYellow[] = "#E69F00";
 
 struct Series {
   std::string name;
   const char* colour;
   bool points = false;  // false: a line
   std::vector<double> x, y;
+  std::vector<double> high;  // an area from y to high if not empty
+  bool hollow = false;       // points only
+};
+
+// A line at a value of one axis, with its name.
+struct Mark {
+  double value;
+  std::string name;
 };
 
 struct LineChart {
@@ -26,9 +35,10 @@ struct LineChart {
   std::string x_label, y_label;
   bool log_x = false, log_y = false;
   std::vector<Series> series;
-  // Horizontal line at y = mark_y, labelled mark_name; 0: none.
-  double mark_y = 0;
-  std::string mark_name;
+  double least_y = 0;  // with log_y: lower end of the axis; 0: that of the data
+  bool key_below = false;
+  std::vector<Mark> marks_x, marks_y;  // vertical and horizontal lines
+  int width = 0, height = 0;           // of the picture in pixels; 0: 900 pixels wide
 };
 
 struct Panel {
@@ -47,6 +57,7 @@ struct HeatMaps {
   bool diverging = true;                          // white at 0, blue below, red above; false: dark to bright
   std::vector<Panel> panels;                      // one colour scale for all
   std::vector<std::pair<double, double>> marked;  // cells (x, y) with a ring, in every panel
+  int width = 0, height = 0;                      // of the picture in pixels; 0: as large as the cells need
 };
 
 // Maximum number of cells in a picture; more would not be visible.

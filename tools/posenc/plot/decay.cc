@@ -1,6 +1,9 @@
 // `posenc plot decay`: how far attention reaches, by RoFormer's bound and by the plain cosine sum.
+#include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "posenc/base/status.h"
 #include "tools/posenc/field_flags.h"
@@ -16,17 +19,65 @@ struct DecayPlotFlags {
   bool log_x = false;
 };
 
-// Returns integer distances evenly spaced on the axis, at most 2001: a picture shows no more columns.
+constexpr double kNoise = 1000;  // tokens: beyond them the score is noise, of which only the envelope is drawn
+constexpr int kInBucket = 32;    // distances of one point of the envelope
+
+// Integer distances, ascending: evenly spaced on the axis up to kNoise, then kInBucket random-looking ones for each
+// point of the envelope.
 std::vector<double> Distances(const DecayPlotFlags& flags) {
-  constexpr int64_t kMost = 2000;
-  const auto last = static_cast<double>(flags.max_distance);
+  constexpr int64_t kMost = 1000, kBuckets = 150;
+  const auto last = static_cast<double>(flags.max_distance), first = std::min(last, kNoise);
+  const auto at = [&](double from, double to, double part) {
+    return flags.log_x ? from * std::pow(to / from, part) : from + (to - from) * part;
+  };
   std::vector<double> distances = {0};
-  for (int64_t n = 1; n <= kMost; ++n) {
-    const double part = static_cast<double>(n) / kMost;
-    const double distance = std::round(flags.log_x ? std::pow(last, part) : last * part);
-    if (distance > distances.back()) distances.push_back(distance);
+  const auto add = [&](double distance) {
+    if (std::round(distance) > distances.back()) distances.push_back(std::round(distance));
+  };
+  for (int64_t n = 1; n <= kMost; ++n) add(at(flags.log_x ? 1 : 0, first, static_cast<double>(n) / kMost));
+  for (int64_t n = 0; last > kNoise && n < kBuckets * kInBucket; ++n) {
+    const double golden = std::fmod(0.618034 * static_cast<double>(n), 1);
+    add(at(first, last, (static_cast<double>(n) + golden) / (kBuckets * kInBucket)));
   }
+  add(last);
   return distances;
+}
+
+// Adds a point to the line, or, of noise, to the range of the current bucket.
+void Add(double x, double y, bool noise, bool begins, Series* line, Series* range) {
+  if (!noise) {
+    line->x.push_back(x);
+    line->y.push_back(y);
+  } else if (begins) {
+    range->x.push_back(x);
+    range->y.push_back(y);
+    range->high.push_back(y);
+  } else {
+    range->y.back() = std::min(range->y.back(), y);
+    range->high.back() = std::max(range->high.back(), y);
+  }
+}
+
+// Adds one model's bound and score, both over the score at distance 0.
+void AddCurves(const std::string& name, const char* bound_colour, const char* score_colour,
+               const std::vector<double>& distances, const v1::AnalyzeResponse& response, LineChart* chart) {
+  const std::string of = name.empty() ? "" : name + ": ";
+  const std::vector<double> sums = Numbers(response.cosine_sum()), bounds = Numbers(response.decay_bound());
+  Series bound{.name = of + "bound: sum of |S_j| (RoFormer, 3.4.3)", .colour = bound_colour};
+  Series score{.name = of + "|score| of equal, constant q and k", .colour = score_colour};
+  // Beyond kNoise; the legend explains the areas by their colours.
+  Series bound_range{.colour = bound_colour}, score_range{.colour = score_colour};
+  // The answer's bound is a mean over the pairs; the sum bounds the score.
+  const double whole = static_cast<double>(response.pairs_size()) / sums[0];
+  int in_bucket = 0;
+  for (size_t n = 0; n < distances.size(); ++n) {
+    if (chart->log_x && distances[n] == 0) continue;
+    const double value = std::max(chart->least_y, std::fabs(sums[n] / sums[0]));
+    const bool noise = distances[n] > kNoise, begins = noise && in_bucket++ % kInBucket == 0;
+    Add(distances[n], bounds[n] * whole, noise, begins, &bound, &bound_range);
+    Add(distances[n], value, noise, begins, &score, &score_range);
+  }
+  for (Series* series : {&bound_range, &bound, &score_range, &score}) chart->series.push_back(std::move(*series));
 }
 
 absl::Status RunDecayPlot(const DecayPlotFlags& flags, Session& session) {
@@ -37,21 +88,24 @@ absl::Status RunDecayPlot(const DecayPlotFlags& flags, Session& session) {
   POSENC_ASSIGN_OR_RETURN(const v1::AnalyzeResponse response, session.backend().Analyze(request));
 
   LineChart chart;
-  chart.title = "Long-term decay";
+  chart.title = flags.analysis.Title("Long-term decay", response.info());
   chart.settings = Subject(request, response.info());
   chart.x_label = "distance of query and key (tokens)";
-  chart.y_label = "each over its value at distance 0";
+  if (static_cast<double>(flags.max_distance) > kNoise) chart.x_label += "; beyond 1,000 the range of nearby values";
+  chart.y_label = "over the score at distance 0";
   chart.log_x = flags.log_x;
-  const std::vector<double> sums = Numbers(response.cosine_sum()), bounds = Numbers(response.decay_bound());
-  Series bound{.name = "bound: mean |S_j| (RoFormer, 3.4.3)", .colour = kOrange};
-  Series sum{.name = "cosine sum: score of equal, constant q and k", .colour = kBlue};
-  for (size_t n = 0; n < distances.size(); ++n) {
-    if (flags.log_x && distances[n] == 0) continue;
-    for (Series* series : {&bound, &sum}) series->x.push_back(distances[n]);
-    bound.y.push_back(bounds[n] / bounds[0]);
-    sum.y.push_back(sums[n] / sums[0]);
+  chart.log_y = true;
+  chart.least_y = 1e-3;
+  chart.key_below = true;
+  POSENC_ASSIGN_OR_RETURN(const std::optional<v1::AnalyzeRequest> overlay, flags.analysis.GetOverlay(request));
+  AddCurves(overlay ? flags.analysis.name() : "", kOrange, kBlue, distances, response, &chart);
+  if (overlay) {
+    POSENC_ASSIGN_OR_RETURN(const v1::AnalyzeResponse other, session.backend().Analyze(*overlay));
+    AddCurves(flags.analysis.overlay_name(), kPink, kGreen, distances, other, &chart);
   }
-  chart.series = {sum, bound};
+  for (Mark& mark : Lengths(request, response.info())) {
+    if (mark.value <= static_cast<double>(flags.max_distance)) chart.marks_x.push_back(std::move(mark));
+  }
   return flags.picture.Deliver(session, response, chart);
 }
 

@@ -72,22 +72,30 @@ double CellSide(double wanted, size_t cells) { return std::max(1.0, std::floor(w
 
 Frame FrameOf(const HeatMaps& maps) {
   const size_t panels = maps.panels.size();
-  const double wanted = panels == 1 ? 540 : 270, largest = 2000;
   Frame frame;
   frame.across = static_cast<size_t>(std::ceil(std::sqrt(static_cast<double>(panels))));
   frame.down = (panels + frame.across - 1) / frame.across;
-  const double square_side = CellSide(wanted, std::max(maps.rows, maps.columns));
-  const double cell_width = maps.square ? square_side : CellSide(wanted, maps.columns);
-  const double cell_height = maps.square ? square_side : CellSide(wanted, maps.rows);
-  frame.panel_width = std::min(largest, cell_width * static_cast<double>(maps.columns));
-  frame.panel_height = std::min(largest, cell_height * static_cast<double>(maps.rows));
   const auto across = static_cast<double>(frame.across), down = static_cast<double>(frame.down);
+  // With a given size, the panels are as large as the heading, labels and colours leave room for.
+  double wanted = panels == 1 ? 540 : 270, wanted_height = wanted, largest = 2000;
+  if (maps.width > 0) {
+    const auto lines = static_cast<double>(Heading(maps.title, maps.settings, maps.width).size());
+    wanted = largest = (maps.width - frame.left - 125 - (across - 1) * frame.between_columns) / across;
+    wanted_height = (maps.height - 14 - kHeadingLine * lines - (maps.panels[0].title.empty() ? 0 : 20) - 55 -
+                     (down - 1) * frame.between_rows) /
+                    down;
+  }
+  const double square_side = std::min(CellSide(wanted, maps.columns), CellSide(wanted_height, maps.rows));
+  const double cell_width = maps.square ? square_side : CellSide(wanted, maps.columns);
+  const double cell_height = maps.square ? square_side : CellSide(wanted_height, maps.rows);
+  frame.panel_width = std::min(largest, cell_width * static_cast<double>(maps.columns));
+  frame.panel_height = std::min(maps.width > 0 ? wanted_height : largest, cell_height * static_cast<double>(maps.rows));
   frame.right = frame.left + across * frame.panel_width + (across - 1) * frame.between_columns;
-  frame.width = std::max(640.0, frame.right + 125);
+  frame.width = maps.width > 0 ? maps.width : std::max(640.0, frame.right + 125);
   frame.heading = Heading(maps.title, maps.settings, frame.width);
   frame.top = 14 + kHeadingLine * static_cast<double>(frame.heading.size()) + (maps.panels[0].title.empty() ? 0 : 20);
   frame.bottom = frame.top + down * frame.panel_height + (down - 1) * frame.between_rows;
-  frame.height = frame.bottom + 55;
+  frame.height = maps.width > 0 ? maps.height : frame.bottom + 55;
   return frame;
 }
 

@@ -9,6 +9,8 @@ namespace {
 
 constexpr int kWidth = 900, kHeight = 460;  // without the heading
 
+double WidthOf(const LineChart& chart) { return chart.width > 0 ? chart.width : kWidth; }
+
 }  // namespace
 
 std::string Commands(const LineChart& chart) {
@@ -18,26 +20,49 @@ std::string Commands(const LineChart& chart) {
     const size_t n = &series - chart.series.data();
     absl::StrAppendFormat(&commands, "$s%d << EOD\n", n);
     for (size_t i = 0; i < series.x.size(); ++i) {
-      absl::StrAppendFormat(&commands, "%.9g %.9g\n", series.x[i], series.y[i]);
+      absl::StrAppendFormat(&commands, "%.9g %.9g %.9g\n", series.x[i], series.y[i],
+                            series.high.empty() ? series.y[i] : series.high[i]);
     }
     commands += "EOD\n";
-    absl::StrAppendFormat(&plot, "%s$s%d using 1:2 with %s lc rgb '%s' title %s", plot.empty() ? "plot " : ", ", n,
-                          series.points ? "points pt 7 ps 0.7" : "lines lw 2", series.colour, Quoted(series.name));
+    const char* style = !series.high.empty() ? "filledcurves fs transparent solid 0.4 noborder"
+                        : !series.points     ? "lines lw 2"
+                        : series.hollow      ? "points pt 6 ps 0.9"
+                                             : "points pt 7 ps 0.7";
+    absl::StrAppendFormat(&plot, "%s$s%d using 1:2%s with %s lc rgb '%s' title %s", plot.empty() ? "plot " : ", ", n,
+                          series.high.empty() ? "" : ":3", style, series.colour, Quoted(series.name));
   }
-  if (chart.mark_y > 0) {
-    absl::StrAppendFormat(&plot, ", %.17g with lines dt 2 lw 1 lc rgb '#444444' title %s", chart.mark_y,
-                          Quoted(chart.mark_name));
+  const int dashes[] = {2, 4};
+  for (size_t i = 0; i < chart.marks_y.size(); ++i) {
+    absl::StrAppendFormat(&plot, ", %.17g with lines dt %d lw 1 lc rgb '#444444' title %s", chart.marks_y[i].value,
+                          dashes[i % 2], Quoted(chart.marks_y[i].name));
   }
-  absl::StrAppend(&commands, "set title ", Quoted(absl::StrJoin(Heading(chart.title, chart.settings, kWidth), "\n")),
-                  "\nset xlabel ", Quoted(chart.x_label), "\nset ylabel ", Quoted(chart.y_label),
+  for (size_t i = 0; i < chart.marks_x.size(); ++i) {
+    const auto& [value, name] = chart.marks_x[i];
+    absl::StrAppendFormat(
+        &commands,
+        "set arrow from first %.17g, graph 0 to first %.17g, graph 1 nohead dt %d lw 1 lc rgb '#444444'\n"
+        "set label %s at first %.17g, graph 0.02 rotate left offset -0.6,0 font ',9' tc rgb '#444444'\n",
+        value, value, dashes[i % 2], Quoted(name), value);
+  }
+  absl::StrAppend(&commands, "set title ",
+                  Quoted(absl::StrJoin(Heading(chart.title, chart.settings, WidthOf(chart)), "\n")), "\nset xlabel ",
+                  Quoted(chart.x_label), chart.key_below ? " offset 0,0.4" : "", "\nset ylabel ", Quoted(chart.y_label),
                   "\nset grid lc rgb '#DDDDDD' lt 1\nset border 3\nset tics nomirror\nset autoscale xfix\n", "set key ",
-                  chart.log_y ? "top left" : "top right", " Left reverse\n");
+                  chart.key_below ? "below height 1"
+                  : chart.log_y   ? "top left"
+                                  : "top right",
+                  " Left reverse\n");
   if (chart.log_x) commands += "set logscale x\nset format x '%.0s%c'\n";
-  commands += chart.log_y ? "set logscale y\nset format y '%.0s%c'\n" : "set yrange [*<0:*]\n";
+  if (chart.log_y && chart.least_y > 0) {
+    absl::StrAppendFormat(&commands, "set logscale y\nset format y '%%g'\nset yrange [%.17g:*]\n", chart.least_y);
+  } else {
+    commands += chart.log_y ? "set logscale y\nset format y '%.0s%c'\n" : "set yrange [*<0:*]\n";
+  }
   return commands + plot + "\n";
 }
 
 Canvas CanvasOf(const LineChart& chart) {
+  if (chart.width > 0) return {chart.width, chart.height};
   const auto lines = static_cast<double>(Heading(chart.title, chart.settings, kWidth).size());
   return {kWidth, kHeight + static_cast<int>(lines * kHeadingLine)};
 }

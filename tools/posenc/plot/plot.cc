@@ -1,22 +1,98 @@
 #include "tools/posenc/plot/plot.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "posenc/base/status.h"
+#include "posenc/wire/model_file.h"
 #include "tools/posenc/embedding_flags.h"
 #include "tools/posenc/field_flags.h"
 #include "tools/posenc/report.h"
 
 namespace posenc::command {
+namespace {
+
+constexpr int kLeastSide = 200, kMostSide = 8000;  // pixels
+
+// A positive number of the model's config.json, also of its text part; 0 if there is none.
+double ModelNumber(const v1::ModelConfig& model, const char* name) {
+  const auto json = nlohmann::json::parse(model.config_json(), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return 0;
+  for (const auto* object : {&json, json.contains("text_config") ? &json["text_config"] : &json}) {
+    if (!object->is_object() || !object->contains(name) || !(*object)[name].is_number()) continue;
+    return std::max(0.0, (*object)[name].get<double>());
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::string ModelName(const std::string& path) {
+  if (path.empty() || path == "-") return "";
+  std::filesystem::path file = std::filesystem::path(path).lexically_normal();
+  if (!file.has_filename()) file = file.parent_path();
+  if (file.filename() == "config.json") {
+    file = std::filesystem::absolute(file).parent_path();
+    return file.filename().string();
+  }
+  const std::string extension = file.extension().string();
+  return extension == ".json" || extension == ".gguf" ? file.stem().string() : file.filename().string();
+}
+
+std::string RotaryTitle(const std::string& what, const std::string& model, const v1::AnswerInfo& info) {
+  std::string type = info.plan().rotary().rope_parameters().rope_type();
+  if (type.empty() && info.plan().rotary().has_axial()) type = "axial";
+  if (model.empty() && type.empty()) return what;
+  if (model.empty()) return absl::StrCat(what, ": ", type);
+  return absl::StrCat(what, ": ", model, type.empty() ? "" : absl::StrCat(" (", type, ")"));
+}
+
+std::vector<Mark> Lengths(const v1::AnalyzeRequest& request, const v1::AnswerInfo& info) {
+  const auto mark = [](const char* name, double length) {
+    std::string digits = absl::StrFormat("%.0f", length);
+    for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), 1, ',');
+    return Mark{length, absl::StrCat(name, ", ", digits)};
+  };
+  const v1::RopeParameters& parameters = info.plan().rotary().rope_parameters();
+  double most = ModelNumber(request.rotary().model(), "max_position_embeddings");
+  if (most == 0) most = info.plan().rotary().max_position_embeddings();
+  const double original = parameters.original_max_position_embeddings();
+  if (original <= 0) {
+    if (most <= 0) return {};
+    return {mark(parameters.has_factor() ? "max_position_embeddings" : "trained length", most)};
+  }
+  std::vector<Mark> marks = {mark("trained length", original)};
+  const double extended = std::max(most, original * (parameters.has_factor() ? parameters.factor() : 1));
+  if (extended > original) marks.push_back(mark("extended length", extended));
+  return marks;
+}
 
 void PictureFlags::Add(CLI::App& app) {
   app.add_option("-o,--out,--output", path_,
                  "Output picture, FILE.png or FILE.svg; without it --json prints the plotted numbers")
       ->type_name("FILE");
+  app.add_option("--title", title_, "Title of the picture, in place of its own")->type_name("TEXT");
+  app.add_option_function<std::string>(
+         "--size",
+         [this](const std::string& text) {
+           const std::vector<std::string> sides = absl::StrSplit(text, 'x');
+           if (sides.size() != 2 || !absl::SimpleAtoi(sides[0], &width_) || !absl::SimpleAtoi(sides[1], &height_) ||
+               std::min(width_, height_) < kLeastSide || std::max(width_, height_) > kMostSide) {
+             throw CLI::ValidationError(
+                 "--size", absl::StrCat(text, " must be WIDTHxHEIGHT in pixels, each ", kLeastSide, " to ", kMostSide));
+           }
+         },
+         "Width and height of the picture in pixels, such as 1200x600")
+      ->type_name("WxH");
 }
 
 absl::Status PictureFlags::Check(const Session& session) const {
@@ -38,6 +114,22 @@ void AnalysisFlags::Add(CLI::App& app) {
   AddSinusoidalFlags(app, &sinusoidal_);
   AddFieldFlags(app, "Lengths", &request_,
                 {{"seq_len", "dynamic, longrope: sequence length; required for these types"}});
+  app.add_option("--overlay", overlay_,
+                 "Another model, drawn in the same picture: its config.json or GGUF, or its folder")
+      ->type_name("OTHER")
+      ->group("Model");
+}
+
+absl::StatusOr<std::optional<v1::AnalyzeRequest>> AnalysisFlags::GetOverlay(const v1::AnalyzeRequest& request) const {
+  if (overlay_.empty()) return std::nullopt;
+  v1::AnalyzeRequest other = request;
+  POSENC_ASSIGN_OR_RETURN(*other.mutable_rotary()->mutable_model(), ReadModelFile(overlay_));
+  return other;
+}
+
+std::string AnalysisFlags::Title(const std::string& what, const v1::AnswerInfo& info) const {
+  const std::string title = RotaryTitle(what, name(), info);
+  return overlay_.empty() ? title : absl::StrCat(title, " and ", overlay_name());
 }
 
 absl::StatusOr<v1::AnalyzeRequest> AnalysisFlags::Get() const {

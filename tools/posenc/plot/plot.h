@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,8 +35,11 @@ class PictureFlags {
   // Draws the picture and prints what was computed. Without a file (requires --json), prints the answer, which has the
   // plotted numbers.
   template <typename Answer, typename Chart>
-  absl::Status Deliver(const Session& session, const Answer& answer, const Chart& chart) const {
+  absl::Status Deliver(const Session& session, const Answer& answer, Chart chart) const {
     if (path_.empty()) return PrintJson(answer);
+    if (!title_.empty()) chart.title = title_;
+    chart.width = width_;
+    chart.height = height_;
     return DrawAndTell(session, answer.info(), Commands(chart), CanvasOf(chart));
   }
 
@@ -43,8 +47,20 @@ class PictureFlags {
   absl::Status DrawAndTell(const Session& session, const v1::AnswerInfo& info, const std::string& commands,
                            const Canvas& canvas) const;
 
-  std::string path_;
+  std::string path_, title_;
+  int width_ = 0, height_ = 0;  // 0: the chart's own
 };
+
+// "llama-3.1-8b" of a file of that name; the name of the folder if the file has a general one, such as config.json.
+// Empty without a path.
+std::string ModelName(const std::string& path);
+
+// "Table of a rotary embedding: llama-3.1-8b (llama3)".
+std::string RotaryTitle(const std::string& what, const std::string& model, const v1::AnswerInfo& info);
+
+// Lengths in tokens that a model was trained on and extended to by its scaling, with their names for a legend: as far
+// as the answer's plan and the model's config.json say.
+std::vector<Mark> Lengths(const v1::AnalyzeRequest& request, const v1::AnswerInfo& info);
 
 // Flags of an Analyze request's subject: a rotary embedding or a sinusoidal encoding.
 class AnalysisFlags {
@@ -52,9 +68,17 @@ class AnalysisFlags {
   void Add(CLI::App& app);
   // Returns the request without distances.
   absl::StatusOr<v1::AnalyzeRequest> Get() const;
+  // The same request for the model of --overlay; absent without it.
+  absl::StatusOr<std::optional<v1::AnalyzeRequest>> GetOverlay(const v1::AnalyzeRequest& request) const;
+
+  // "Wavelength of each pair: llama-3.1-8b (llama3)", for the overlay also its model.
+  std::string Title(const std::string& what, const v1::AnswerInfo& info) const;
+  std::string name() const { return ModelName(rotary_.model_path()); }
+  std::string overlay_name() const { return ModelName(overlay_); }
 
  private:
   RotaryFlags rotary_;
+  std::string overlay_;
   v1::Sinusoidal sinusoidal_;
   v1::AnalyzeRequest request_;  // only seq_len is used
 };

@@ -1,6 +1,7 @@
 // `posenc plot similarity`: similarity of two positions, over their distance or between the patches of an image.
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/str_format.h"
 #include "posenc/base/status.h"
@@ -23,7 +24,7 @@ absl::Status OverDistance(const SimilarityPlotFlags& flags, v1::AnalyzeRequest r
   SetDistances(distances, &request);
   POSENC_ASSIGN_OR_RETURN(const v1::AnalyzeResponse response, session.backend().Analyze(request));
   LineChart chart;
-  chart.title = "Similarity of two positions";
+  chart.title = flags.analysis.Title("Similarity of two positions", response.info());
   chart.settings = Subject(request, response.info());
   chart.x_label = "distance (positions)";
   const double scale = request.sinusoidal().has_scale() ? request.sinusoidal().scale() : 1;
@@ -31,6 +32,13 @@ absl::Status OverDistance(const SimilarityPlotFlags& flags, v1::AnalyzeRequest r
   Series series{.name = chart.y_label, .colour = kBlue, .x = distances, .y = Numbers(response.cosine_sum())};
   for (double& y : series.y) y *= scale * scale;
   chart.series = {series};
+  POSENC_ASSIGN_OR_RETURN(const std::optional<v1::AnalyzeRequest> overlay, flags.analysis.GetOverlay(request));
+  if (overlay) {
+    POSENC_ASSIGN_OR_RETURN(const v1::AnalyzeResponse other, session.backend().Analyze(*overlay));
+    chart.series[0].name = flags.analysis.name();
+    chart.series.push_back(
+        {.name = flags.analysis.overlay_name(), .colour = kPink, .x = distances, .y = Numbers(other.cosine_sum())});
+  }
   return flags.picture.Deliver(session, response, chart);
 }
 

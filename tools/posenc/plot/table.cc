@@ -48,7 +48,7 @@ absl::Status RotaryTable(const TablePlotFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(flags.precision.Put(&request));
   POSENC_ASSIGN_OR_RETURN(const v1::GenerateTableResponse response, session.backend().GenerateTable(request));
   POSENC_ASSIGN_OR_RETURN(HeatMaps maps, Maps(flags, response.cos()));
-  maps.title = "Table of a rotary embedding";
+  maps.title = RotaryTitle("Table of a rotary embedding", ModelName(flags.rotary.model_path()), response.info());
   maps.settings = Subject(response.info());
   maps.x_label = "pair";
   maps.colour_label = "value, with attention scaling";
