@@ -142,6 +142,7 @@ class FaultFinder {
       if (count > most || nearer) best = &one, most = count, least = unequal, rows = std::move(explained);
     }
     if (best == nullptr) return false;
+    rows = BestOf(*best, explanations, std::move(rows));
     AddFault(*best, explanations, rows);
     Fault& fault = found_.faults.back();
     if (fault.values < 2 * fault.free_values) {  // it would explain itself
@@ -151,6 +152,33 @@ class FaultFinder {
     *rest = Without(*rest, rows);
     if (!best->fits()) found_.parts.push_back(*best);
     return true;
+  }
+
+  // The rows without the heads of which another explanation gives clearly more bits; all if there is such a one for
+  // each.
+  RowSet BestOf(const Explanation& best, const std::vector<Explanation>& explanations, RowSet rows) const {
+    constexpr uint64_t kTimes = 4, kFew = 8;
+    if (!BitsCount()) return rows;
+    RowSet kept = rows;
+    EachHead([&](size_t n, const std::vector<int64_t>& head) {
+      const auto count = [&](const Explanation& one) {
+        uint64_t unequal = 0;
+        for (const int64_t row : head) unequal += rows[n][row] ? one.proof.misfits->unequal[n][row] : 0;
+        return unequal;
+      };
+      const auto fits = [&](const Explanation& one) {
+        return std::none_of(head.begin(), head.end(),
+                            [&](int64_t row) { return rows[n][row] && one.proof.misfits->rows[n][row]; });
+      };
+      const uint64_t found = count(best);
+      const bool another = found >= kFew && std::any_of(explanations.begin(), explanations.end(), [&](const auto& one) {
+                             return one.complete && one.proof.misfits && !IsAsMeasured(one) &&
+                                    !call_.AllDepartures(one).empty() && kTimes * count(one) <= found && fits(one);
+                           });
+      if (!another) return;
+      for (const int64_t row : head) kept[n][row] = 0;
+    });
+    return IsEmpty(kept) ? rows : kept;
   }
 
   // True if the explanation gives clearly more bits of these rows than the reference does, and the more so the more it
@@ -215,7 +243,7 @@ class FaultFinder {
   // The rows, and those of other heads in which the reference is within the tolerance, but the explanation gives most
   // of the bits that the reference does not, in the same tokens.
   RowSet Widened(const Explanation& explanation, RowSet rows) const {
-    constexpr uint64_t kLeast = 8, kTimes = 4;
+    constexpr uint64_t kTimes = 2, kFew = 8;  // few must all be explained
     if (reference_ == nullptr || !BitsCount()) return rows;
     int64_t first = std::numeric_limits<int64_t>::max(), last = -1;  // tokens of a batch row
     EachHead([&](size_t n, const std::vector<int64_t>& head) {
@@ -230,10 +258,10 @@ class FaultFinder {
       uint64_t found = 0, expected = 0;
       const int64_t end = std::min(last + 1, static_cast<int64_t>(head.size()));
       for (int64_t t = first; t < end; ++t) {
-        if (ours.rows[n][head[t]]) return;
+        if (ours.rows[n][head[t]] || (asked.rows[n][head[t]] && !rows[n][head[t]])) return;
         found += ours.unequal[n][head[t]], expected += asked.unequal[n][head[t]];
       }
-      if (expected < kLeast || kTimes * found > expected) return;
+      if (kTimes * found > expected || (expected < kFew && found > 0)) return;
       for (int64_t t = first; t < end; ++t) rows[n][head[t]] |= asked.unequal[n][head[t]] > ours.unequal[n][head[t]];
     });
     return rows;
