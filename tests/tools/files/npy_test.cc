@@ -147,12 +147,15 @@ TEST(TensorWriter, LeavesTheOldFileUntilItCommits) {
   EXPECT_EQ(Contents(path), NumpyPrefix("{'descr': '<f2', 'fortran_order': False, 'shape': (2,), }") + "abcd");
 }
 
-TEST(TensorWriter, RefusesWhatIsNotARegularFile) {
+TEST(TensorWriter, WritesToADeviceAndRefusesADirectory) {
   const std::string path = TemporaryPath("link.npy");
   unlink(path.c_str());
   ASSERT_EQ(symlink("/dev/null", path.c_str()), 0);
-  const auto writer = TensorWriter::Create(path, {{"", v1::DATA_TYPE_FP16, {2}}});
-  EXPECT_THAT(std::string(writer.status().message()), HasSubstr("is not a regular file"));
+  auto writer = TensorWriter::Create(path, {{"", v1::DATA_TYPE_FP16, {2}}});
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  ASSERT_TRUE(writer->Write(0, 0, "abcd").ok());
+  EXPECT_TRUE(writer->Commit().ok());
+  EXPECT_FALSE(TensorWriter::Create(testing::TempDir(), {{"", v1::DATA_TYPE_FP16, {2}}}).ok());
 }
 
 }  // namespace
