@@ -22,7 +22,7 @@ namespace {
 constexpr char kService[] = "/inference.GRPCInferenceService/";
 // The goal beside ApplyRotary, which computes the same.
 constexpr double kOfTyped = 1.05;
-// What Triton 2.51 with a C++ backend reaches over shared memory, relative to a copy: 1.3 to 1.5.
+// Triton 2.51 with a C++ backend takes 1.3 to 1.5 times as long as a copy over shared memory.
 constexpr double kOfSharedCopy = 1.5;
 
 [[noreturn]] void Fail(const std::string& what) {

@@ -164,7 +164,7 @@ class MisfitFinder {
         pair_of_(rows.width, -1),
         partner_of_(rows.width),
         turns_(std::max(1, candidate.turns)) {
-    // Of entries from 1 on, which an attention factor makes.
+    // A table of the tensor's type rounds its entries to these units, if an attention factor makes them 1 or more.
     if (table_type == DType::kBF16) of_entry_ = 0x1p-7;
     if (table_type == DType::kFP16) of_entry_ = 0x1p-10;
     switch (candidate.fault) {

@@ -111,8 +111,8 @@ class FaultFinder {
     return candidates;
   }
 
-  // What was asked for, with tables in the tensor's type, is a fault of a part if the rest has wider ones. Returns
-  // false if it is not that.
+  // Turns "what was asked for, with tables of the tensor's type" into a fault of its part, if the reference has wider
+  // tables. Returns false and changes nothing for other explanations.
   bool NameNarrowTables(Explanation* asked) const {
     const DType type = asked->variant.compute[0];
     if (reference_ == nullptr || (type != DType::kBF16 && type != DType::kFP16)) return false;
@@ -142,7 +142,6 @@ class FaultFinder {
       if (count > most || nearer) best = &one, most = count, least = unequal, rows = std::move(explained);
     }
     if (best == nullptr) return false;
-    rows = BestOf(*best, explanations, std::move(rows));
     AddFault(*best, explanations, rows);
     Fault& fault = found_.faults.back();
     if (fault.values < 2 * fault.free_values) {  // it would explain itself
@@ -152,33 +151,6 @@ class FaultFinder {
     *rest = Without(*rest, rows);
     if (!best->fits()) found_.parts.push_back(*best);
     return true;
-  }
-
-  // The rows without the heads of which another explanation gives clearly more bits; all if there is such a one for
-  // each.
-  RowSet BestOf(const Explanation& best, const std::vector<Explanation>& explanations, RowSet rows) const {
-    constexpr uint64_t kTimes = 4, kFew = 8;
-    if (!BitsCount()) return rows;
-    RowSet kept = rows;
-    EachHead([&](size_t n, const std::vector<int64_t>& head) {
-      const auto count = [&](const Explanation& one) {
-        uint64_t unequal = 0;
-        for (const int64_t row : head) unequal += rows[n][row] ? one.proof.misfits->unequal[n][row] : 0;
-        return unequal;
-      };
-      const auto fits = [&](const Explanation& one) {
-        return std::none_of(head.begin(), head.end(),
-                            [&](int64_t row) { return rows[n][row] && one.proof.misfits->rows[n][row]; });
-      };
-      const uint64_t found = count(best);
-      const bool another = found >= kFew && std::any_of(explanations.begin(), explanations.end(), [&](const auto& one) {
-                             return one.complete && one.proof.misfits && !IsAsMeasured(one) &&
-                                    !call_.AllDepartures(one).empty() && kTimes * count(one) <= found && fits(one);
-                           });
-      if (!another) return;
-      for (const int64_t row : head) kept[n][row] = 0;
-    });
-    return IsEmpty(kept) ? rows : kept;
   }
 
   // True if the explanation gives clearly more bits of these rows than the reference does, and the more so the more it

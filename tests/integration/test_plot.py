@@ -91,6 +91,12 @@ def test_a_model_is_named_with_its_type_and_its_lengths(posenc, configs, tmp_pat
     assert "My-Model (llama3)" in words_of(tmp_path / "table.svg")
 
 
+def test_a_grid_takes_no_overlay(posenc, configs):
+    model = configs / "llama-3.1-8b.json"
+    done = posenc("plot", "similarity", "--model", model, "--grid", "8x8", "--overlay", model, "-o", "x.svg", exit_code=2)
+    assert "--overlay: must be absent with --grid" in done.stderr
+
+
 def test_axes_have_their_own_units(posenc, tmp_path):
     mrope = (*ROPE, "--mrope-section", "2,3,3", "--mrope-order", "contiguous")
     for arguments, words in ((mrope, ("time, in frames (2 pairs)", "height, in patches (3 pairs)", "width, in patches (3")),

@@ -19,13 +19,6 @@
 namespace posenc::command {
 namespace {
 
-// Returns the command's words: "posenc plot decay".
-std::string Words(const CLI::App* app) {
-  std::string words = app->get_name();
-  while ((app = app->get_parent()) != nullptr) words = app->get_name() + " " + words;
-  return words;
-}
-
 std::vector<const CLI::App*> Commands(const CLI::App& app) {
   std::vector<const CLI::App*> commands = app.get_subcommands([](const CLI::App*) { return true; });
   std::erase_if(commands, [](const CLI::App* command) { return command->get_group().empty(); });
@@ -68,15 +61,15 @@ std::string Roff(const std::string& text) {
   return absl::StrReplaceAll(escaped, {{"\n.", "\n\\&."}, {"\n'", "\n\\&'"}});
 }
 
-std::string ManName(const CLI::App* app) { return absl::StrReplaceAll(Words(app), {{" ", "-"}}); }
+std::string ManName(const CLI::App* app) { return absl::StrReplaceAll(CommandWords(app), {{" ", "-"}}); }
 
 // Returns the man page of a command: the text of its help as roff.
 std::string ManPage(const CLI::App& app) {
   const std::string description = app.get_description();
-  std::string page =
-      absl::StrCat(".TH ", absl::AsciiStrToUpper(ManName(&app)), " 1 \"\" \"posenc ", kVersion,
-                   "\" \"posenc\"\n.SH NAME\n", Roff(ManName(&app)), " \\- ",
-                   Roff(description.substr(0, description.find('\n'))), "\n.SH SYNOPSIS\n.B ", Roff(Words(&app)), "\n");
+  std::string page = absl::StrCat(".TH ", absl::AsciiStrToUpper(ManName(&app)), " 1 \"\" \"posenc ", kVersion,
+                                  "\" \"posenc\"\n.SH NAME\n", Roff(ManName(&app)), " \\- ",
+                                  Roff(description.substr(0, description.find('\n'))), "\n.SH SYNOPSIS\n.B ",
+                                  Roff(CommandWords(&app)), "\n");
   const auto arguments = app.get_options([](const CLI::Option* option) { return option->get_positional(); });
   const std::vector<const CLI::App*> commands = Commands(app);
   for (const CLI::Option* argument : arguments) absl::StrAppend(&page, ".I ", Roff(argument->get_type_name()), "\n");
@@ -174,6 +167,12 @@ if [ "$funcstack[1]" = _posenc ]; then _posenc "$@"; else compdef _posenc posenc
 
 }  // namespace
 
+std::string CommandWords(const CLI::App* app) {
+  std::string words = app->get_name();
+  while ((app = app->get_parent()) != nullptr) words = app->get_name() + " " + words;
+  return words;
+}
+
 std::shared_ptr<CLI::FormatterBase> HelpFormatter() { return std::make_shared<OrderedFormatter>(); }
 
 void AddFooters(CLI::App& root) {
@@ -181,7 +180,7 @@ void AddFooters(CLI::App& root) {
   const auto add = [](CLI::App* app, const auto& self) -> void {
     for (CLI::App* command : app->get_subcommands([](CLI::App*) { return true; })) {
       command->fallthrough()->footer(
-          ExamplesOf(Words(command)) +
+          ExamplesOf(CommandWords(command)) +
           "\nGlobal options, described in `posenc help`: --server, --tls..., --token-file, --timeout, --json, --yes.");
       self(command, self);
     }
@@ -199,7 +198,8 @@ Subcommand AddHelp(CLI::App& root) {
   return {app, [&root, words, folder](Session&) -> absl::Status {
             if (!folder->empty()) return WriteManPages(root, *folder);
             POSENC_ASSIGN_OR_RETURN(const CLI::App* found, FindCommand(&root, *words));
-            std::fputs(HelpFormatter()->make_help(found, Words(found), CLI::AppFormatMode::Normal).c_str(), stdout);
+            std::fputs(HelpFormatter()->make_help(found, CommandWords(found), CLI::AppFormatMode::Normal).c_str(),
+                       stdout);
             return absl::OkStatus();
           }};
 }

@@ -13,6 +13,9 @@ namespace posenc::command {
 // Prints the groups of flags in the order in which they were added, but those that replace --model last.
 std::shared_ptr<CLI::FormatterBase> HelpFormatter();
 
+// Returns the command's words: "posenc plot decay".
+std::string CommandWords(const CLI::App* app);
+
 // Sets the footers: each command's examples, and where the global options are described.
 void AddFooters(CLI::App& root);
 

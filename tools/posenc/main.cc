@@ -26,9 +26,7 @@ constexpr int kDone = 0, kUsage = 2;
 void Complain(const std::string& message, const CLI::App* app) {
   std::fprintf(stderr, "posenc: %s\n", message.c_str());
   if (app == nullptr) return;
-  std::string words = app->get_name();
-  while ((app = app->get_parent()) != nullptr) words = app->get_name() + " " + words;
-  std::fprintf(stderr, "See `%s --help`.\n", words.c_str());
+  std::fprintf(stderr, "See `%s --help`.\n", CommandWords(app).c_str());
 }
 
 // Flags of an encrypted connection. Any of them asks for one.

@@ -69,7 +69,7 @@ inline Results SearchResults() {
   return results;
 }
 
-// The same calls as a run of three steps, with a stall in the second one.
+// Returns a run of three steps of the same calls, with a stall in the second step.
 inline Results SteppedResults() {
   Results results = SearchResults();
   results.highest_rate.reset();

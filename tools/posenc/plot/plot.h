@@ -68,12 +68,13 @@ class AnalysisFlags {
   void Add(CLI::App& app);
   // Returns the request without distances.
   absl::StatusOr<v1::AnalyzeRequest> Get() const;
-  // The same request for the model of --overlay; absent without it.
+  // Returns the request with the model of --overlay in place of its own; absent without --overlay.
   absl::StatusOr<std::optional<v1::AnalyzeRequest>> GetOverlay(const v1::AnalyzeRequest& request) const;
 
   // "Wavelength of each pair: llama-3.1-8b (llama3)", for the overlay also its model.
   std::string Title(const std::string& what, const v1::AnswerInfo& info) const;
   std::string name() const { return ModelName(rotary_.model_path()); }
+  bool has_overlay() const { return !overlay_.empty(); }
   std::string overlay_name() const { return ModelName(overlay_); }
 
  private:

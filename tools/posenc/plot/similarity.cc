@@ -62,6 +62,7 @@ absl::Status BetweenPatches(const SimilarityPlotFlags& flags, v1::AnalyzeRequest
   if (rows < 3 || columns < 3 || rows > 1000 || columns > 1000) {
     return UsageError("--grid: must be 3x3 to 1000x1000 patches");
   }
+  if (flags.analysis.has_overlay()) return UsageError("--overlay: must be absent with --grid, which draws one model");
   const int64_t row = rows / 2, column = columns / 2;
   POSENC_ASSIGN_OR_RETURN(const int64_t axes, Axes(request, session));
   if (axes == 1) {
