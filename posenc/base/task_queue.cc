@@ -2,19 +2,21 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <utility>
 
 namespace posenc {
 namespace {
 
 constexpr int kSmallInARow = 8;
+constexpr double kNotYet = std::numeric_limits<double>::lowest();
 
 }  // namespace
 
 struct TaskQueue::Account {
   TaskOwner owner;
-  double used = 0;     // seconds for a weight of 1
-  double average = 0;  // seconds of a task
+  double used = kNotYet;  // seconds for a weight of 1
+  double average = 0;     // seconds of a task
   std::deque<std::function<void()>> small, bulk;
   int small_in_a_row = 0;
   size_t running = 0;
@@ -30,7 +32,7 @@ TaskQueue::~TaskQueue() = default;
 
 void TaskQueue::Push(std::function<void()> task, Lane lane, const TaskOwner& owner) {
   Account& account = accounts_[owner.name];
-  if (account.is_idle() && !owner.name.empty()) account.used = std::max(account.used, now_);
+  if (account.is_idle() && !owner.name.empty()) account.used = std::max(account.used, now_ - kSavedSeconds);
   account.owner = owner;
   (lane == Lane::kSmall ? account.small : account.bulk).push_back(std::move(task));
   ++size_;
@@ -98,7 +100,8 @@ void TaskQueue::End(Taken* taken) {
   if (--running_ > 0 || size_ > 0) return;
   // All begin anew. One account stays, so that a lone owner's tasks allocate none.
   accounts_.erase(std::next(accounts_.begin()), accounts_.end());
-  accounts_.begin()->second.used = now_ = 0;
+  accounts_.begin()->second.used = kNotYet;
+  now_ = 0;
 }
 
 const TaskOwner& TaskQueue::OwnerOf(const Taken& taken) { return taken.account->owner; }

@@ -1,8 +1,9 @@
 // Queue of tasks whose owners share the threads by weight. Not thread-safe.
 //
 // Next is a task of the owner that has used least time for its weight: start-time fair queuing (Goyal, Vin, Cheng:
-// Start-time Fair Queuing, SIGCOMM 1996), with measured times. An owner that comes back after a pause begins where the
-// others are: time that it did not use is not saved for later. When nothing waits or runs, all begin anew.
+// Start-time Fair Queuing, SIGCOMM 1996), with measured times. Of the time that an owner did not use, kSavedSeconds are
+// saved for later: an owner that asks for no more than its share on average then waits for others only until the task
+// that runs has ended, although its calls do not come evenly. When nothing waits or runs, all begin anew.
 #pragma once
 
 #include <cstddef>
@@ -25,6 +26,9 @@ struct TaskOwner {
 
 class TaskQueue {
  public:
+  // Compute time of an owner of weight 1.
+  static constexpr double kSavedSeconds = 1;
+
   struct Account;
 
   TaskQueue();

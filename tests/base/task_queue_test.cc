@@ -59,17 +59,41 @@ TEST(TaskQueue, TimeIsSharedByWeight) {
   }
 }
 
-// An owner of many tasks has used much. One that comes later is next, but has no claim on the time before it came.
-TEST(TaskQueue, WhoComesLaterIsNextAndSavesNothing) {
+// An owner of many tasks has used much. One that comes later has saved kSavedSeconds, and no more of the time before.
+TEST(TaskQueue, WhoComesLaterHasSavedSome) {
   TaskQueue queue;
   std::string ran;
-  for (int n = 0; n < 100; ++n) Push(&queue, &ran, 'a', 1);
-  for (int n = 0; n < 10; ++n) RunNext(&queue, 1);
+  for (int n = 0; n < 200; ++n) Push(&queue, &ran, 'a', 1);
+  for (int n = 0; n < 100; ++n) RunNext(&queue, TaskQueue::kSavedSeconds / 10);
   ran.clear();
-  for (int n = 0; n < 20; ++n) Push(&queue, &ran, 'b', 1);
-  for (int n = 0; n < 12; ++n) RunNext(&queue, 1);
-  EXPECT_EQ(std::count(ran.begin(), ran.end(), 'b'), 6) << ran;
-  EXPECT_LE(ran.find('b'), 1U) << ran;
+  for (int n = 0; n < 40; ++n) Push(&queue, &ran, 'b', 1);
+  for (int n = 0; n < 30; ++n) RunNext(&queue, TaskQueue::kSavedSeconds / 10);
+  EXPECT_NEAR(std::count(ran.begin(), ran.end(), 'b'), 10 + 20 / 2, 1) << ran;
+  EXPECT_NE(ran.find("bbbbbbbbb"), std::string::npos) << ran;
+}
+
+// b asks for half of the time, in bursts of twenty tasks. Each of them ends no later than one task of a after it would
+// end if a were not there.
+TEST(TaskQueue, WhoAsksForItsShareInBurstsWaitsForOneTask) {
+  constexpr double kTask = TaskQueue::kSavedSeconds / 100;
+  TaskQueue queue;
+  std::string ran;
+  double now = 0, burst = 0;
+  int ended = 20;
+  for (int n = 0; n < 2000; ++n) Push(&queue, &ran, 'a', 1);
+  for (int n = 0; n < 2000; ++n) {
+    if (now >= burst + 40 * kTask) {
+      burst += 40 * kTask;
+      EXPECT_EQ(ended, 20) << burst;
+      ended = 0;
+      for (int m = 0; m < 20; ++m) Push(&queue, &ran, 'b', 1);
+    }
+    RunNext(&queue, kTask);
+    now += kTask;
+    if (ran.back() != 'b') continue;
+    ++ended;
+    EXPECT_LE(now, burst + (ended + 1.5) * kTask) << burst;
+  }
 }
 
 TEST(TaskQueue, TasksThatRunCountAtTheirOwnersAverage) {
