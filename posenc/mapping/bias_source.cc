@@ -36,6 +36,19 @@ absl::StatusOr<ResolvedBias> ResolveSwinV2(const Reader& reader, const v1::BiasM
                          fmt::format("must be {}, as in config.json", layers->bias_heads));
 }
 
+// Cuts off the rows of a model's whole table that the model does not read.
+void KeepRowsRead(const ModelLayers& layers, BiasMethod& method) {
+  if (layers.bias_table_rows == 0 || !method.table || method.table->columns != layers.bias_table_rows) return;
+  const BiasTable& whole = *method.table;
+  const int64_t columns = *std::get<T5Settings>(method.settings).num_buckets;
+  BiasTable read{.rows = whole.rows, .columns = columns, .shared = whole.shared};
+  for (int64_t h = 0; h < whole.rows; ++h) {
+    const auto begin = whole.values.begin() + h * whole.columns;
+    read.values.insert(read.values.end(), begin, begin + columns);
+  }
+  method.table = std::move(read);
+}
+
 }  // namespace
 
 absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMethod& method,
@@ -66,6 +79,7 @@ absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMet
     ResolvedBias resolved = ResolveBias(layers, read);
     POSENC_RETURN_IF_ERROR(Within(field, Within("model", CheckBias(layers, reader.limits))));
     resolved.method.table = std::move(given->table);
+    KeepRowsRead(layers, resolved.method);
     return resolved;
   }
   if (method.method_case() == v1::BiasMethod::METHOD_NOT_SET) {

@@ -17,7 +17,8 @@ constexpr OneStack kCpmAntBuckets = {.scales_scores = true,
                                      .distance_field = "position_bias_max_distance"};
 constexpr std::string_view kCpmAntSegments =
     "the table's rows after num_buckets are for tokens of different segments; the caller must look these up";
-constexpr OneStack kMpnetBuckets = {.scales_scores = true, .buckets_field = "", .distance_field = ""};
+constexpr OneStack kMpnetBuckets = {
+    .scales_scores = true, .buckets_field = "", .distance_field = "", .rows_field = "relative_attention_num_buckets"};
 constexpr LearnedTable kMpnetTable = {
     .positions = 512, .width = 768, .start = TableStart::kAfterPadding, .reads_padding = false};
 constexpr OneStack kPix2StructBuckets = {.bidirectional = false};

@@ -62,8 +62,14 @@ absl::StatusOr<ModelLayers> LayersOf(const ConfigObject& config, const Diffusers
   if (wanted == Wanted::kRotaryOrBias && type.rotary) {
     POSENC_RETURN_IF_ERROR(CheckHasRotary(config, type));
     layers = Noted(type.rotary->precision, type.rotary->note);
-    POSENC_ASSIGN_OR_RETURN(layers.rotary, DiffusersRotaryOf(config, *type.rotary, limits));
+    POSENC_RETURN_IF_ERROR(ReadDiffusersRotary(config, *type.rotary, limits, layers));
   } else if (wanted == Wanted::kGrid && type.grid) {
+    constexpr std::string_view kScale = "interpolation_scale";
+    if (asked == Wanted::kAny && type.grid->scale == GridScale::kGiven && config.Find(kScale) == nullptr) {
+      layers = Noted(type.grid->precision, "");
+      layers.notes.push_back({"NO_ENCODING", config.Path(kScale), "without it the class has no positional encoding"});
+      return layers;
+    }
     layers = Noted(type.grid->precision, type.grid->note);
     POSENC_ASSIGN_OR_RETURN(layers.grid, DiffusersGridOf(config, *type.grid));
   } else if (wanted == Wanted::kSinusoidal && type.sines) {

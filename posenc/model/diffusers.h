@@ -51,8 +51,9 @@ absl::StatusOr<ModelTable> DiffusersTableOf(const ConfigObject& config, const Di
 
 // Rotary embedding of a diffusers class.
 
-// Returns INVALID_ARGUMENT naming a field that is missing, of the wrong type or out of range.
-absl::StatusOr<RotarySettings> DiffusersRotaryOf(const ConfigObject& config, const DiffusersRotary& rotary,
-                                                 const Limits& limits);
+// Sets layers.rotary, and appends its notes and fields. Returns INVALID_ARGUMENT naming a field that is missing, of the
+// wrong type or out of range.
+absl::Status ReadDiffusersRotary(const ConfigObject& config, const DiffusersRotary& rotary, const Limits& limits,
+                                 ModelLayers& layers);
 
 }  // namespace posenc

@@ -29,7 +29,11 @@ absl::Status ReadScale(const ConfigObject& config, const DiffusersGrid& grid, in
   settings.interpolation_scale = static_cast<double>(std::max<int64_t>(sample_size / 64, 1));
   if (grid.scale == GridScale::kOfSampleSize) return absl::OkStatus();
   POSENC_ASSIGN_OR_RETURN(const auto given, config.Number({kField}));
-  if (!given && grid.scale == GridScale::kGiven) return Missing(config, kField);
+  if (!given && grid.scale == GridScale::kGiven) {
+    const bool is_null = IsNull(config, kField);
+    return InvalidArgument(is_null ? "UNSUPPORTED" : "MISSING", config.Path(kField), is_null ? "null" : "",
+                           "must be a number: without it the class has no sinusoidal embedding");
+  }
   if (given) settings.interpolation_scale = given;
   return absl::OkStatus();
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <utility>
@@ -56,6 +57,10 @@ absl::Status ScaleThetas(const ConfigObject& config, std::vector<AxialAxis>& axe
                            "must be 3 values, one per axis");
   }
   for (size_t n = 0; n < axes.size(); ++n) {
+    if (!(scale[n] > 0)) {
+      return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[{}]", config.Path("rope_scale"), n),
+                             fmt::format("{}", scale[n]), "must be above 0");
+    }
     if (axes[n].dim <= 2) {
       return InvalidArgument("OUT_OF_RANGE", config.Path("attention_head_dim"),
                              fmt::format("{} elements per axis", axes[n].dim),
@@ -67,30 +72,45 @@ absl::Status ScaleThetas(const ConfigObject& config, std::vector<AxialAxis>& axe
   return absl::OkStatus();
 }
 
-// Returns the pairs of t, h and w. The file gives h and w; t has the remaining pairs.
+// Returns the pairs of t, h and w. The file gives h and w, which take every third pair; t has the remaining pairs.
 absl::StatusOr<std::vector<int64_t>> SectionsOf(const ConfigObject& config, const DiffusersRotary& rotary,
-                                                int64_t pairs) {
+                                                int64_t pairs, std::vector<Note>& notes) {
   POSENC_ASSIGN_OR_RETURN(std::vector<int64_t> sections, ListedWidths(config, rotary));
+  std::string path = config.Path(rotary.widths_field);
   if (rotary.block_has_sections && config.Find(rotary.widths_field) == nullptr) {
     POSENC_ASSIGN_OR_RETURN(const auto block, config.Object("rope_scaling"));
     if (block) {
       POSENC_ASSIGN_OR_RETURN(const auto in_block, WholeNumbers(*block, "mrope_section"));
-      if (!in_block.empty()) sections = in_block;
+      if (!in_block.empty()) {
+        sections = in_block;
+        path = block->Path("mrope_section");
+      }
     }
   }
-  if (sections.size() != 3 || sections[1] + sections[2] > pairs) {
-    return InvalidArgument("MISMATCH", config.Path(rotary.widths_field), fmt::format("{}", fmt::join(sections, ", ")),
-                           fmt::format("must be 3 values, the last two with a sum of at most {} pairs", pairs));
+  const int64_t most_h = (pairs + 1) / 3, most_w = pairs / 3;
+  const bool fits = sections.size() == 3 && sections[1] <= most_h && sections[2] <= most_w;
+  if (!fits && sections.size() == 3 && rotary.cuts_sections) {
+    sections = {0, std::min(sections[1], most_h), std::min(sections[2], most_w)};
+    notes.push_back({"NOT_USED", path,
+                     fmt::format("the class gives h {} and w {} of a head's {} pairs, and ignores the rest",
+                                 sections[1], sections[2], pairs)});
+  } else if (!fits) {
+    return InvalidArgument(
+        "MISMATCH", path, fmt::format("{}", fmt::join(sections, ", ")),
+        fmt::format("must be 3 values, the last two at most {} and {} of the {} pairs", most_h, most_w, pairs));
   }
   sections[0] = pairs - sections[1] - sections[2];
   return sections;
 }
 
 // Reads LongRoPE for OmniGen, whose class uses short_factor and long_factor of the block and nothing else.
-absl::StatusOr<RopeParameters> LongropeOf(const ConfigObject& config, RotarySettings& settings) {
+absl::StatusOr<RopeParameters> LongropeOf(const ConfigObject& config, ModelLayers& layers) {
   RopeParameters parameters{.rope_type = "longrope"};
   POSENC_ASSIGN_OR_RETURN(const auto block, config.Object("rope_scaling"));
   if (!block) return Missing(config, "rope_scaling");
+  layers.fields.push_back({"rope_parameters", config.Path("rope_scaling")});
+  layers.fields.push_back(
+      {"rope_parameters.original_max_position_embeddings", config.Path("original_max_position_embeddings")});
   for (const auto& [name, factors] :
        {std::pair{"short_factor", &parameters.short_factor}, {"long_factor", &parameters.long_factor}}) {
     POSENC_ASSIGN_OR_RETURN(const auto listed, block->Numbers(name));
@@ -100,17 +120,18 @@ absl::StatusOr<RopeParameters> LongropeOf(const ConfigObject& config, RotarySett
   POSENC_ASSIGN_OR_RETURN(const auto original, config.Number({"original_max_position_embeddings"}));
   POSENC_ASSIGN_OR_RETURN(const auto longest, config.Number({"max_position_embeddings"}));
   parameters.original_max_position_embeddings = original.value_or(4096);
-  settings.max_position_embeddings = longest.value_or(131072);
+  layers.rotary->max_position_embeddings = longest.value_or(131072);
   return parameters;
 }
 
 absl::StatusOr<RopeParameters> ParametersOf(const ConfigObject& config, const DiffusersRotary& rotary, double theta,
-                                            RotarySettings& settings) {
+                                            ModelLayers& layers) {
   RopeParameters parameters{.rope_type = "default"};
   if (rotary.split == AxisSplit::kLongrope) {
-    POSENC_ASSIGN_OR_RETURN(parameters, LongropeOf(config, settings));
+    POSENC_ASSIGN_OR_RETURN(parameters, LongropeOf(config, layers));
   } else if (rotary.split == AxisSplit::kSections) {
-    POSENC_ASSIGN_OR_RETURN(parameters.mrope_section, SectionsOf(config, rotary, *settings.rotary_dim / 2));
+    POSENC_ASSIGN_OR_RETURN(parameters.mrope_section,
+                            SectionsOf(config, rotary, *layers.rotary->rotary_dim / 2, layers.notes));
     parameters.mrope_order = MropeOrder::kInterleaved;
   }
   parameters.rope_theta = theta;
@@ -150,16 +171,20 @@ absl::Status PairLtx(const ConfigObject& config, const DiffusersRotary& rotary, 
   return absl::OkStatus();
 }
 
-absl::StatusOr<AxialRope> AxesOf(const ConfigObject& config, const DiffusersRotary& rotary, double theta) {
+absl::StatusOr<AxialRope> AxesOf(const ConfigObject& config, const DiffusersRotary& rotary, double theta,
+                                 std::vector<FileField>& fields) {
   std::vector<int64_t> widths;
-  if (rotary.null_is_thirds && IsNull(config, rotary.widths_field)) {
-    POSENC_ASSIGN_OR_RETURN(const int64_t width, TurningWidth(config, rotary));
-    widths = Divided(AxisSplit::kEvenThirds, width);
-  } else if (rotary.split == AxisSplit::kListed) {
+  const bool thirds = rotary.null_is_thirds && IsNull(config, rotary.widths_field);
+  if (rotary.split == AxisSplit::kListed && !thirds) {
     POSENC_ASSIGN_OR_RETURN(widths, ListedWidths(config, rotary));
+    for (size_t n = 0; n < widths.size(); ++n) {
+      fields.push_back(
+          {fmt::format("axial.axes[{}].dim", n), fmt::format("{}[{}]", config.Path(rotary.widths_field), n)});
+    }
   } else {
     POSENC_ASSIGN_OR_RETURN(const int64_t width, TurningWidth(config, rotary));
-    widths = Divided(rotary.split, width);
+    widths = Divided(thirds ? AxisSplit::kEvenThirds : rotary.split, width);
+    fields.push_back({"axial.axes", config.Path(rotary.width.field), "", " elements per axis"});
   }
   AxialRope axial{{}, rotary.split == AxisSplit::kAlternating};
   for (int64_t dim : widths) axial.axes.push_back({dim, theta, 0});
@@ -167,16 +192,20 @@ absl::StatusOr<AxialRope> AxesOf(const ConfigObject& config, const DiffusersRota
   return axial;
 }
 
+absl::StatusOr<double> ThetaOf(const ConfigObject& config, const DiffusersRotary& rotary) {
+  if (rotary.theta_field.empty()) return rotary.theta;
+  POSENC_ASSIGN_OR_RETURN(const auto given, config.Number({rotary.theta_field}));
+  const double theta = given.value_or(rotary.theta);
+  if (theta > 0) return theta;
+  return InvalidArgument("OUT_OF_RANGE", config.Path(rotary.theta_field), fmt::format("{}", theta), "must be above 0");
+}
+
 }  // namespace
 
-absl::StatusOr<RotarySettings> DiffusersRotaryOf(const ConfigObject& config, const DiffusersRotary& rotary,
-                                                 const Limits& limits) {
-  double theta = rotary.theta;
-  if (!rotary.theta_field.empty()) {
-    POSENC_ASSIGN_OR_RETURN(const auto given, config.Number({rotary.theta_field}));
-    theta = given.value_or(theta);
-  }
-  RotarySettings settings;
+absl::Status ReadDiffusersRotary(const ConfigObject& config, const DiffusersRotary& rotary, const Limits& limits,
+                                 ModelLayers& layers) {
+  POSENC_ASSIGN_OR_RETURN(const double theta, ThetaOf(config, rotary));
+  RotarySettings& settings = layers.rotary.emplace();
   settings.input_pairing = settings.output_pairing = rotary.pairing;
   settings.half_split_parts = rotary.half_split_parts;
   switch (rotary.split) {
@@ -184,18 +213,19 @@ absl::StatusOr<RotarySettings> DiffusersRotaryOf(const ConfigObject& config, con
     case AxisSplit::kSections:
     case AxisSplit::kLongrope: {
       POSENC_ASSIGN_OR_RETURN(settings.rotary_dim, TurningWidth(config, rotary));
-      POSENC_ASSIGN_OR_RETURN(settings.frequencies, ParametersOf(config, rotary, theta, settings));
-      return settings;
+      const bool is_field = rotary.width.heads_field.empty() && rotary.width_times == rotary.width_over;
+      layers.fields.push_back({"rotary_dim", config.Path(rotary.width.field), "", is_field ? "" : " rotated elements"});
+      POSENC_ASSIGN_OR_RETURN(settings.frequencies, ParametersOf(config, rotary, theta, layers));
+      return absl::OkStatus();
     }
     case AxisSplit::kLtx: {
       POSENC_ASSIGN_OR_RETURN(const int64_t width, ModelWidth(config, rotary.width));
       POSENC_ASSIGN_OR_RETURN(settings.frequencies, LtxFrequencies(config, width, theta, limits));
-      POSENC_RETURN_IF_ERROR(PairLtx(config, rotary, settings));
-      return settings;
+      return PairLtx(config, rotary, settings);
     }
     default: {
-      POSENC_ASSIGN_OR_RETURN(settings.frequencies, AxesOf(config, rotary, theta));
-      return settings;
+      POSENC_ASSIGN_OR_RETURN(settings.frequencies, AxesOf(config, rotary, theta, layers.fields));
+      return absl::OkStatus();
     }
   }
 }

@@ -269,7 +269,7 @@ std::vector<DiffusersType> MakeTypes() {
       {.class_name = "Cosmos3OmniTransformer",
        .rotary = DiffusersRotary{
            .split = kSections, .widths_field = "rope_axes_dim", .widths = {24, 20, 20}, .block_has_sections = true,
-           .theta_field = "rope_theta", .theta = 5e6, .pairing = kHalf, .precision = kEager,
+           .cuts_sections = true, .theta_field = "rope_theta", .theta = 5e6, .pairing = kHalf, .precision = kEager,
            .width = {"head_dim", 128},
            .note = kCosmos3Positions}},
       {.class_name = "Ideogram4Transformer2DModel",

@@ -40,6 +40,7 @@ struct DiffusersRotary {
   std::vector<int64_t> widths = {};   // the class's default; empty: the file must list them
   bool null_is_thirds = false;        // a null widths_field (but not an absent one) means kEvenThirds of the head
   bool block_has_sections = false;    // if widths_field is absent, rope_scaling.mrope_section replaces it
+  bool cuts_sections = false;         // kSections: the class ignores pairs of h and w that the head does not have
   std::string_view theta_field = "";  // "": none
   double theta = 10000;
   Pairing pairing = Pairing::kInterleaved;
@@ -57,7 +58,7 @@ enum class GridScale {
   kOne,
   kOfSampleSize,  // sample_size / 64 rounded down, at least 1
   kBySampleSize,  // interpolation_scale, or kOfSampleSize if absent
-  kGiven,         // interpolation_scale; required
+  kGiven,         // interpolation_scale; without it, the class has no grid
   kOfVideo,       // spatial_ and temporal_interpolation_scale
 };
 

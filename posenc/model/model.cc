@@ -206,6 +206,7 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
     common.notes = std::move(part.notes);
     common.fields = std::move(part.fields);
     common.whole_head = part.whole_head;
+    common.bias_table_rows = part.bias_table_rows;
     return std::vector<ModelLayers>{std::move(common)};
   }
   return RotaryLayersOf(part, common);
@@ -227,10 +228,14 @@ absl::Status InFile(const ModelLayers& layers, const absl::Status& status) {
   absl::Status renamed = Renamed(status, [&](const std::string& setting) {
     const FileField* found = source_of(setting);
     if (found == nullptr) return fmt::format("{}.{}", layers.file, setting);
-    return found->path + setting.substr(found->setting.size());
+    return found->words.empty() ? found->path + setting.substr(found->setting.size()) : found->path;
   });
-  if (source == nullptr || source->other.empty()) return renamed;
+  if (source == nullptr) return renamed;
   const ErrorDetails details = DetailsOf(renamed);
+  if (!source->words.empty()) {
+    return InvalidArgument(details.reason, details.field, details.value + source->words, details.limit);
+  }
+  if (source->other.empty()) return renamed;
   const auto name = [](std::string_view path) { return path.substr(path.rfind('.') + 1); };
   const std::string value = fmt::format("{} = {} / {}", details.value, name(source->path), name(source->other));
   return Against(source->other, InvalidArgument(details.reason, details.field, value, details.limit));

@@ -61,6 +61,9 @@ struct FileField {
   std::string setting;     // path within RotarySettings or BiasMethod, e.g. "rope_parameters.rope_theta"
   std::string path;        // "config_json.rotary_emb_base"
   std::string other = {};  // second field if the setting is computed from two
+  // Follows the value if the setting is another number than the field's, e.g. " elements per axis". Errors about a part
+  // of such a setting name the field.
+  std::string words = {};
 };
 
 // Settings that several layers share, or those of the model's input. At most one of rotary, bias, terms, table,
@@ -71,6 +74,7 @@ struct ModelLayers {
   std::optional<RotarySettings> rotary;
   std::optional<decltype(BiasMethod::settings)> bias;  // Swin v2: without weights
   int64_t bias_heads = 0;                              // Swin v2 only: heads that the weights must have
+  int64_t bias_table_rows = 0;  // T5 only: rows of the model's table if it has more than num_buckets, else 0
   std::optional<ModelTerms> terms;
   std::optional<ModelTable> table;
   std::optional<SinusoidalSettings> sinusoidal;

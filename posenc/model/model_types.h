@@ -215,6 +215,7 @@ struct OneStack {
   int64_t num_buckets = 32, max_distance = 128;
   std::string_view buckets_field = "relative_attention_num_buckets";
   std::string_view distance_field = "relative_attention_max_distance";
+  std::string_view rows_field = "";  // gives the rows of a table of which the class reads num_buckets
 };
 
 // A field that must have this value ("true" for a flag).

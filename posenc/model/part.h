@@ -41,7 +41,7 @@ struct Part {
   std::string name;  // Component::name
   std::vector<Note> notes;
   std::vector<FileField> fields;
-  int64_t whole_head = 0, rotary_offset = 0;  // as in ModelLayers
+  int64_t whole_head = 0, rotary_offset = 0, bias_table_rows = 0;  // as in ModelLayers
   // Set if the layers being read have their own.
   std::optional<int64_t> layer_head_dim, layer_unrotated_dim;
 
@@ -52,8 +52,8 @@ struct Part {
     notes.push_back({std::move(code), is_name ? config.Path(field) : std::move(field), std::move(message)});
   }
   // Says that a setting comes from this field of the file.
-  void Comes(std::string setting, std::string path, std::string other = {}) {
-    fields.push_back({std::move(setting), std::move(path), std::move(other)});
+  void Comes(std::string setting, std::string path, std::string other = {}, std::string words = {}) {
+    fields.push_back({std::move(setting), std::move(path), std::move(other), std::move(words)});
   }
   // Adds the type's note, if it has one.
   void SayNote() {

@@ -80,7 +80,8 @@ absl::StatusOr<RotarySettings> AxialOf(Part& part) {
   }
   POSENC_ASSIGN_OR_RETURN(const auto outer_theta, part.config.Number({part.type.theta_field}));
   POSENC_ASSIGN_OR_RETURN(const int64_t head_dim, HeadDimOf(part));
-  part.Comes("axial.axes", part.config.PathOf({part.type.head_dim_field, part.type.hidden_size_field}));
+  part.Comes("axial.axes", part.config.PathOf({part.type.head_dim_field, part.type.hidden_size_field}), "",
+             " elements per axis");
   part.whole_head = head_dim;
   POSENC_RETURN_IF_ERROR(CheckAggregated(part, head_dim, block.partial_rotary_factor));
   if (head_dim % part.type.width_multiple != 0) {
@@ -93,6 +94,7 @@ absl::StatusOr<RotarySettings> AxialOf(Part& part) {
   double theta = block.rope_theta.value_or(outer_theta.value_or(part.type.theta));
   if (part.type.theta_field != "rope_theta") {  // a newer name, and an older one, which prevails
     POSENC_ASSIGN_OR_RETURN(const auto usual, part.config.Number({"rope_theta"}));
+    if (usual && !block.rope_theta) part.Comes("axial.axes[0].rope_theta", part.config.Path("rope_theta"));
     theta = outer_theta.value_or(block.rope_theta.value_or(usual.value_or(part.type.theta)));
   }
   if (outer_theta && theta == *outer_theta) {

@@ -1,5 +1,7 @@
 #include "posenc/model/parts.h"
 
+#include <fmt/format.h>
+
 #include "posenc/base/status.h"
 
 namespace posenc {
@@ -19,6 +21,23 @@ absl::Status CheckEncoderBiases(const Part& part) {
   if (of_tokens == 1 && bare == 1) return absl::OkStatus();
   return InvalidArgument("UNSUPPORTED", part.config.Path(field), biases->dump(),
                          "must hold exactly one {\"type\": \"1d\"}, without other fields");
+}
+
+// Reads the rows of a table of which the class reads only the first num_buckets.
+absl::Status ReadTableRows(const OneStack& stack, Part& part) {
+  POSENC_ASSIGN_OR_RETURN(const auto rows, part.config.Integer({stack.rows_field}));
+  const int64_t count = rows.value_or(stack.num_buckets);
+  if (count < stack.num_buckets) {
+    return InvalidArgument("OUT_OF_RANGE", part.config.Path(stack.rows_field), fmt::format("{}", count),
+                           fmt::format("must be at least {}: model_type \"{}\" reads as many rows of its table",
+                                       stack.num_buckets, part.type.name));
+  }
+  if (count == stack.num_buckets) return absl::OkStatus();
+  part.bias_table_rows = count;
+  part.Say("NOT_USED", std::string(stack.rows_field),
+           fmt::format("model_type \"{}\" always has {} buckets; it does not read the other rows of its table",
+                       part.type.name, stack.num_buckets));
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -46,6 +65,7 @@ absl::StatusOr<T5Settings> T5Of(Part& part) {
   if (!stack.distance_field.empty()) part.Comes("t5.max_distance", part.config.Path(stack.distance_field));
   t5.num_buckets = buckets.value_or(stack.num_buckets);
   t5.max_distance = distance.value_or(stack.max_distance);
+  if (!stack.rows_field.empty()) POSENC_RETURN_IF_ERROR(ReadTableRows(stack, part));
   part.SayNote();
   if (stack.scales_scores) return t5;
   part.Say("UNSCALED_SCORES", "component",

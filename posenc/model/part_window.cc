@@ -53,7 +53,10 @@ absl::StatusOr<Window> PatchesOf(const ConfigObject& config, std::string_view fi
 
 absl::StatusOr<SwinSettings> SwinOf(Part& part) {
   POSENC_ASSIGN_OR_RETURN(const Window window, SizeOf(part.config, "window_size", part.type.window));
-  part.Comes("swin", part.config.Path("window_size"));
+  const nlohmann::json* size = part.config.Find("window_size");
+  const bool is_list = size != nullptr && size->is_array();
+  part.Comes("swin.window_height", part.config.Path("window_size") + (is_list ? "[0]" : ""));
+  part.Comes("swin.window_width", part.config.Path("window_size") + (is_list ? "[1]" : ""));
   part.Say("TABLE_BY_LAYER", "window_size",
            "every layer has its own table; in a stage smaller than the window, the window is the whole stage");
   return SwinSettings{window};
@@ -61,14 +64,20 @@ absl::StatusOr<SwinSettings> SwinOf(Part& part) {
 
 namespace {
 
-// Reads one integer, 0 .. 100000, per stage.
+// Reads one integer, 0 .. 100000, per stage. The class ignores what a longer list has after these; a note says so.
 absl::StatusOr<std::vector<int64_t>> ByStage(const ConfigObject& config, std::string_view field, size_t stages,
-                                             const std::vector<double>& otherwise) {
+                                             const std::vector<double>& otherwise, std::vector<Note>& notes) {
   POSENC_ASSIGN_OR_RETURN(const auto given, config.Numbers(field));
-  const std::vector<double>& numbers = given ? *given : otherwise;
-  if (numbers.size() != stages) {
-    return InvalidArgument("MISMATCH", config.Path(field), fmt::format("{} numbers", numbers.size()),
+  std::vector<double> numbers = given ? *given : otherwise;
+  if (numbers.size() < stages) {
+    return InvalidArgument(given ? "MISMATCH" : "MISSING", config.Path(field),
+                           given ? fmt::format("{} numbers", numbers.size()) : "",
                            fmt::format("must be one number per stage, as in depths: {}", stages));
+  }
+  if (numbers.size() > stages) {
+    notes.push_back({"NOT_USED", config.Path(field),
+                     fmt::format("the numbers after the first {}, the stages in depths, are not read", stages)});
+    numbers.resize(stages);
   }
   constexpr double kMost = 100000;
   for (double number : numbers) {
@@ -92,10 +101,14 @@ absl::StatusOr<std::vector<ModelLayers>> SwinV2Of(const Part& part, const ModelL
                            fmt::format("must be the number of layers of each stage, for 1 .. {} stages", kMostStages));
   }
   const size_t stages = depths->size();
-  POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> layers, ByStage(config, "depths", stages, {}));
-  POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> heads, ByStage(config, "num_heads", stages, {}));
-  POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> pretrained,
-                          ByStage(config, "pretrained_window_sizes", stages, std::vector<double>(stages)));
+  std::vector<Note> notes = part.notes;
+  POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> layers, ByStage(config, "depths", stages, {}, notes));
+  POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> heads, ByStage(config, "num_heads", stages, {}, notes));
+  std::vector<int64_t> pretrained(stages);
+  if (!swin2sr) {
+    const std::vector<double> zeros(std::min<size_t>(stages, 4));  // the class's default is for four stages
+    POSENC_ASSIGN_OR_RETURN(pretrained, ByStage(config, "pretrained_window_sizes", stages, zeros, notes));
+  }
   POSENC_ASSIGN_OR_RETURN(const Window window, SizeOf(config, "window_size", part.type.window));
   POSENC_ASSIGN_OR_RETURN(const Window image, SizeOf(config, "image_size", swin2sr ? 64 : 224));
   POSENC_ASSIGN_OR_RETURN(const Window patch, SizeOf(config, "patch_size", swin2sr ? 1 : 4));
@@ -107,13 +120,14 @@ absl::StatusOr<std::vector<ModelLayers>> SwinV2Of(const Part& part, const ModelL
     const int64_t tokens = (image.height / patch.height) >> (swin2sr ? 0 : n);
     const int64_t size = std::min(window.height, tokens);
     SwinV2Settings settings{.window = {size, size}};
-    if (pretrained[n] > 0 && !swin2sr) settings.pretrained_window = {pretrained[n], pretrained[n]};
+    if (pretrained[n] > 0) settings.pretrained_window = {pretrained[n], pretrained[n]};
     ModelLayers entry = common;
     entry.layer_type = fmt::format("stage{}", n + 1);
     entry.layer_index.clear();
     for (int64_t layer = 0; layer < layers[n]; ++layer) entry.layer_index.push_back(first++);
     entry.bias = settings;
     entry.bias_heads = heads[n];
+    entry.notes = notes;
     if (size < window.height) {
       entry.notes.push_back({"WINDOW_OF_STAGE", config.Path("window_size"),
                              fmt::format("this stage has {} tokens per side, and its window is as large", tokens)});
@@ -138,7 +152,7 @@ absl::StatusOr<BeitSettings> BeitOf(Part& part) {
                            "must be true, or use_shared_relative_position_bias: else the layers have no bias");
   }
   POSENC_ASSIGN_OR_RETURN(const Window patches, PatchesOf(part.config, "image_size", {224, 224}, 16));
-  part.Comes("beit", part.config.Path("image_size"));
+  part.Comes("beit", part.config.Path("image_size"), "", " patches");
   if (by_layer.value_or(false)) {
     part.Say("TABLE_BY_LAYER", "use_relative_position_bias", "every layer has its own table");
   }

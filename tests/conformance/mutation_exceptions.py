@@ -42,7 +42,7 @@ EXCEPTIONS = (
     OnPurpose("longrope in Gemma 4 and Dots3, whose layers have two widths, fails in transformers, which reads one width of all layers",
                types=".*gemma4?.*_text|dots3_note_text", failure="AmbiguousGlobalPerLayerAttributeError"),
     OnPurpose("buckets for distances below those that have a bucket each are refused",
-               refusal="^OUT_OF_RANGE .*max_distance"),
+               refusal="^OUT_OF_RANGE .*max_(bucket_)?distance"),
     OnPurpose("UDOP's encoder with several biases by token distance, which it adds, is refused", types="udop",
                refusal="^[A-Z_]+ .*must hold exactly one"),
     OnPurpose("an image smaller than a patch is refused", refusal="^OUT_OF_RANGE .*patches per side"),

@@ -89,8 +89,17 @@ TEST(Diffusers, Sections) {
   EXPECT_THAT(std::get<RopeParameters>(scaled->rotary->frequencies).mrope_section, ElementsAre(32, 16, 16));
   const auto not_read = Read("Ideogram4Transformer2DModel", R"(, "rope_scaling": {"mrope_section": [0, 1, 1]})");
   EXPECT_THAT(std::get<RopeParameters>(not_read->rotary->frequencies).mrope_section, ElementsAre(88, 20, 20));
-  EXPECT_THAT(Read("Cosmos3OmniTransformer", R"(, "rope_axes_dim": [0, 60, 5])"),
-              IsInvalid("MISMATCH", "config_json.rope_axes_dim"));
+  // h and w have at most every third pair: Cosmos 3 ignores what is more, the other class fails.
+  const auto most = Read("Cosmos3OmniTransformer", R"(, "rope_axes_dim": [0, 60, 5])");
+  EXPECT_THAT(std::get<RopeParameters>(most->rotary->frequencies).mrope_section, ElementsAre(38, 21, 5));
+  EXPECT_EQ(most->notes.back().code, "NOT_USED");
+  EXPECT_EQ(most->notes.back().field, "config_json.rope_axes_dim");
+  const auto narrow = Read("Cosmos3OmniTransformer", R"(, "head_dim": 64)");
+  EXPECT_THAT(std::get<RopeParameters>(narrow->rotary->frequencies).mrope_section, ElementsAre(11, 11, 10));
+  EXPECT_THAT(Read("Ideogram4Transformer2DModel", R"(, "mrope_section": [0, 60, 5])"),
+              IsInvalid("MISMATCH", "config_json.mrope_section"));
+  EXPECT_THAT(Read("Cosmos3OmniTransformer", R"(, "rope_scaling": {"mrope_section": [24, 20]})"),
+              IsInvalid("MISMATCH", "config_json.rope_scaling.mrope_section"));
   EXPECT_THAT(Read("Cosmos3OmniTransformer", R"(, "rope_axes_dim": [24, 20])"),
               IsInvalid("MISMATCH", "config_json.rope_axes_dim"));
 }
@@ -236,6 +245,17 @@ TEST(Diffusers, OtherInputs) {
   EXPECT_EQ(prior->table->width, 2048);
 }
 
+TEST(Diffusers, SanaWithoutAScaleHasNoEncoding) {
+  for (const char* fields : {"", R"(, "interpolation_scale": null)"}) {
+    const auto sana = Read("SanaTransformer2DModel", fields);
+    ASSERT_THAT(sana, IsOk());
+    EXPECT_FALSE(sana->grid);
+    EXPECT_EQ(sana->notes.back().code, "NO_ENCODING");
+    EXPECT_EQ(sana->notes.back().field, "config_json.interpolation_scale");
+  }
+  EXPECT_TRUE(Read("SanaTransformer2DModel", R"(, "interpolation_scale": 2)")->grid);
+}
+
 TEST(Diffusers, WhatAFileHasNotIsRefused) {
   EXPECT_THAT(Read("UNet2DConditionModel"), IsInvalid("UNSUPPORTED", "config_json._class_name"));
   EXPECT_THAT(SelectLayer({.config_json = R"({"_class_name": null})"}, {}),
@@ -253,7 +273,10 @@ TEST(Diffusers, WhatAFileHasNotIsRefused) {
               IsInvalid("UNSUPPORTED", "config_json.use_rotary_positional_embeddings"));
   EXPECT_THAT(Read("CogVideoXTransformer3DModel", R"(, "use_rotary_positional_embeddings": true)", Wanted::kGrid),
               IsInvalid("UNSUPPORTED", "config_json.use_rotary_positional_embeddings"));
-  EXPECT_THAT(Read("SanaTransformer2DModel"), IsInvalid("MISSING", "config_json.interpolation_scale"));
+  EXPECT_THAT(Read("SanaTransformer2DModel", "", Wanted::kGrid),
+              IsInvalid("MISSING", "config_json.interpolation_scale"));
+  EXPECT_THAT(Read("SanaTransformer2DModel", R"(, "interpolation_scale": null)", Wanted::kGrid),
+              IsInvalid("UNSUPPORTED", "config_json.interpolation_scale"));
   EXPECT_THAT(Read("FluxTransformer2DModel", R"(, "axes_dims_rope": [16, "56"])"),
               IsInvalid("OUT_OF_RANGE", "config_json.axes_dims_rope[1]"));
   EXPECT_THAT(Read("CosmosTransformer3DModel", R"(, "rope_scale": [2.0])"),

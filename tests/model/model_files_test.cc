@@ -176,7 +176,7 @@ TEST(OneStack, HasBucketsOfItsOwn) {
       {R"({"model_type": "wavlm"})", 320, 800},
       {R"({"model_type": "wavlm", "num_buckets": 32, "max_bucket_distance": 100})", 32, 100},
       {R"({"model_type": "cpmant"})", 512, 2048},
-      {R"({"model_type": "mpnet", "relative_attention_num_buckets": 64})", 32, 128},  // mpnet does not read this field
+      {R"({"model_type": "mpnet", "relative_attention_num_buckets": 64})", 32, 128},  // it has 32 anyhow
   };
   for (const auto& [config_json, num_buckets, max_distance] : cases) {
     const auto layers = Read(config_json);

@@ -1,4 +1,5 @@
 // Learned position tables and windows of Swin v2's network in a config.json. The weights come with the request.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "posenc/model/model.h"
@@ -138,6 +139,36 @@ TEST(LearnedOfModel, EveryClassSaysItsTable) {
   EXPECT_GT(count, 50);
 }
 
+// A bias of MPNet, whose class always has 32 buckets and whose table may have more rows.
+absl::StatusOr<v1::GenerateBiasResponse> MpnetBias(int64_t config_rows, int64_t table_rows) {
+  v1::GenerateBiasRequest request;
+  request.mutable_method()->mutable_model()->set_config_json(
+      fmt::format(R"({{"model_type": "mpnet", "relative_attention_num_buckets": {}}})", config_rows));
+  constexpr int64_t kHeads = 2;
+  std::vector<double> values;
+  for (int64_t row = 0; row < table_rows; ++row) values.insert(values.end(), {1.0 + row, -1.0 - row});
+  *request.mutable_method()->mutable_table() = MakeTensor(DType::kFP32, {table_rows, kHeads}, values);
+  request.mutable_method()->set_table_layout(v1::BIAS_TABLE_LAYOUT_BUCKETS_BY_HEADS);
+  request.mutable_geometry()->set_query_length(40);
+  request.mutable_geometry()->set_key_length(40);
+  request.set_form(v1::BIAS_FORM_DENSE);
+  request.set_dtype(v1::DATA_TYPE_FP32);
+  return Call(request);
+}
+
+TEST(BiasTables, RowsThatTheClassDoesNotReadMayBeGiven) {
+  const auto usual = MpnetBias(32, 32), whole = MpnetBias(64, 64), cut = MpnetBias(64, 32);
+  ASSERT_THAT(usual, IsOk());
+  ASSERT_THAT(whole, IsOk());
+  ASSERT_THAT(cut, IsOk());
+  EXPECT_EQ(usual->bias().data(), whole->bias().data());
+  EXPECT_EQ(usual->bias().data(), cut->bias().data());
+  EXPECT_EQ(whole->info().notes(0).code(), "NOT_USED");
+  EXPECT_THAT(MpnetBias(32, 64), IsInvalid("MISMATCH", "method.table.shape"));
+  EXPECT_THAT(MpnetBias(64, 48), IsInvalid("MISMATCH", "method.table.shape"));
+  EXPECT_THAT(MpnetBias(16, 16), IsInvalid("OUT_OF_RANGE", "method.model.config_json.relative_attention_num_buckets"));
+}
+
 constexpr char kSwin[] = R"({"model_type": "swinv2", "image_size": 256, "patch_size": 4, "depths": [2, 2, 6, 2],
     "num_heads": [3, 6, 12, 24], "window_size": 16, "pretrained_window_sizes": [12, 12, 12, 6]})";
 
@@ -165,6 +196,27 @@ TEST(SwinV2OfModel, StagesThatAreAlikeAreOne) {
   EXPECT_FALSE(settings.pretrained_window);
 }
 
+// The class reads as many numbers as there are stages, and does not miss the others.
+TEST(SwinV2OfModel, LongerListsAreReadToTheLastStage) {
+  const auto all = ReadModel({.config_json = R"({"model_type": "swinv2", "depths": [2], "num_heads": [3, 6],
+      "pretrained_window_sizes": [12, 6, 6]})"},
+                             {});
+  ASSERT_THAT(all, IsOk());
+  ASSERT_EQ(all->size(), 1u);
+  EXPECT_THAT((*all)[0].layer_index, testing::ElementsAre(0, 1));
+  EXPECT_EQ((*all)[0].bias_heads, 3);
+  EXPECT_EQ(std::get<SwinV2Settings>(*(*all)[0].bias).pretrained_window->height, 12);
+  std::vector<std::string> unread;
+  for (const Note& note : (*all)[0].notes) {
+    if (note.code == "NOT_USED") unread.push_back(note.field);
+  }
+  EXPECT_THAT(unread, testing::ElementsAre("config_json.num_heads", "config_json.pretrained_window_sizes"));
+  const auto not_read = ReadModel({.config_json = R"({"model_type": "swin2sr", "depths": [6, 6], "num_heads": [6, 6],
+      "pretrained_window_sizes": [12]})"},
+                                  {});
+  EXPECT_THAT(not_read, IsOk());
+}
+
 TEST(SwinV2OfModel, BadFiles) {
   for (const auto& [fields, reason, field] :
        {std::tuple{R"("num_heads": [3, 6])", "MISSING", "depths"},
@@ -172,6 +224,8 @@ TEST(SwinV2OfModel, BadFiles) {
         {R"("depths": [2, -2], "num_heads": [3, 6])", "OUT_OF_RANGE", "depths"},
         {R"("depths": [2, 2], "num_heads": [3, 6], "pretrained_window_sizes": [12])", "MISMATCH",
          "pretrained_window_sizes"},
+        {R"("depths": [2, 2])", "MISSING", "num_heads"},
+        {R"("depths": [1, 1, 1, 1, 1], "num_heads": [3, 6, 3, 6, 3])", "MISSING", "pretrained_window_sizes"},
         {R"("depths": [2, 2], "num_heads": [3, 6], "window_size": 0)", "OUT_OF_RANGE", "window_size"}}) {
     EXPECT_THAT(ReadModel({.config_json = std::string(R"({"model_type": "swinv2", )") + fields + "}"}, {}),
                 IsInvalid(reason, std::string("config_json.") + field))
