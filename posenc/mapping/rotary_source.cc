@@ -74,6 +74,20 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::Rot
   return InvalidArgument("MISSING", path, "", "must be given: model (a config.json) or settings");
 }
 
+void SettleLengthRule(const v1::RotarySource& source, const Rotary& rotary, Positions& positions,
+                      std::vector<Note>* notes) {
+  if (!source.has_model()) return;
+  const bool is_absent = positions.scaling_length_rule == ScalingLengthRule::kUnspecified && positions.seq_len.empty();
+  if (!rotary.NeedsSeqLen()) {
+    positions.scaling_length_rule = ScalingLengthRule::kUnspecified;
+    positions.seq_len.clear();
+  } else if (is_absent && notes != nullptr && source.model().gguf().empty()) {
+    positions.scaling_length_rule = ScalingLengthRule::kWholeBatch;
+    notes->push_back({"DEFAULTED", "positions.scaling_length_rule",
+                      "absent: the longest sequence of the batch sets the frequencies, as in transformers"});
+  }
+}
+
 absl::Status OfParameters(const ResolvedRotary& resolved, const absl::Status& status) {
   const std::string field = DetailsOf(status).field;
   if (!field.starts_with("inv_freq") && field != "attention_scaling") return status;

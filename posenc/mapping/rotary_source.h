@@ -45,6 +45,12 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const ModelLayers& layers, const Pr
                                              const Limits& limits,
                                              PlanSource plan_source = PlanSource::kCacheOrComputed);
 
+// Settles the rule for the scaling's length in a request with a model. A rule that its frequencies do not depend on is
+// dropped. An absent one becomes WHOLE_BATCH for a config.json, as in transformers, and a note says so; `notes` is null
+// where positions are of no batch.
+void SettleLengthRule(const v1::RotarySource& source, const Rotary& rotary, Positions& positions,
+                      std::vector<Note>* notes);
+
 // Writes the info that every answer has: precision, device, versions and notes.
 void WriteCommonInfo(const Precision& precision, const std::vector<Note>& notes, v1::AnswerInfo* info);
 

@@ -255,6 +255,7 @@ absl::StatusOr<ModelLayers> SelectLayer(const ModelSource& source, const Limits&
     }
     size_t count = 0;
     for (const ModelLayers& layers : all) count += layers.layer_index.size();
+    if (count == 0 && all.size() == 1 && all[0].layer_type.empty()) return std::move(all[0]);  // alike on every layer
     if (count == 0 && all.size() > 1) {
       return InvalidArgument("NOT_READ", "layer_index", fmt::format("{}", *index),
                              fmt::format("must be absent: the file does not say which layers have which type; set "

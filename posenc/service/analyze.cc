@@ -25,6 +25,7 @@ struct Subject {
 
 absl::StatusOr<int64_t> SeqLen(const v1::AnalyzeRequest& request, const Rotary& rotary) {
   if (rotary.NeedsSeqLen() != request.has_seq_len()) {
+    if (request.has_seq_len() && request.rotary().has_model()) return 0;  // one request shape fits all models
     if (request.has_seq_len()) {
       return InvalidArgument("NOT_READ", "seq_len", "",
                              "must be absent: the frequencies do not depend on the sequence's length");

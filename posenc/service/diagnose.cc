@@ -283,7 +283,8 @@ absl::StatusOr<Job> Prepare(const v1::DiagnoseRequest& request, const Payloads& 
     expected.asked.settings->half_split_parts = 1;
   }
   const diagnose::Rows& rows = evidence->operands[0];
-  POSENC_ASSIGN_OR_RETURN(const Positions positions, reader.ReadPositions(request.positions()));
+  POSENC_ASSIGN_OR_RETURN(Positions positions, reader.ReadPositions(request.positions()));
+  if (expected.rotary) SettleLengthRule(request.expected(), *expected.rotary, positions, nullptr);
   auto tokens = diagnose::MakeTokens(positions, expected.rotary, rows.sequences, rows.length,
                                      request.has_rotation() && rows.layout == Layout::kTHD, limits);
   if (!tokens.ok()) return Within("positions", tokens.status());

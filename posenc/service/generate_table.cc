@@ -43,6 +43,7 @@ absl::StatusOr<PreparedTable> PrepareTable(const v1::GenerateTableRequest& reque
     POSENC_ASSIGN_OR_RETURN(call.operand, Choose("operand", request.operand(), kRotaryOperands));
   }
   POSENC_ASSIGN_OR_RETURN(call.positions, reader.ReadPositions(request.positions()));
+  SettleLengthRule(request.rotary(), *resolved.rotary, call.positions, nullptr);
   const auto count = request.has_count() ? std::optional(request.count()) : std::nullopt;
   POSENC_ASSIGN_OR_RETURN(call.rows, CountRows("positions", call.positions, count));
   PreparedTable prepared;

@@ -166,6 +166,49 @@ TEST(ModelRules, Cohere2RotatesSlidingLayersOnly) {
   EXPECT_NE(response->q().data(), request.q().tensor().data());
 }
 
+v1::ApplyRotaryRequest RotationBy(const std::string& config_json) {
+  v1::ApplyRotaryRequest request;
+  request.mutable_rotary()->mutable_model()->set_config_json(config_json);
+  request.set_layout(v1::LAYOUT_THD);
+  request.mutable_positions()->set_offset(20);
+  *request.mutable_q()->mutable_tensor() = MakeTensor(DType::kFP32, {1, 1, 4}, {1, 2, 3, 4});
+  return request;
+}
+
+// One request fits all models: choices that a model does not need may be given.
+TEST(ModelRules, ChoicesThatDoNotMatterMayBeGiven) {
+  v1::ApplyRotaryRequest request = RotationBy(R"({"model_type": "llama", "head_dim": 4})");
+  const auto plain = Call(request);
+  ASSERT_THAT(plain, IsOk());
+  request.mutable_rotary()->mutable_model()->set_component("text");
+  request.mutable_rotary()->mutable_model()->set_layer_index(7);
+  request.mutable_positions()->set_scaling_length_rule(v1::SCALING_LENGTH_RULE_GIVEN);
+  request.mutable_positions()->add_seq_len(9);
+  const auto with_choices = Call(request);
+  ASSERT_THAT(with_choices, IsOk());
+  EXPECT_EQ(with_choices->q().data(), plain->q().data());
+  EXPECT_EQ(with_choices->info().plan_fingerprint(), plain->info().plan_fingerprint());
+}
+
+TEST(ModelRules, ABatchsLongestSequenceIsTheDefaultLength) {
+  v1::ApplyRotaryRequest request = RotationBy(R"({"model_type": "llama", "head_dim": 4, "max_position_embeddings": 8,
+      "rope_scaling": {"type": "dynamic", "factor": 2}})");
+  const auto by_default = Call(request);
+  ASSERT_THAT(by_default, IsOk());
+  ASSERT_EQ(by_default->info().notes_size(), 1);
+  EXPECT_EQ(by_default->info().notes(0).code(), "DEFAULTED");
+  EXPECT_EQ(by_default->info().notes(0).field(), "positions.scaling_length_rule");
+  EXPECT_EQ(by_default->info().sequences(0).seq_len(), 21);
+  request.mutable_positions()->set_scaling_length_rule(v1::SCALING_LENGTH_RULE_WHOLE_BATCH);
+  const auto given = Call(request);
+  ASSERT_THAT(given, IsOk());
+  EXPECT_EQ(given->info().notes_size(), 0);
+  EXPECT_EQ(given->q().data(), by_default->q().data());
+  request.mutable_positions()->set_scaling_length_rule(v1::SCALING_LENGTH_RULE_UNSPECIFIED);
+  request.mutable_positions()->add_seq_len(9);
+  EXPECT_THAT(Call(request), IsInvalid("NOT_READ", "positions.seq_len"));
+}
+
 TEST(ModelRules, MinistralsQueryScaleIsNotPartOfTheRotation) {
   const auto layers = Read(golden::ReadText("configs/ministral-3-3b-reasoning-2512.json"), "text");
   EXPECT_THAT(layers[0].notes,

@@ -1711,7 +1711,7 @@ type ModelConfig_LayerType struct {
 }
 
 type ModelConfig_LayerIndex struct {
-	// Index of the layer, 0 .. num_hidden_layers-1.
+	// Index of the layer, 0 .. num_hidden_layers-1; any, if all layers are alike and the file does not count them.
 	LayerIndex uint32 `protobuf:"varint,4,opt,name=layer_index,json=layerIndex,proto3,oneof"`
 }
 
@@ -1823,7 +1823,8 @@ type Positions struct {
 	// offset again.
 	CuSeqlens *Tensor `protobuf:"bytes,5,opt,name=cu_seqlens,json=cuSeqlens,proto3" json:"cu_seqlens,omitempty"`
 	// Rule for the length that sets the frequencies ("dynamic", and "longrope" without longrope_branch). Required if they
-	// depend on the sequence's length; otherwise not allowed, because it would not be read.
+	// depend on the sequence's length; otherwise not allowed, because it would not be read. With a model it is always
+	// allowed, and the default of ApplyRotary with a config.json is WHOLE_BATCH, as in transformers; a note says so.
 	ScalingLengthRule ScalingLengthRule `protobuf:"varint,6,opt,name=scaling_length_rule,json=scalingLengthRule,proto3,enum=posenc.v1.ScalingLengthRule" json:"scaling_length_rule,omitempty"`
 	// Lengths in tokens for SCALING_LENGTH_RULE_GIVEN: one for all, or one per sequence. >= 1.
 	SeqLen []int64 `protobuf:"varint,7,rep,packed,name=seq_len,json=seqLen,proto3" json:"seq_len,omitempty"`

@@ -1407,7 +1407,7 @@ type AnalyzeRequest struct {
 	// Number of distances n. Required with offset; with ids and segments absent or equal to their number.
 	Count *int64 `protobuf:"varint,4,opt,name=count,proto3,oneof" json:"count,omitempty"`
 	// Sequence length for the frequencies, >= 1. Required if they depend on the sequence length; otherwise not allowed,
-	// because it would not be read.
+	// because it would not be read, except with a model.
 	SeqLen        *int64     `protobuf:"varint,5,opt,name=seq_len,json=seqLen,proto3,oneof" json:"seq_len,omitempty"`
 	Hints         *CallHints `protobuf:"bytes,6,opt,name=hints,proto3" json:"hints,omitempty"`
 	unknownFields protoimpl.UnknownFields

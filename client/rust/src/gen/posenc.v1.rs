@@ -397,7 +397,7 @@ pub mod model_config {
         /// Layer type from the file's layer_types, e.g. "sliding_attention".
         #[prost(string, tag = "3")]
         LayerType(::prost::alloc::string::String),
-        /// Index of the layer, 0 .. num_hidden_layers-1.
+        /// Index of the layer, 0 .. num_hidden_layers-1; any, if all layers are alike and the file does not count them.
         #[prost(uint32, tag = "4")]
         LayerIndex(u32),
     }
@@ -436,7 +436,8 @@ pub struct Positions {
     #[prost(message, optional, tag = "5")]
     pub cu_seqlens: ::core::option::Option<Tensor>,
     /// Rule for the length that sets the frequencies ("dynamic", and "longrope" without longrope_branch). Required if they
-    /// depend on the sequence's length; otherwise not allowed, because it would not be read.
+    /// depend on the sequence's length; otherwise not allowed, because it would not be read. With a model it is always
+    /// allowed, and the default of ApplyRotary with a config.json is WHOLE_BATCH, as in transformers; a note says so.
     #[prost(enumeration = "ScalingLengthRule", tag = "6")]
     pub scaling_length_rule: i32,
     /// Lengths in tokens for SCALING_LENGTH_RULE_GIVEN: one for all, or one per sequence. >= 1.
@@ -3673,7 +3674,7 @@ pub struct AnalyzeRequest {
     #[prost(int64, optional, tag = "4")]
     pub count: ::core::option::Option<i64>,
     /// Sequence length for the frequencies, >= 1. Required if they depend on the sequence length; otherwise not allowed,
-    /// because it would not be read.
+    /// because it would not be read, except with a model.
     #[prost(int64, optional, tag = "5")]
     pub seq_len: ::core::option::Option<i64>,
     #[prost(message, optional, tag = "6")]

@@ -573,7 +573,7 @@ export type ModelConfig = Message<"posenc.v1.ModelConfig"> & {
     case: "layerType";
   } | {
     /**
-     * Index of the layer, 0 .. num_hidden_layers-1.
+     * Index of the layer, 0 .. num_hidden_layers-1; any, if all layers are alike and the file does not count them.
      *
      * @generated from field: uint32 layer_index = 4;
      */
@@ -717,7 +717,8 @@ export type Positions = Message<"posenc.v1.Positions"> & {
 
   /**
    * Rule for the length that sets the frequencies ("dynamic", and "longrope" without longrope_branch). Required if they
-   * depend on the sequence's length; otherwise not allowed, because it would not be read.
+   * depend on the sequence's length; otherwise not allowed, because it would not be read. With a model it is always
+   * allowed, and the default of ApplyRotary with a config.json is WHOLE_BATCH, as in transformers; a note says so.
    *
    * @generated from field: posenc.v1.ScalingLengthRule scaling_length_rule = 6;
    */

@@ -802,7 +802,7 @@ export type AnalyzeRequest = Message<"posenc.v1.AnalyzeRequest"> & {
 
   /**
    * Sequence length for the frequencies, >= 1. Required if they depend on the sequence length; otherwise not allowed,
-   * because it would not be read.
+   * because it would not be read, except with a model.
    *
    * @generated from field: optional int64 seq_len = 5;
    */
