@@ -20,7 +20,7 @@ using Names = std::set<std::string>;
 // Names of settings, which no class reads from its file.
 const Names& Settings() {
   static const Names& names =
-      *new Names{"axial", "given_frequencies", "given_table", "alibi", "t5", "swin", "beit", "swin_v2", "dim", "axes"};
+      *new Names{"axial", "given_frequencies", "given_table", "t5", "swin", "beit", "swin_v2", "axes"};
   return names;
 }
 
@@ -72,8 +72,7 @@ bool CheckRefusal(const json& file) {
 }
 
 const std::vector<json>& WrongValues() {
-  static const auto& values =
-      *new std::vector<json>{"x", -1, 0, 1.5, true, {1}, json::object(), 1000000000000, 63};
+  static const auto& values = *new std::vector<json>{"x", -1, 0, 1.5, true, {1}, json::object(), 1000000000000, 63};
   return values;
 }
 
@@ -124,13 +123,30 @@ int CheckBlocks(const json& base) {
 TEST(Refusals, OfModelTypesNameTheirField) {
   int refused = 0;
   for (const ModelType* type : AllModelTypes()) {
-    const json base = {{"model_type", type->name},     {"hidden_size", 64},
-                       {"num_attention_heads", 4},     {"num_hidden_layers", 4},
+    const json base = {{"model_type", type->name},      {"hidden_size", 64},
+                       {"num_attention_heads", 4},      {"num_hidden_layers", 4},
                        {"max_position_embeddings", 64}, {"use_relative_position_bias", true}};
-    Names fields = {"hidden_size", "num_attention_heads", "num_heads", "head_dim", "rope_theta", "rope_scaling",
-                    "rope_parameters", "partial_rotary_factor", "rotary_dim", "layer_types", "qk_rope_head_dim",
-                    "qk_nope_head_dim", "image_size", "patch_size", "window_size", "depths", "embed_dim",
-                    "max_position_embeddings", "original_max_position_embeddings", "text_config", "vision_config"};
+    Names fields = {"hidden_size",
+                    "num_attention_heads",
+                    "num_heads",
+                    "head_dim",
+                    "rope_theta",
+                    "rope_scaling",
+                    "rope_parameters",
+                    "partial_rotary_factor",
+                    "rotary_dim",
+                    "layer_types",
+                    "qk_rope_head_dim",
+                    "qk_nope_head_dim",
+                    "image_size",
+                    "patch_size",
+                    "window_size",
+                    "depths",
+                    "embed_dim",
+                    "max_position_embeddings",
+                    "original_max_position_embeddings",
+                    "text_config",
+                    "vision_config"};
     for (const std::string_view name :
          {type->head_dim_field, type->hidden_size_field, type->heads_field, type->theta_field, type->partial_field,
           type->rotary_dim_field, type->older_hidden_size_field, type->older_heads_field, type->other_head_dim_field,
@@ -154,8 +170,16 @@ TEST(Refusals, OfModelTypesNameTheirField) {
 TEST(Refusals, OfDiffusersClassesNameTheirField) {
   int refused = 0;
   for (const DiffusersType& type : DiffusersTypes()) {
-    Names fields = {"attention_head_dim", "num_attention_heads", "rope_scaling", "rope_theta", "rope_scale", "patch_size",
-                    "sample_size", "interpolation_scale", "pos_embed_max_size", "max_position_embeddings",
+    Names fields = {"attention_head_dim",
+                    "num_attention_heads",
+                    "rope_scaling",
+                    "rope_theta",
+                    "rope_scale",
+                    "patch_size",
+                    "sample_size",
+                    "interpolation_scale",
+                    "pos_embed_max_size",
+                    "max_position_embeddings",
                     "original_max_position_embeddings"};
     if (type.rotary) {
       for (const std::string_view name : {type.rotary->widths_field, type.rotary->theta_field, type.rotary->width.field,
@@ -167,7 +191,8 @@ TEST(Refusals, OfDiffusersClassesNameTheirField) {
     json base = {{"_class_name", type.class_name}};
     if (type.rotary && !type.rotary->only_if.empty()) base[std::string(type.rotary->only_if)] = true;
     if (type.class_name == "OmniGenTransformer2DModel") {
-      base["rope_scaling"] = {{"short_factor", std::vector<double>(48, 1)}, {"long_factor", std::vector<double>(48, 2)}};
+      base["rope_scaling"] = {{"short_factor", std::vector<double>(48, 1)},
+                              {"long_factor", std::vector<double>(48, 2)}};
     }
     refused += CheckAll(base, fields);
   }
