@@ -63,7 +63,7 @@ size_t SlicedPayloads::Size(const v1::Tensor& tensor) const {
 size_t SlicedPayloads::Size(const v1::TensorChunk& chunk) const { return wire::RangeOf(chunk.data(), ranges_).length; }
 
 absl::Span<const std::byte> SlicedPayloads::From(const v1::Tensor& tensor, size_t offset) const {
-  if (regions_ != nullptr && tensor.has_region()) return {At(tensor.region()) + offset, Size(tensor) - offset};
+  if (regions_ != nullptr && tensor.has_region()) return regions_->BytesOf(tensor.region()).subspan(offset);
   return From(wire::RangeOf(tensor.data(), ranges_), offset);
 }
 

@@ -19,6 +19,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
 constexpr size_t kTokenBytes = 16;
+constexpr int64_t kMostCopiedAtOnce = 16 << 10;  // bytes
 
 // Sibling fields of `output` that hold its operand: an in-place output may be the same region.
 constexpr std::array<std::string_view, 3> kOperands = {"tensor", "scores", "add_to"};
@@ -121,6 +122,7 @@ absl::StatusOr<RequestRegions> RequestRegions::Find(const Message& request, cons
   POSENC_RETURN_IF_ERROR(regions.CheckDevices(request));
   POSENC_RETURN_IF_ERROR(regions.CheckOverlaps());
   regions.Count();
+  regions.Copy();
   return regions;
 }
 
@@ -176,14 +178,34 @@ void RequestRegions::Count() {
   // Operands that are read in place, or copied only once, directly into the answer.
   constexpr std::array<std::string_view, 4> kInPlace = {"q.tensor", "k.tensor", "scores", "add_to"};
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-  for (const Use& use : uses_) {
+  for (Use& use : uses_) {
     if (use.is_output) continue;
     const int64_t size = use.region.byte_size();
     if (__builtin_add_overflow(read_bytes_, size, &read_bytes_)) read_bytes_ = kMost;
-    bool copied = true;
-    for (const std::string_view path : kInPlace) copied = copied && use.path != path;
-    if (copied && __builtin_add_overflow(copied_bytes_, size, &copied_bytes_)) copied_bytes_ = kMost;
+    use.is_copied = std::find(kInPlace.begin(), kInPlace.end(), use.path) == kInPlace.end();
+    if (use.is_copied && __builtin_add_overflow(copied_bytes_, size, &copied_bytes_)) copied_bytes_ = kMost;
   }
+}
+
+void RequestRegions::Copy() {
+  if (copied_bytes_ > kMostCopiedAtOnce) return;
+  for (const Use& use : uses_) {
+    if (!use.is_copied) continue;
+    const std::byte* bytes = use.memory->bytes().data() + use.region.offset();
+    copies_.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(use.region.byte_size()));
+  }
+}
+
+absl::Span<const std::byte> RequestRegions::BytesOf(const v1::Region& region) const {
+  const auto size = static_cast<size_t>(region.byte_size());
+  size_t at = 0;
+  for (const Use& use : uses_) {
+    if (copies_.empty()) break;
+    if (!use.is_copied) continue;
+    if (Same(use.region, region)) return {reinterpret_cast<const std::byte*>(copies_.data()) + at, size};
+    at += static_cast<size_t>(use.region.byte_size());
+  }
+  return {At(region), size};
 }
 
 Device* RequestRegions::DeviceOf(const v1::Region& region) const {

@@ -52,6 +52,8 @@ class RequestRegions {
 
   // Returns the first byte of a region of the request. Aborts if the region is not part of it.
   std::byte* At(const v1::Region& region) const;
+  // Returns a tensor's bytes: those in copies(), if they are there.
+  absl::Span<const std::byte> BytesOf(const v1::Region& region) const;
   Device* DeviceOf(const v1::Region& region) const;
   // Returns DATA_LOSS naming the field if any of the memory is damaged.
   absl::Status CheckUndamaged() const;
@@ -60,6 +62,8 @@ class RequestRegions {
   int64_t read_bytes() const { return read_bytes_; }
   // Returns the bytes of input tensors that are copied before use: all but operands with the answer's shape.
   int64_t copied_bytes() const { return copied_bytes_; }
+  // Returns those bytes as they were in Find(), in the order of the tensors; empty if they are more than 16 KiB.
+  const std::string& copies() const { return copies_; }
 
  private:
   struct Use {
@@ -67,14 +71,17 @@ class RequestRegions {
     v1::Region region;
     bool is_output;
     std::shared_ptr<const SharedMemory> memory;
+    bool is_copied = false;
   };
   absl::Status CheckOverlaps() const;
   absl::Status CheckDevices(const google::protobuf::Message& request) const;
   void Count();
+  void Copy();
 
   std::vector<Use> uses_;
   int64_t read_bytes_ = 0;
   int64_t copied_bytes_ = 0;
+  std::string copies_;
 };
 
 // Returns true if the request contains a Region, at any depth.

@@ -153,9 +153,11 @@ class Call {
   transport::SlicedPayloads& payloads() { return *payloads_; }
   const Rpc& rpc() const { return *rpc_; }
   bool has_regions() const { return regions_.has_value(); }
-  // Bytes of tensors in shared memory, and those among them that are copied.
+  // Bytes of tensors in shared memory, and those among them that are copied: their number, and if they are few, what
+  // they were when the request was accepted (wire::RequestRegions).
   int64_t shared_bytes() const { return regions_ ? regions_->read_bytes() : 0; }
   int64_t copied_bytes() const { return regions_ ? regions_->copied_bytes() : 0; }
+  std::string_view copies() const { return regions_ ? std::string_view(regions_->copies()) : std::string_view(); }
 
   // Charges the bytes of an answer. Returns UNAVAILABLE or RESOURCE_EXHAUSTED if they do not fit.
   absl::StatusOr<std::shared_ptr<Charge>> ChargeAnswer(size_t bytes);

@@ -64,7 +64,7 @@ void RecentCalls::Keep(std::shared_ptr<const Prepared> prepared, std::string mes
   for (const v1::Tensor* operand : prepared->job.operands) {
     if (!operand->data().empty()) is_operand[wire::TicketOf(operand->data())] = true;
   }
-  size_t bytes = entry.message.size() + entry.request_id.size();
+  size_t bytes = entry.message.size() + entry.request_id.size() + prepared->copies.size();
   for (size_t n = 0; n < payloads.count(); ++n) {
     entry.sizes.push_back(payloads.SizeOf(n));
     std::string& read = entry.read.emplace_back();
@@ -80,10 +80,13 @@ void RecentCalls::Keep(std::shared_ptr<const Prepared> prepared, std::string mes
   entry.prepared = std::move(prepared);
   const std::lock_guard lock(mutex_);
   // Concurrent calls may each have prepared the same.
-  const bool kept = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& other) {
+  const auto kept = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& other) {
     return Serves(other, entry.prepared->key.get(), entry.message, payloads);
   });
-  if (kept) return;
+  if (kept != entries_.end()) {
+    if (kept->prepared->copies != entry.prepared->copies) *kept = std::move(entry);
+    return;
+  }
   entries_.insert(entries_.begin(), std::move(entry));
   if (entries_.size() > kEntries) entries_.pop_back();
 }

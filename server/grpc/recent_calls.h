@@ -28,6 +28,7 @@ struct Prepared {
   google::protobuf::Message* request = nullptr;
   google::protobuf::Message* response = nullptr;
   bool has_regions = false;
+  std::string copies;               // wire::RequestRegions::copies() that the preparation has read
   bool only_once = false;           // the messages depend on more than the key, the request and its payloads
   std::shared_ptr<const void> key;  // of RecentCalls; kept, so that no other object gets its address
   OnCallEnd on_end;                 // for each call that uses this; null: none
@@ -45,10 +46,11 @@ class RecentCalls {
   };
 
   // Finds a kept request of this key (its type, or what else its preparation depends on) that differs at most in the
-  // bytes of wire::Job::operands, and in a request_id of equal length. `message` is the stripped request, `payloads`
-  // the bytes it was stripped of.
+  // bytes of wire::Job::operands, in a request_id of equal length, and in what lies in shared memory: the caller must
+  // compare Prepared::copies. `message` is the stripped request, `payloads` the bytes it was stripped of.
   Found Find(const void* key, const std::string& message, const transport::SlicedPayloads& payloads);
-  // Keeps what was prepared from `message` and `payloads`, if other calls can use it and it is small.
+  // Keeps what was prepared from `message` and `payloads`, if other calls can use it and it is small. Replaces what was
+  // prepared from other copies.
   void Keep(std::shared_ptr<const Prepared> prepared, std::string message, std::string request_id,
             const transport::SlicedPayloads& payloads);
 

@@ -140,7 +140,7 @@ absl::StatusOr<std::shared_ptr<const Prepared>> UnaryStep::Prepare(PlanSource pl
       if (method_.take_id != nullptr) request_id = call_.request_id();
       if (recent->on_end) call_.Observe(recent->on_end);
       POSENC_RETURN_IF_ERROR(call_.Accept(*recent->request, std::move(request_id), recent->has_regions));
-      return std::move(recent);
+      if (call_.copies() == recent->copies) return std::move(recent);
     }
   }
   const auto prepared = std::make_shared<Prepared>();
@@ -148,11 +148,12 @@ absl::StatusOr<std::shared_ptr<const Prepared>> UnaryStep::Prepare(PlanSource pl
   POSENC_ASSIGN_OR_RETURN(const UnaryMethod::Prepare prepare, method_.read(stripped, &call_, prepared.get()));
   // Regions can be large although the request is small, and preparing reads some of them.
   if (context.may_block() && !IsWithin(most)) return WouldBlock();
+  prepared->copies = call_.copies();
   POSENC_RETURN_IF_ERROR(prepare(context));
   prepared->has_regions = call_.has_regions();
   if (prepared->response != nullptr) prepared->device = DeviceOf(*prepared->response);
-  // Bytes that were copied from shared memory may have changed since.
-  if (recent_calls && call_.copied_bytes() == 0) {
+  // All that was copied from shared memory must be known, because it may change.
+  if (recent_calls && call_.copied_bytes() == static_cast<int64_t>(prepared->copies.size())) {
     std::string id = method_.take_id != nullptr ? "" : call_.request_id();
     core_->recent_calls.Keep(prepared, std::move(stripped), std::move(id), call_.payloads());
   }

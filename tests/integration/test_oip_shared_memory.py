@@ -11,7 +11,7 @@ import pytest
 import samples
 from google.protobuf import json_format
 from inference_client import InferenceClient, infer, set_parameters
-from tensors import FP32
+from tensors import FP32, INT64
 
 SETTINGS = json_format.MessageToJson(samples.rope_settings())
 SHAPE = (1, 2, 1, 8)
@@ -109,6 +109,28 @@ def test_repeated_requests_see_the_memory_as_it_is(client, memory):
     two.write(0, 8 * Q)
     client.call("ModelInfer", rotation(region("a"), region("a", offset=1024)))
     assert numpy.array_equal(two.read(1024), 8 * wanted) and numpy.array_equal(one.read(1024), 4 * wanted)
+
+
+def test_positions_are_read_each_time(client, memory):
+    """In one region, for requests of the same bytes, unary and in a stream."""
+    one = memory()
+    one.write(0, Q)
+    register(client, "a", one)
+    request = rotation(region("a"), region("a", offset=1024))
+    del request.parameters["offset"]
+    set_parameters(request.inputs.add(name="position_ids", datatype="INT64", shape=[2]),
+                   region("a", byte_size=16, offset=512))
+    for first, second in [(3, 4), (3, 4), (9, 4), (3, 4), (3, 5), (3, 5)]:
+        wanted = client.infer(infer("posenc.rotary", [("q", Q, FP32), ("position_ids", [first, second], INT64)],
+                                    layout="BSHD", settings=SETTINGS))["q"]
+        one.write(512, numpy.array([first, second], "<i8"))
+        client.call("ModelInfer", request)
+        assert numpy.array_equal(one.read(1024), wanted), (first, second)
+        one.write(1024, 0 * Q)
+        [answer] = client.method("ModelStreamInfer")(iter([request]))
+        assert not answer.error_message and numpy.array_equal(one.read(1024), wanted), (first, second)
+    one.write(512, numpy.array([2**60, 4], "<i8"))
+    assert client.refusal("ModelInfer", request).field == "position_ids[0]"
 
 
 def test_raw_bytes_beside_memory(client, memory):

@@ -93,6 +93,23 @@ TEST(Regions, OfOperandsAreNotCopied) {
   EXPECT_EQ(Find(scores)->copied_bytes(), 11) << "q is converted first";
 }
 
+TEST(Regions, CopiesStayAsTheyWere) {
+  const Source source;
+  std::byte* const bytes = source.memory.at(kToken)->bytes().data();
+  v1::ApplyRotaryRequest request = Rotation(Part(kToken, 0, 8));
+  const v1::Region ids = Part(kToken, 8, 3), bounds = Part(kToken, 11, 2);
+  *request.mutable_positions()->mutable_ids()->mutable_region() = ids;
+  *request.mutable_positions()->mutable_cu_seqlens()->mutable_region() = bounds;
+  for (int n = 0; n < 13; ++n) bytes[n] = std::byte(n);
+  const auto regions = Find(request, source);
+  ASSERT_THAT(regions, IsOk());
+  EXPECT_EQ(regions->copies(), "\x8\x9\xa\xb\xc");
+  for (int n = 0; n < 13; ++n) bytes[n] = std::byte(100);
+  EXPECT_THAT(regions->BytesOf(ids), testing::ElementsAre(std::byte(8), std::byte(9), std::byte(10)));
+  EXPECT_THAT(regions->BytesOf(bounds), testing::ElementsAre(std::byte(11), std::byte(12)));
+  EXPECT_THAT(regions->BytesOf(request.q().tensor().region()), testing::Each(std::byte(100))) << "read in place";
+}
+
 TEST(Regions, HoldTheirMemory) {
   Source source;
   const std::weak_ptr<Memory> memory = source.memory.at(kToken);

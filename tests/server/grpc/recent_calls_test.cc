@@ -2,6 +2,7 @@
 #include "server/grpc/recent_calls.h"
 
 #include <atomic>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -74,13 +75,15 @@ class RecentCallsTest : public testing::Test {
   }
 
   // Returns how many times this request was prepared.
-  int Send(const v1::ApplyRotaryRequest& request) {
+  int Send(const v1::ApplyRotaryRequest& request) { return Send(request, request); }
+  // The same, of a request that is answered like `plain`.
+  int Send(const v1::ApplyRotaryRequest& request, const v1::ApplyRotaryRequest& plain) {
     const int before = prepared_;
     FakeRpc rpc(Buffer(request.SerializeAsString()));
     rpc.Serve(
         [this](Rpc* served, grpc::ByteBuffer* bytes) { return MakeUnaryCall(&core_, operation_, served, bytes); });
     const grpc::Status& status = rpc.Wait();
-    const auto expected = posenc::Call(request);
+    const auto expected = posenc::Call(plain);
     EXPECT_EQ(status.ok(), expected.ok()) << status.error_message();
     if (!expected.ok()) {
       EXPECT_EQ(status.error_message(), expected.status().message());
@@ -148,6 +151,72 @@ TEST_F(RecentCallsTest, WhatDiffersInMoreIsPreparedAnew) {
     EXPECT_EQ(Send(request), same || !posenc::Call(request).ok() ? 0 : 1) << request.ShortDebugString();
     EXPECT_EQ(Send(Layer(2)), 0) << "and what was kept still serves";
   }
+}
+
+class Memory final : public wire::SharedMemory {
+ public:
+  absl::Span<std::byte> bytes() const override { return absl::MakeSpan(bytes_); }
+  bool writable() const override { return true; }
+  std::pair<uint64_t, uint64_t> file() const override { return {1, 1}; }
+  bool damaged() const override { return false; }
+
+ private:
+  mutable std::vector<std::byte> bytes_ = std::vector<std::byte>(65536);
+};
+
+// One object under every token.
+class Source final : public wire::SharedMemorySource {
+ public:
+  std::shared_ptr<const wire::SharedMemory> Find(std::string_view) const override { return memory; }
+  const std::shared_ptr<const Memory> memory = std::make_shared<Memory>();
+};
+
+// Moves a tensor's bytes to memory. Returns the bytes' end.
+size_t Move(v1::Tensor* tensor, const Memory& memory, size_t offset) {
+  std::memcpy(memory.bytes().data() + offset, tensor->data().data(), tensor->data().size());
+  v1::Region region;
+  region.set_token(std::string(16, 't'));
+  region.set_offset(static_cast<int64_t>(offset));
+  region.set_byte_size(static_cast<int64_t>(tensor->data().size()));
+  tensor->clear_data();
+  *tensor->mutable_region() = region;
+  return offset + region.byte_size();
+}
+
+// Positions in shared memory are read for each call, although the request is prepared once for all that have the same.
+TEST_F(RecentCallsTest, PositionsInSharedMemoryAreReadEachTime) {
+  const auto source = std::make_shared<Source>();
+  core_.memory = source;
+  const auto send = [&](int64_t position, int layer) {
+    v1::ApplyRotaryRequest plain = Layer(layer);
+    *plain.mutable_positions()->mutable_ids() = MakeTensor<int64_t>(DType::kINT64, {2, 1}, {position, 400});
+    v1::ApplyRotaryRequest request = plain;
+    size_t end = Move(request.mutable_positions()->mutable_ids(), *source->memory, 0);
+    end = Move(request.mutable_q()->mutable_tensor(), *source->memory, end);
+    Move(request.mutable_k()->mutable_tensor(), *source->memory, end);
+    return Send(request, plain);
+  };
+  ASSERT_THAT(posenc::Call(Layer(0)), IsOk());
+  EXPECT_EQ(send(17, 0), 1);
+  EXPECT_EQ(send(17, 1), 0);
+  EXPECT_EQ(send(18, 2), 1);
+  EXPECT_EQ(send(18, 3), 0);
+  EXPECT_EQ(send(17, 4), 1) << "what was prepared for other positions is replaced";
+}
+
+TEST_F(RecentCallsTest, ManyPositionsInSharedMemoryAreNotKept) {
+  const auto source = std::make_shared<Source>();
+  core_.memory = source;
+  v1::ApplyRotaryRequest plain = Layer(0);
+  *plain.mutable_positions()->mutable_ids() =
+      MakeTensor<int64_t>(DType::kINT64, {2, 1025}, std::vector<int64_t>(2050, 3));
+  *plain.mutable_q()->mutable_tensor() = Filled({2, 1025, 1, 8}, 1);
+  plain.clear_k();
+  v1::ApplyRotaryRequest request = plain;
+  Move(request.mutable_positions()->mutable_ids(), *source->memory, 0);
+  ASSERT_THAT(posenc::Call(plain), IsOk());
+  EXPECT_EQ(Send(request, plain), 1);
+  EXPECT_EQ(Send(request, plain), 1);
 }
 
 v1::ApplyRotaryRequest Named(const std::string& request_id, int layer) {

@@ -139,6 +139,40 @@ def test_shared_memory():
         shared_memory.destroy_shared_memory_region(region)
 
 
+def test_positions_in_shared_memory():
+    """Requests of the same bytes follow the positions that the region has, by each kind of call."""
+    position = numpy.dtype("<i8")
+    size, key = position.itemsize * SHAPE[1], f"/posenc_test_{os.getpid()}"
+    region = shared_memory.create_shared_memory_region("positions", key, size)
+    client.register_system_shared_memory("positions", key, size)
+    ids = triton.InferInput("position_ids", SHAPE[:2], "INT64")
+    ids.set_shared_memory("positions", size)
+    inputs, parameters = [tensor(X), ids], {"layout": "BSHD"}
+    answers = queue.Queue()
+
+    def streamed():
+        client.async_stream_infer("llama", inputs, parameters=parameters)
+        result, error = answers.get(timeout=60)
+        assert error is None
+        return result
+
+    async def awaited():
+        async with tritonclient.grpc.aio.InferenceServerClient(ADDRESS) as other:
+            return await other.infer("llama", inputs, parameters=parameters)
+    client.start_stream(lambda result, error: answers.put((result, error)))
+    try:
+        for call in (lambda: client.infer("llama", inputs, parameters=parameters), streamed, lambda: asyncio.run(awaited())):
+            for offset in (0, 100_000, 100_000, 7):
+                shared_memory.set_shared_memory_region(region, [offset + numpy.arange(SHAPE[1], dtype=position)])
+                wanted = client.infer("llama", [tensor(X)], parameters={"layout": "BSHD", "offset": offset}).as_numpy("q")
+                assert numpy.array_equal(call().as_numpy("q"), wanted)
+                assert numpy.array_equal(wanted, EXPECTED) == (offset == 100_000)
+    finally:
+        client.stop_stream()
+        client.unregister_system_shared_memory("positions")
+        shared_memory.destroy_shared_memory_region(region)
+
+
 def test_statistics():
     before = client.get_inference_statistics("llama").model_stats[0].inference_count
     client.infer("llama", [tensor(X)], parameters=PARAMETERS)
