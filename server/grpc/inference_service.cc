@@ -149,8 +149,11 @@ absl::Status RepositoryModelUnload(const InferenceParts& parts, const inference:
                                    const Rpc&, inference::RepositoryModelUnloadResponse*) {
   POSENC_RETURN_IF_ERROR(CheckControl(parts));
   for (const auto& [name, value] : request.parameters()) {
-    if (name == "unload_dependents") continue;  // no model depends on another
-    return InvalidArgument("UNKNOWN_VALUE", "parameters", name, "must be unload_dependents");
+    if (name != "unload_dependents") {
+      return InvalidArgument("UNKNOWN_VALUE", "parameters", name, "must be unload_dependents");
+    }
+    // No model depends on another.
+    if (!value.has_bool_param()) return InvalidArgument("MISMATCH", name, "", "must be true or false");
   }
   return parts.models->Unload(request.model_name());
 }

@@ -28,6 +28,17 @@ constexpr char kSettings[] = "settings";
 
 bool IsOfMemory(const std::string& name) { return name == kRegion || name == kOffset || name == kByteSize; }
 
+// Returns CONFLICT for a part of a region without the region.
+absl::Status CheckMemory(const std::string& tensor, const InferParameters& parameters) {
+  if (parameters.contains(kRegion)) return absl::OkStatus();
+  for (const char* part : {kOffset, kByteSize}) {
+    if (!parameters.contains(part)) continue;
+    return InvalidArgument("CONFLICT", absl::StrCat(tensor, ".", part), "",
+                           absl::StrCat("must be absent without ", kRegion));
+  }
+  return absl::OkStatus();
+}
+
 // The part of shared memory that a tensor's parameters name.
 absl::StatusOr<v1::Region> RegionOf(const std::string& tensor, const InferParameters& parameters,
                                     const InferContext& context) {
@@ -100,6 +111,7 @@ absl::Status ReadInput(const ModelInferRequest& request, int index, const InputF
   tensor->set_dtype(dtype);
   *tensor->mutable_shape() = input.shape();
   POSENC_RETURN_IF_ERROR(SetParameters(field.name, input.parameters(), field.parameters, IsOfMemory, typed));
+  POSENC_RETURN_IF_ERROR(CheckMemory(field.name, input.parameters()));
   const bool in_region = input.parameters().contains(kRegion);
   if (input.has_contents() && (in_region || request.raw_input_contents_size() > 0)) {
     return InvalidArgument("CONFLICT", absl::StrCat(field.name, ".contents"), "",
@@ -160,6 +172,7 @@ absl::Status CheckOutputs(const ModelInferRequest& request, const Encoding& enco
       return InvalidArgument("CONFLICT", place, output.name(), "must be given once");
     }
     POSENC_RETURN_IF_ERROR(SetParameters(output.name(), output.parameters(), {}, IsOfMemory, nullptr));
+    POSENC_RETURN_IF_ERROR(CheckMemory(output.name(), output.parameters()));
   }
   return absl::OkStatus();
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <iterator>
 #include <limits>
 #include <optional>
 
@@ -17,6 +16,8 @@ using google::protobuf::EnumValueDescriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using inference::InferParameter;
+
+constexpr char kFlag[] = "true or false", kInteger[] = "an integer";
 
 std::string PathOf(std::string_view where, const std::string& name) {
   return where.empty() ? Quote(name) : absl::StrCat(std::string(where), ".", Quote(name));
@@ -67,7 +68,7 @@ absl::Status SetNumber(const std::string& path, const InferParameter& value, con
     reflection.SetDouble(parent, &field, real ? value.double_param() : static_cast<double>(*integer));
     return absl::OkStatus();
   }
-  if (!integer) return WrongType(path, "an integer");
+  if (!integer) return WrongType(path, kInteger);
   if (field.is_repeated()) {
     reflection.AddInt64(parent, &field, *integer);
   } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_INT64) {
@@ -98,7 +99,7 @@ absl::Status SetParameter(const std::string& path, const InferParameter& value, 
       return absl::OkStatus();
     }
     case FieldDescriptor::CPPTYPE_BOOL:
-      if (value.parameter_choice_case() != InferParameter::kBoolParam) return WrongType(path, "true or false");
+      if (value.parameter_choice_case() != InferParameter::kBoolParam) return WrongType(path, kFlag);
       reflection.SetBool(parent, &last, value.bool_param());
       return absl::OkStatus();
     case FieldDescriptor::CPPTYPE_STRING:
@@ -107,6 +108,41 @@ absl::Status SetParameter(const std::string& path, const InferParameter& value, 
       return absl::OkStatus();
     default: return SetNumber(path, value, last, parent);
   }
+}
+
+// A parameter that Triton's and KServe's clients set, and that changes no byte of an answer here. It has the types that
+// Triton checks.
+struct IgnoredParameter {
+  std::string_view name;
+  std::vector<InferParameter::ParameterChoiceCase> types;
+  std::string_view wanted;
+};
+
+const IgnoredParameter* FindIgnored(std::string_view name) {
+  static const auto* const parameters = new std::vector<IgnoredParameter>{
+      {"triton_enable_empty_final_response", {InferParameter::kBoolParam}, kFlag},
+      {"sequence_id", {InferParameter::kInt64Param, InferParameter::kStringParam}, "an integer (int64_param) or text"},
+      {"sequence_start", {InferParameter::kBoolParam}, kFlag},
+      {"sequence_end", {InferParameter::kBoolParam}, kFlag},
+      {"priority", {InferParameter::kInt64Param, InferParameter::kUint64Param}, kInteger},
+      {"timeout", {InferParameter::kInt64Param}, "an integer (int64_param)"},
+      {"binary_data", {InferParameter::kBoolParam}, kFlag},
+      {"binary_data_size", {InferParameter::kInt64Param, InferParameter::kUint64Param}, kInteger},
+      {"binary_data_output", {InferParameter::kBoolParam}, kFlag}};
+  const auto found =
+      std::find_if(parameters->begin(), parameters->end(), [&](const auto& one) { return one.name == name; });
+  return found == parameters->end() ? nullptr : &*found;
+}
+
+absl::Status CheckIgnored(const std::string& path, const InferParameter& value, const IgnoredParameter& parameter) {
+  const auto& types = parameter.types;
+  if (std::find(types.begin(), types.end(), value.parameter_choice_case()) == types.end()) {
+    return WrongType(path, parameter.wanted);
+  }
+  if (parameter.name == "priority" && value.int64_param() < 0) {
+    return InvalidArgument("OUT_OF_RANGE", path, absl::StrCat(value.int64_param()), "must be at least 0");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -122,7 +158,11 @@ absl::Status SetParameters(std::string_view where, const InferParameters& given,
   }
   for (const auto& [name, value] : given) {
     const auto is_it = [&name = name](const ParameterField& field) { return field.name == name; };
-    if (std::any_of(fields.begin(), fields.end(), is_it) || IsIgnored(name) || other(name)) continue;
+    if (std::any_of(fields.begin(), fields.end(), is_it) || other(name)) continue;
+    if (const IgnoredParameter* ignored = FindIgnored(name); ignored != nullptr) {
+      POSENC_RETURN_IF_ERROR(CheckIgnored(PathOf(where, name), value, *ignored));
+      continue;
+    }
     std::string names;
     for (const ParameterField& field : fields) absl::StrAppend(&names, names.empty() ? "" : ", ", field.name);
     return InvalidArgument("UNKNOWN_VALUE",
@@ -136,7 +176,7 @@ absl::StatusOr<int64_t> IntegerOf(std::string_view where, const InferParameters&
   const auto found = given.find(name);
   if (found == given.end()) return 0;
   const std::optional<int64_t> integer = Integer(found->second);
-  if (!integer) return WrongType(PathOf(where, name), "an integer");
+  if (!integer) return WrongType(PathOf(where, name), kInteger);
   return *integer;
 }
 
@@ -147,19 +187,6 @@ absl::StatusOr<std::string> TextOf(std::string_view where, const InferParameters
     return WrongType(PathOf(where, name), "text");
   }
   return found->second.string_param();
-}
-
-bool IsIgnored(const std::string& name) {
-  static constexpr std::string_view kNames[] = {"triton_enable_empty_final_response",
-                                                "sequence_id",
-                                                "sequence_start",
-                                                "sequence_end",
-                                                "priority",
-                                                "timeout",
-                                                "binary_data",
-                                                "binary_data_size",
-                                                "binary_data_output"};
-  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
 }  // namespace posenc::server

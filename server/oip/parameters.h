@@ -19,8 +19,9 @@ namespace posenc::server {
 using InferParameters = google::protobuf::Map<std::string, inference::InferParameter>;
 
 // Sets the field of each parameter. Names of enum values may lack the enum's prefix and be in lower case. `other` is
-// asked about parameters that stand for no field: false if it does not know them either. Errors name the parameter,
-// after `where`: INVALID_ARGUMENT for one that is unknown, has another type, or contradicts another one.
+// asked about parameters that stand for no field: false if it does not know them either. Those that Triton's and
+// KServe's clients set, and that change no byte of an answer here, are ignored. Errors name the parameter, after
+// `where`: INVALID_ARGUMENT for one that is unknown, has another type, or contradicts another one.
 absl::Status SetParameters(std::string_view where, const InferParameters& given,
                            const std::vector<ParameterField>& fields,
                            absl::FunctionRef<bool(const std::string& name)> other, google::protobuf::Message* request);
@@ -28,8 +29,5 @@ absl::Status SetParameters(std::string_view where, const InferParameters& given,
 // Values of single parameters; MISMATCH if it has another type. 0 and "" if it is absent.
 absl::StatusOr<int64_t> IntegerOf(std::string_view where, const InferParameters& given, const std::string& name);
 absl::StatusOr<std::string> TextOf(std::string_view where, const InferParameters& given, const std::string& name);
-
-// True for parameters that Triton's and KServe's clients set, and that change no byte of an answer here.
-bool IsIgnored(const std::string& name);
 
 }  // namespace posenc::server

@@ -99,7 +99,8 @@ def test_response_says_what_it_answers(client):
 def test_outputs_come_as_they_are_asked_for(client):
     tensors = [("k", 2 * Q, FP32), ("q", Q, FP32)]
     both = client.infer(rotate(*tensors, offset=3))
-    assert list(both) == ["q", "k"]
+    in_order = client.infer(rotate(*tensors[::-1], offset=3))
+    assert list(both) == ["q", "k"] and all(numpy.array_equal(both[name], in_order[name]) for name in "qk")
     turned = rotate(*tensors, offset=3)
     for name in ("k", "q"):
         turned.outputs.add(name=name)
@@ -215,6 +216,10 @@ WRONG = {
     "settings with a value that no enum has": (
         lambda r: set_parameters(r, {"settings": '{"inputPairing": 7}'}), "UNKNOWN_VALUE", "settings.input_pairing", "7"),
     "no positions": (lambda r: r.parameters.pop("offset"), "MISSING", "positions.source", "absent"),
+    "offset in memory without a region": (
+        lambda r: set_parameters(r.inputs[0], {"shared_memory_offset": 0}), "CONFLICT", "q.shared_memory_offset", "present"),
+    "bytes of memory without a region": (lambda r: set_parameters(r.outputs.add(name="k"), {
+        "shared_memory_byte_size": "64"}), "CONFLICT", "k.shared_memory_byte_size", "present"),
     "shared memory that is off": (lambda r: set_parameters(r.inputs[0], {
         "shared_memory_region": "r", "shared_memory_byte_size": 64}), "MISMATCH", "raw_input_contents", "2 entries"),
 }
@@ -252,6 +257,39 @@ def test_parameters_of_other_servers_change_nothing(client):
     ignored = {"sequence_id": 3, "sequence_start": True, "sequence_end": False, "priority": 1, "timeout": 1000,
                "triton_enable_empty_final_response": True, "binary_data_output": True}
     assert numpy.array_equal(client.infer(rotate(offset=3, **ignored))["q"], expected)
+
+
+IGNORED = {  # with the types that Triton accepts
+    "sequence_id": {"int64_param": -3, "string_param": "a"},
+    "sequence_start": {"bool_param": True},
+    "sequence_end": {"bool_param": False},
+    "priority": {"int64_param": 1, "uint64_param": 2**64 - 1},
+    "timeout": {"int64_param": 1000},
+    "triton_enable_empty_final_response": {"bool_param": True},
+    "binary_data": {"bool_param": True},
+    "binary_data_size": {"int64_param": 64, "uint64_param": 64},
+    "binary_data_output": {"bool_param": True},
+}
+KINDS = {"bool_param": True, "int64_param": 1, "uint64_param": 1, "string_param": "1", "double_param": 1.0, None: None}
+
+
+@pytest.mark.parametrize("name, kinds", IGNORED.items(), ids=IGNORED)
+def test_parameters_of_other_servers_have_their_types(client, name, kinds):
+    places = {"": lambda r: r, "q.": lambda r: r.inputs[0]}
+    for prefix, place in places.items():
+        for kind, value in {**KINDS, **kinds}.items():
+            request = rotate(offset=3)
+            given = place(request).parameters[name]
+            if kind is not None:
+                setattr(given, kind, value)
+            if kind in kinds:
+                client.infer(request)
+                continue
+            refusal = client.refusal("ModelInfer", request)
+            assert (refusal.code, refusal.reason, refusal.field) == (INVALID, "MISMATCH", prefix + name), kind
+    if name == "priority":
+        refusal = client.refusal("ModelInfer", rotate(offset=3, priority=-1))
+        assert (refusal.code, refusal.field, refusal.value) == (INVALID, "priority", "-1")
 
 
 def typed_rotation(model_config=None, q=Q, dtype=FP32, **fields):

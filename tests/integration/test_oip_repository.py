@@ -178,6 +178,13 @@ def test_models_are_loaded_by_name_if_allowed(serve, repository, configs):
     request = oip.RepositoryModelLoadRequest(model_name="one")
     request.parameters["config"].string_param = "{}"
     assert client.refusal("RepositoryModelLoad", request).reason == "UNSUPPORTED"
+    request = oip.RepositoryModelUnloadRequest(model_name="one")
+    request.parameters["unload_dependents"].string_param = "true"
+    refusal = client.refusal("RepositoryModelUnload", request)
+    assert (refusal.reason, refusal.field) == ("MISMATCH", "unload_dependents") and rotates(client, "one") is True
+    request.parameters["unload_dependents"].bool_param = True
+    client.call("RepositoryModelUnload", request)
+    assert rotates(client, "one") == "UNAVAILABLE"
 
 
 def test_models_are_not_loaded_otherwise(serve, repository, configs):
