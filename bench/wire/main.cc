@@ -13,6 +13,7 @@
 
 #include "bench/measure.h"
 #include "bench/wire/inference.h"
+#include "bench/wire/layers.h"
 #include "bench/wire/peers.h"
 #include "bench/wire/requests.h"
 #include "bench/wire/row.h"
@@ -176,13 +177,15 @@ int Main(int argc, char** argv) {
   }
   const auto wanted = [&](const std::string& name) { return std::regex_search(name, expression); };
   UseHeapForMessages();
-  Bench bench(addresses, quick ? Effort{3, 0.1} : Effort{9, 0.4});
+  const Effort effort = quick ? Effort{3, 0.1} : Effort{9, 0.4};
+  Bench bench(addresses, effort);
   bench.Sizes(wanted);
   bench.Inference(wanted);
   if (wanted("decode step")) {
     bench.Decode();
     bench.DecodeBeside();
   }
+  if (wanted("decode steps of 64 layers")) MeasureLayers(addresses.posenc, effort);
   bench.SharedMemory(wanted);
   return 0;
 }

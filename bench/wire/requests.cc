@@ -8,11 +8,11 @@
 namespace posenc::bench {
 namespace {
 
-constexpr int64_t kHeadDim = 128, kHeads = 32;
+constexpr int64_t kHeadDim = 128, kHeads = 32, kKeyHeads = 8;
 
-void Shape(int64_t tokens, int64_t heads, v1::Tensor* tensor) {
+void Shape(int64_t batch, int64_t tokens, int64_t heads, v1::Tensor* tensor) {
   tensor->set_dtype(v1::DATA_TYPE_BF16);
-  for (const int64_t size : {int64_t{1}, tokens, heads, kHeadDim}) tensor->add_shape(size);
+  for (const int64_t size : {batch, tokens, heads, kHeadDim}) tensor->add_shape(size);
 }
 
 void FillTensor(v1::Tensor* tensor) {
@@ -39,7 +39,7 @@ v1::ApplyRotaryRequest Rotation(double rope_theta) {
 
 v1::ApplyRotaryRequest RotationWithoutData(size_t bytes) {
   v1::ApplyRotaryRequest request = Rotation(5e5);
-  Shape(static_cast<int64_t>(bytes) / (kHeads * kHeadDim * 2), kHeads, request.mutable_q()->mutable_tensor());
+  Shape(1, static_cast<int64_t>(bytes) / (kHeads * kHeadDim * 2), kHeads, request.mutable_q()->mutable_tensor());
   return request;
 }
 
@@ -74,14 +74,16 @@ grpc::ByteBuffer InferenceOfSize(size_t bytes) {
   return Serialize(request);
 }
 
-grpc::ByteBuffer DecodeStep(double rope_theta) {
+grpc::ByteBuffer DecodeStep(double rope_theta, int64_t layers) {
   v1::ApplyRotaryRequest request = Rotation(rope_theta);
-  for (auto [operand, heads] : {std::pair(request.mutable_q(), kHeads), {request.mutable_k(), kHeads / 4}}) {
-    Shape(1, heads, operand->mutable_tensor());
+  for (auto [operand, heads] : {std::pair(request.mutable_q(), kHeads), {request.mutable_k(), kKeyHeads}}) {
+    Shape(layers, 1, heads, operand->mutable_tensor());
     FillTensor(operand->mutable_tensor());
   }
   return Serialize(request);
 }
+
+size_t DecodeStepBytes() { return (kHeads + kKeyHeads) * kHeadDim * 2; }
 
 grpc::ByteBuffer Serialize(const google::protobuf::Message& request) {
   const grpc::Slice slice(request.SerializeAsString());

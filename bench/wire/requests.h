@@ -21,8 +21,11 @@ grpc::ByteBuffer RotationOfSize(size_t bytes);
 inference::ModelInferRequest InferenceWithoutData(size_t bytes);
 // Returns InferenceWithoutData(bytes) with data, serialized.
 grpc::ByteBuffer InferenceOfSize(size_t bytes);
-// Returns the rotation of one token, q of 32 heads and k of 8, serialized. A different rope_theta needs a new plan.
-grpc::ByteBuffer DecodeStep(double rope_theta = 5e5);
+// Returns the rotation of one token in each of `layers` layers, q of 32 heads and k of 8, serialized. The layers are
+// the batch. A different rope_theta needs a new plan.
+grpc::ByteBuffer DecodeStep(double rope_theta = 5e5, int64_t layers = 1);
+// Bytes of q and k of one layer.
+size_t DecodeStepBytes();
 
 grpc::ByteBuffer Serialize(const google::protobuf::Message& request);
 // Fills `data` with finite numbers.

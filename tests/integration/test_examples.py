@@ -47,7 +47,8 @@ def test_the_python_example_of_shared_memory(start_server, run_python):
     assert printed.startswith("[") and printed != "[1. 1. 1. 1.]\n"
 
 
-def test_the_cpp_example(shared_server, build):
-    ended = subprocess.run([build / "bin" / "example-rotate", f"127.0.0.1:{shared_server.port}"], check=True,
-                           capture_output=True, text=True, timeout=SECONDS)
-    assert len(ended.stdout.split()) == 4
+def test_the_cpp_examples(shared_server, build):
+    """The second one rotates the same row among those of many layers and sequences."""
+    printed = [subprocess.run([build / "bin" / name, f"127.0.0.1:{shared_server.port}"], check=True, capture_output=True,
+                              text=True, timeout=SECONDS).stdout for name in ("example-rotate", "example-rotate-layers")]
+    assert len(printed[0].split()) == 4 and printed[1] == printed[0]

@@ -85,6 +85,28 @@ def test_layouts_hold_the_same_numbers(client):
     equal(client.call("ApplyRotary", packed).q, by_token.reshape(6, 4, 8))
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_layers_in_one_call_are_as_each_alone(client, dtype):
+    """docs/choosing.md: the layers are the batch, the sequences of a step its tokens."""
+    ids, layers = numpy.array([17, 400, 100_000]), 5
+    q, k = random_values((layers, 3, 4, 8), dtype), random_values((layers, 3, 1, 8), dtype, seed=1)
+    whole = samples.rotary(q, k, dtype)
+    whole.positions.ids.CopyFrom(tensor(ids, INT64))
+    answer = client.call("ApplyRotary", whole)
+    # The form for frequencies that depend on a sequence's length.
+    apart = samples.rotary(q.reshape(-1, 1, 4, 8), k.reshape(-1, 1, 1, 8), dtype)
+    apart.positions.offsets.offset.extend(numpy.tile(ids, layers))
+    by_sequence = client.call("ApplyRotary", apart)
+    for name in "qk":
+        rotated = array(getattr(answer, name))
+        equal(getattr(by_sequence, name), rotated.reshape(-1, 1, *rotated.shape[2:]))
+        for layer in range(layers):
+            for sequence, position in enumerate(ids):
+                row = (slice(layer, layer + 1), slice(sequence, sequence + 1))
+                alone = client.call("ApplyRotary", samples.rotary(q[row], k[row], dtype, int(position)))
+                equal(getattr(alone, name), rotated[row])
+
+
 def test_only_the_rotary_part_of_a_head_changes(client):
     q = random_values((1, 2, 1, 24), FP32)
     request = samples.rotary(q)
