@@ -108,6 +108,7 @@ LOADS = {
     "position_ids": (q(**POSITIONS),),
     "zeros": ("zero", *SHAPES),
     "shared memory": (q(**K, **POSITIONS), *IN_MEMORY),
+    "shared memory, open loop": (q(**K, **POSITIONS), *IN_MEMORY, "--request-rate-range", "200"),
     "shared memory of four": (q(**K, **POSITIONS), *IN_MEMORY, "--concurrency-range", "4"),
 }
 
