@@ -63,9 +63,12 @@ absl::Status FromGrpc(const grpc::Status& status, const std::string& address, bo
       listens = listens || absl::StrContains(status.error_message(), words);
     }
     const std::string hint =
-        listens ? "a server listens there: does only one side use TLS, is a certificate wrong, or are there too many "
-                  "connections?"
-                : absl::StrCat("is posenc-server running there? Start it with `posenc-server --listen ", address, "`");
+        absl::StrContains(status.error_message(), "DNS resolution failed") || !absl::StrContains(address, ':')
+            ? "an address is HOST:PORT or unix:PATH, such as localhost:50051"
+        : listens
+            ? "a server listens there: does only one side use TLS, is a certificate wrong, or are there too many "
+              "connections?"
+            : absl::StrCat("is posenc-server running there? Start it with `posenc-server --listen ", address, "`");
     return absl::UnavailableError(absl::StrCat("no answer from ", address, " (", status.error_message(), "); ", hint));
   }
   // This client never cancels a call that it waits for, so the server did.

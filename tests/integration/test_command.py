@@ -64,7 +64,7 @@ def test_every_subcommand_writes_the_same_files_by_a_server_and_in_process(posen
                          "--add-to", tmp_path / "probabilities.npy"),
         "values": ("values", "--shaw-table", tmp_path / "rows.npy", "--shaw-order", "query-minus-key", "--shaw-clip",
                    "true", "--probabilities", tmp_path / "probabilities.npy", "--layout", "bshd", "--dtype", "fp32"),
-        "bias": ("bias", "--num-heads", "4", "--slopes", "power-of-two", "--form", "causal", "--query-length", "9",
+        "bias": ("bias", "--num-heads", "4", "--slopes", "power-of-two", "--alibi-form", "causal", "--query-length", "9",
                  "--key-length", "9", "--bias-form", "dense", "--dtype", "fp16"),
     }
     for name, command in commands.items():
@@ -164,11 +164,11 @@ def test_all_that_is_missing_is_said_at_once(posenc):
 
 
 def test_a_bias_has_usual_defaults_and_says_how_cells_are_masked(posenc, tmp_path):
-    alibi = ("bias", "--num-heads", "4", "--slopes", "power-of-two", "--form", "causal", "--query-length", "9",
+    alibi = ("bias", "--num-heads", "4", "--slopes", "power-of-two", "--alibi-form", "causal", "--query-length", "9",
              "--key-length", "9")
     short = posenc(*alibi, "--causal", "-o", "short.npy")
-    assert short.stderr == "posenc: masked cells are -inf, and rows without an unmasked cell are 0 (--fill, " \
-                           "--fully-masked-row)\n"
+    assert short.stderr == "posenc: assumed --bias-form dense, --dtype fp32, --fill -inf, --fully-masked-row zeros\n"
+    assert posenc(*alibi, "--causal", "--json").stderr == ""
     long = posenc(*alibi, "--causal", "--bias-form", "dense", "--dtype", "fp32", "--fill", "-inf", "--fully-masked-row",
                   "zeros", "-o", "long.npy")
     assert long.stderr == ""
@@ -178,6 +178,105 @@ def test_a_bias_has_usual_defaults_and_says_how_cells_are_masked(posenc, tmp_pat
     assert numpy.load(tmp_path / "buckets.npy").dtype == "<i4"
 
 
+@pytest.mark.parametrize("q, k, flags, layout", [
+    ((1, 5, 32, 128), None, (), "bshd (the model has 32 heads)"),
+    ((1, 32, 5, 128), None, (), "bhsd (the model has 32 heads)"),
+    ((1, 8, 32, 128), (1, 8, 8, 128), (), "bshd (the shapes fit no other)"),
+    ((1, 32, 32, 128), (1, 8, 32, 128), (), "bhsd (the shapes fit no other)"),
+    ((1, 4, 2, 128), None, ("--positions", "7,8"), "bhsd (the shapes fit no other)"),
+    ((5, 32, 128), None, (), "thd (q has three axes)"),
+])
+def test_the_layout_is_that_of_the_shapes(posenc, tmp_path, configs, q, k, flags, layout):
+    chance = numpy.random.default_rng(7)
+    rope = ["rope", "--model", configs / MODEL, *(flags or ("--offset", "3"))]
+    for name, shape in (("q", q), ("k", k)):
+        if shape:
+            numpy.save(tmp_path / f"{name}.npy", chance.standard_normal(shape).astype("<f4"))
+            rope += [f"--{name}", f"{name}.npy"]
+    outputs = [["--q-out", f"{n}.q.npy", *(("--k-out", f"{n}.k.npy") if k else ())] for n in range(2)]
+    assert posenc(*rope, *outputs[0]).stderr == f"posenc: assumed --layout {layout}\n"
+    assert posenc(*rope, *outputs[1], "--layout", layout.split()[0]).stderr == ""
+    assert (tmp_path / "0.q.npy").read_bytes() == (tmp_path / "1.q.npy").read_bytes()
+
+
+def test_a_layout_that_the_shapes_leave_open_is_missing(posenc, tmp_path, configs):
+    numpy.save(tmp_path / "q.npy", numpy.ones((1, 32, 32, 128), "<f4"))
+    said = posenc("rope", "--model", configs / MODEL, "--offset", "0", "--q", "q.npy", "--q-out", "o.npy", exit_code=2).stderr
+    assert said.startswith("posenc: missing: --layout bshd|bhsd|thd\n")
+
+
+def test_scores_and_values_have_their_inputs_type_and_layout(posenc, tmp_path):
+    chance = numpy.random.default_rng(8)
+    for name, shape in (("q", (1, 2, 5, 4)), ("k", (1, 2, 3, 4)), ("shaw", (5, 4)), ("p", (1, 2, 5, 3))):
+        numpy.save(tmp_path / f"{name}.npy", chance.standard_normal(shape).astype("<f2"))
+    shaw = ("--shaw-table", "shaw.npy", "--shaw-order", "key-minus-query", "--shaw-clip", "true", "--query-offset", "0")
+    said = posenc("scores", *shaw, "--shaw-key-term", "--q", "q.npy", "--k", "k.npy", "--content", "true", "-o", "s.npy").stderr
+    assert said == "posenc: assumed --dtype fp16 (the input's), --layout bhsd (the shapes fit no other)\n"
+    assert numpy.load(tmp_path / "s.npy").dtype == "<f2"
+    values = ("values", *shaw, "--probabilities", "p.npy", "-o", "v.npy")
+    assert posenc(*values, "--add-to", "q.npy").stderr == "posenc: assumed --layout bhsd (the shapes fit no other)\n"
+    assert posenc(*values, exit_code=2).stderr.startswith("posenc: missing: --layout bshd|bhsd\n")
+
+
+def test_a_table_has_the_models_type_and_one_value_per_pair(posenc, tmp_path, configs):
+    table = ("table", "--model", configs / MODEL, "--offset", "0", "--count", "3")
+    said = posenc(*table, "-o", "t.safetensors")
+    assert said.stderr == "posenc: assumed --dtype bf16 (the model's), --form half-width\n"
+    assert "cos BF16 [3, 64]" in said.stdout
+    assert posenc(*table, "-o", "t.npy").stderr == "posenc: assumed --dtype fp32, --form half-width\n"
+    assert posenc("embedding", "--convention", "interleaved", "--dim", "8", "--offset", "0", "--count", "2", "-o",
+                  "e.npy").stderr == "posenc: assumed --dtype fp32\n"
+
+
+@pytest.mark.parametrize("method, buckets", [(("--t5-bidirectional", "true", "--query-length", "9", "--key-length", "9"), 32),
+                                             (("--swin-window-height", "2", "--swin-window-width", "3"), 15)])
+def test_a_table_of_buckets_is_turned_by_its_shape(posenc, tmp_path, method, buckets):
+    table = numpy.random.default_rng(9).standard_normal((buckets, 4)).astype("<f4")
+    outputs = []
+    for layout, values in (("buckets-by-heads", table), ("heads-by-buckets", numpy.ascontiguousarray(table.T))):
+        numpy.save(tmp_path / "table.npy", values)
+        said = posenc("bias", *method, "--table", "table.npy", "-o", "b.npy").stderr
+        assert f"--table-layout {layout} (the table's shape)" in said
+        outputs.append((tmp_path / "b.npy").read_bytes())
+    assert outputs[0] == outputs[1]
+    numpy.save(tmp_path / "table.npy", numpy.ones((buckets, buckets), "<f4"))
+    said = posenc("bias", *method, "--table", "table.npy", "-o", "b.npy", exit_code=1).stderr
+    assert "posenc: --table-layout: must be one of buckets-by-heads, heads-by-buckets" in said
+
+
+@pytest.mark.parametrize("command, lacking, exit_code", [
+    (("diagnose",), ("--before FILE and --after FILE",), 3),
+    (("diagnose", "--before", "q.npy", "--k-before", "k.npy", "--expect-table", "t.safetensors"),
+     ("--after FILE", "--k-after FILE", "--expect-pairing"), 3),
+    (("plot", "decay"), ("--model PATH", "-o FILE.png"), 2),
+    (("plot", "bias"), ("--model PATH", "-o FILE.png"), 2),
+    (("plot", "wavelets"), ("--wavelet ricker|", "-o FILE.png"), 2),
+    (("plot",), ("decay or table",), 2),
+    (("load",), ("--server ADDRESS", "--rate"), 2),
+    (("load", "merge"), ("FILE",), 2),
+    (("scores",), ("--q FILE", "a method", "--layout", "--content", "-o FILE"), 2),
+    (("values",), ("--probabilities FILE", "--shaw-table", "--layout", "-o FILE"), 2),
+    (("health",), ("--server ADDRESS",), 2),
+])
+def test_every_command_says_all_that_is_missing(posenc, command, lacking, exit_code):
+    said = posenc(*command, exit_code=exit_code).stderr
+    assert said.startswith("posenc: missing:")
+    for what in lacking:
+        assert what in said
+
+
+def test_a_flag_without_its_value(posenc):
+    assert posenc("rope", "--q-out", exit_code=2).stderr.startswith("posenc: --q-out needs a value: FILE\n")
+
+
+@pytest.mark.parametrize("positions", (("--segments", "4:9007199254740993"), ("--positions", "0.5,-9007199254740993"),
+                                       ("--segments", "2x2:0x9007199254740993")))
+def test_a_position_is_never_rounded(posenc, positions):
+    said = posenc("table", *SETTINGS, *positions, "--json", exit_code=2).stderr
+    assert "9007199254740993\" is beyond 2^53 in magnitude" in said
+    assert "is beyond" not in posenc("table", *SETTINGS, "--segments", "1:9007199254740992:0", "--json").stderr
+
+
 @pytest.mark.parametrize("arguments, said", [
     (("rop",), "unknown command rop; did you mean rope?"),
     (("plot", "decy"), "unknown command decy; did you mean decay?"),
@@ -185,6 +284,7 @@ def test_a_bias_has_usual_defaults_and_says_how_cells_are_masked(posenc, tmp_pat
     (("rope", "--postions=3"), "unknown flag --postions; did you mean --positions?"),
     (("rope", "--layout", "bsdh"), "did you mean bshd?"),
     (("rope", "--xyzxyz"), "unknown flag --xyzxyz\n"),
+    (("bias", "--form", "causal"), "unknown flag --form; did you mean --alibi-form?"),
 ])
 def test_the_nearest_word_is_suggested(posenc, arguments, said):
     assert said in posenc(*arguments, exit_code=2).stderr
@@ -256,6 +356,11 @@ def test_a_large_result_needs_a_word(posenc, tmp_path):
                   "-o", "t.safetensors", exit_code=2).stderr
     assert "t.safetensors: the result has" in said and "--yes" in said
     assert list(tmp_path.iterdir()) == []
+    embedding = ("embedding", "--convention", "interleaved", "--dim", "64", "--offset", "0", "--count", str(1 << 45), "-o",
+                 "e.npy")
+    said = posenc(*embedding, exit_code=2).stderr
+    assert "posenc: the result has" in said and "in memory" in said and "--yes" in said
+    assert "max_output_bytes" in posenc(*embedding, "--yes", exit_code=1).stderr
 
 
 def test_an_output_that_cannot_be_written_is_said_before_the_work(posenc, tmp_path):
@@ -282,6 +387,12 @@ def test_errors_are_the_same_by_a_server_and_in_process(posenc, address):
 def test_no_server_there(posenc):
     said = posenc("info", "--server", "127.0.0.1:1", "--timeout", "5", exit_code=1).stderr
     assert "127.0.0.1:1" in said and "posenc-server" in said
+
+
+@pytest.mark.parametrize("address", ("http://localhost:50051", "localhost"))
+def test_an_address_has_host_and_port(posenc, address):
+    said = posenc("info", "--server", address, "--timeout", "5", exit_code=1).stderr
+    assert f"no answer from {address} " in said and "such as localhost:50051" in said
 
 
 def test_a_server_that_was_killed(posenc, start_server):

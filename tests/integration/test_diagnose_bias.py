@@ -380,7 +380,7 @@ def test_the_command(posenc, tmp_path):
     numpy.save(tmp_path / "key.npy", bloom().astype("<f4"))
     report = posenc("diagnose-bias", "--bias", "key.npy", "--model", "config.json").stdout
     assert "\n1. the model's bias\n" in report and "\n2." not in report
-    by_flags = posenc("diagnose-bias", "key.npy", "--num-heads", 8, "--slopes", "power-of-two", "--form", "bloom")
+    by_flags = posenc("diagnose-bias", "key.npy", "--num-heads", 8, "--slopes", "power-of-two", "--alibi-form", "bloom")
     assert "\n1. the settings' bias\n" in by_flags.stdout
 
 

@@ -470,13 +470,13 @@ def test_who_cannot_connect_is_told_and_nothing_is_measured(posenc):
 
 
 @pytest.mark.parametrize("arguments, said", [
-    (("--rate", "10"), "give --server ADDRESS"),
-    (("--server", "x"), "give --rate, --concurrency, --slo or --overload"),
+    (("--rate", "10"), "--server ADDRESS, or POSENC_SERVER"),
+    (("--server", "x"), "missing: a schedule: --rate, --concurrency, --slo or --overload"),
     (("--server", "x", "--overload", "1,0"), "--overload: 0 must be a multiple of the peak"),
     (("--server", "x", "--overload", "2", "--concurrency", "1,2"), "with --overload give one number"),
     (("--server", "x", "--overload", "--rate", "5"), "excludes"),
     (("--server", "x", "--rate", "10", "--tries", "3"), "--slo"),
-    (("--server", "x", "--rate", "0"), "rate: is 0;"),
+    (("--server", "x", "--rate", "0"), "--rate: is 0;"),
     (("--server", "x", "--rate", "10", "--concurrency", "2"), "excludes"),
     (("--server", "x", "--concurrency", "2", "--slo", "p99=1ms"), "excludes"),
     (("--server", "x", "--rate", "10", "--duration", "soon"), "--duration: is soon;"),

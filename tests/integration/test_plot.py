@@ -11,7 +11,7 @@ from google.protobuf import json_format
 from posenc.v1 import service_pb2
 
 ROPE = ("--rope-type", "default", "--rotary-dim", "16", "--input-pairing", "half-split")
-ALIBI = ("--num-heads", "4", "--slopes", "power-of-two", "--form", "symmetric", "--query-length", "8", "--key-length", "8")
+ALIBI = ("--num-heads", "4", "--slopes", "power-of-two", "--alibi-form", "symmetric", "--query-length", "8", "--key-length", "8")
 # Each kind of plot in each of its variants, and words that the picture must show.
 PLOTS = {
     "decay": (("decay", *ROPE, "--max-distance", "5000", "--log-x"), ("Long-term decay", "rope_theta 10000")),

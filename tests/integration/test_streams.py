@@ -198,7 +198,7 @@ def test_nothing_is_read_while_answers_wait(start_server):
 
 def test_the_command_writes_a_bias_larger_than_any_answer(posenc, client, start_server, tmp_path):
     server = start_server("--max-output-bytes", "64KiB")
-    posenc("bias", "--server", f"127.0.0.1:{server.port}", "--num-heads", "4", "--slopes", "power-of-two", "--form",
+    posenc("bias", "--server", f"127.0.0.1:{server.port}", "--num-heads", "4", "--slopes", "power-of-two", "--alibi-form",
            "symmetric", "--query-length", "300", "--key-length", "300", "--bias-form", "dense", "--dtype", "fp32", "-o",
            "bias.npy")
     whole = client.call("GenerateBias", samples.bias(queries=300, keys=300, alibi_form=bias_pb2.ALIBI_FORM_SYMMETRIC))

@@ -51,7 +51,8 @@ std::string Warnings(const Results& results) {
   std::string warnings;
   for (size_t i = 0; i < results.warnings.size(); ++i) {
     if (i == kShown) {
-      warnings += fmt::format("<details><summary>{} more warnings</summary>\n", results.warnings.size() - kShown);
+      const size_t more = results.warnings.size() - kShown;
+      warnings += fmt::format("<details><summary>{} more warning{}</summary>\n", more, more == 1 ? "" : "s");
     }
     warnings += fmt::format("<p class=\"warning\">{}</p>\n", Escaped(results.warnings[i]));
   }

@@ -1,6 +1,5 @@
 #include "tools/posenc/attention_flags.h"
 
-#include <cstdio>
 #include <string>
 
 #include "tools/posenc/field_flags.h"
@@ -61,14 +60,15 @@ void AddMaskFlags(CLI::App& app, v1::Mask* mask) {
   AddFillFlag(app, mask);
 }
 
-void CompleteMask(v1::Mask* mask) {
-  const bool fill = mask->fill_case() == v1::Mask::FILL_NOT_SET;
-  const bool rows = mask->fully_masked_row() == v1::FULLY_MASKED_ROW_UNSPECIFIED;
-  if (!fill && !rows) return;
-  if (fill) mask->set_fill_kind(v1::MASK_FILL_NEGATIVE_INFINITY);
-  if (rows) mask->set_fully_masked_row(v1::FULLY_MASKED_ROW_ZEROS);
-  std::fprintf(stderr, "posenc: %s%s%s (--fill, --fully-masked-row)\n", fill ? "masked cells are -inf" : "",
-               fill && rows ? ", and " : "", rows ? "rows without an unmasked cell are 0" : "");
+void CompleteMask(v1::Mask* mask, Session* session) {
+  if (mask->fill_case() == v1::Mask::FILL_NOT_SET) {
+    mask->set_fill_kind(v1::MASK_FILL_NEGATIVE_INFINITY);
+    session->Assume("--fill -inf");
+  }
+  if (mask->fully_masked_row() == v1::FULLY_MASKED_ROW_UNSPECIFIED) {
+    mask->set_fully_masked_row(v1::FULLY_MASKED_ROW_ZEROS);
+    session->Assume("--fully-masked-row zeros");
+  }
 }
 
 }  // namespace posenc::command

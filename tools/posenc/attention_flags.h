@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include "posenc/v1/bias.pb.h"
+#include "tools/posenc/session.h"
 
 namespace posenc::command {
 
@@ -11,7 +12,7 @@ namespace posenc::command {
 void AddGeometryFlags(CLI::App& app, v1::BiasGeometry* geometry);
 void AddHeadFlags(CLI::App& app, v1::BiasGeometry* geometry);
 void AddMaskFlags(CLI::App& app, v1::Mask* mask);
-// Sets the fill to -inf and fully masked rows to zeros where no flag did, and says so on standard error.
-void CompleteMask(v1::Mask* mask);
+// Sets the fill to -inf and fully masked rows to zeros where no flag did.
+void CompleteMask(v1::Mask* mask, Session* session);
 
 }  // namespace posenc::command

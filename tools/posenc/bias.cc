@@ -31,12 +31,12 @@ struct BiasCommandFlags {
 
 // Fills the fields that GenerateBias and AddBias requests share.
 template <typename Request>
-absl::Status Fill(const BiasCommandFlags& flags, Request* request) {
-  POSENC_ASSIGN_OR_RETURN(*request->mutable_method(), flags.bias.Get());
+absl::Status Fill(const BiasCommandFlags& flags, Session* session, Request* request) {
+  POSENC_ASSIGN_OR_RETURN(*request->mutable_method(), flags.bias.Get(session));
   *request->mutable_geometry() = flags.geometry;
   if (IsSet(flags.mask)) {
     *request->mutable_mask() = flags.mask;
-    CompleteMask(request->mutable_mask());
+    CompleteMask(request->mutable_mask(), session);
   }
   return flags.precision.Put(request);
 }
@@ -113,19 +113,32 @@ absl::Status Stream(const v1::GenerateBiasRequest& request, const std::string& o
   return PrintInfo(session, info);
 }
 
+// Returns the least bytes of an answer that is not streamed.
+double BytesOfOneHead(const v1::GenerateBiasRequest& request) {
+  const auto queries = static_cast<double>(request.geometry().query_length());
+  const auto keys = static_cast<double>(request.geometry().key_length());
+  const bool cells = request.form() == v1::BIAS_FORM_DENSE || request.form() == v1::BIAS_FORM_INDEX;
+  return (cells ? queries * keys : queries + keys) * static_cast<double>(ElementSize(request.dtype()));
+}
+
 absl::Status Generate(const BiasCommandFlags& flags, Session& session) {
   v1::GenerateBiasRequest request = flags.request;
-  if (request.form() == v1::BIAS_FORM_UNSPECIFIED) request.set_form(v1::BIAS_FORM_DENSE);
+  if (request.form() == v1::BIAS_FORM_UNSPECIFIED) {
+    request.set_form(v1::BIAS_FORM_DENSE);
+    session.Assume("--bias-form dense");
+  }
   if (request.dtype() == v1::DATA_TYPE_UNSPECIFIED) {
     const bool values = request.form() == v1::BIAS_FORM_DENSE || request.form() == v1::BIAS_FORM_COMPACT;
     request.set_dtype(values ? v1::DATA_TYPE_FP32 : v1::DATA_TYPE_INT32);
+    session.Assume("--dtype " + EnumName(request.dtype()));
   }
-  POSENC_RETURN_IF_ERROR(Fill(flags, &request));
+  POSENC_RETURN_IF_ERROR(Fill(flags, &session, &request));
   if (!flags.out.empty()) POSENC_RETURN_IF_ERROR(CheckWritable(flags.out, request.dtype(), 1));
   // A window bias has a length of its own, without query_length, and is small: no streaming.
   if (!flags.out.empty() && request.form() == v1::BIAS_FORM_DENSE && request.geometry().has_query_length()) {
     return Stream(request, flags.out, session);
   }
+  POSENC_RETURN_IF_ERROR(session.AllowMemory(BytesOfOneHead(request)));
   POSENC_ASSIGN_OR_RETURN(const v1::GenerateBiasResponse response, session.backend().GenerateBias(request));
   std::vector<Destination> files;
   if (!flags.out.empty()) files.push_back({flags.out, {{"bias", &response.bias()}}});
@@ -135,9 +148,10 @@ absl::Status Generate(const BiasCommandFlags& flags, Session& session) {
 absl::Status Add(const BiasCommandFlags& flags, Session& session) {
   if (IsSet(flags.request)) return UsageError("--dtype, --bias-form: not allowed with --scores, which sets both");
   v1::AddBiasRequest request;
-  POSENC_RETURN_IF_ERROR(Fill(flags, &request));
+  POSENC_RETURN_IF_ERROR(Fill(flags, &session, &request));
   POSENC_ASSIGN_OR_RETURN(*request.mutable_scores(), ReadTensor(flags.scores));
   if (!flags.out.empty()) POSENC_RETURN_IF_ERROR(CheckWritable(flags.out, request.scores().dtype(), 1));
+  POSENC_RETURN_IF_ERROR(session.AllowMemory(static_cast<double>(request.scores().data().size())));
   POSENC_ASSIGN_OR_RETURN(const v1::AddBiasResponse response, session.backend().AddBias(request));
   std::vector<Destination> files;
   if (!flags.out.empty()) files.push_back({flags.out, {{"scores", &response.scores()}}});

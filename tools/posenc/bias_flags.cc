@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_join.h"
 #include "posenc/base/status.h"
+#include "tools/posenc/defaults.h"
 #include "tools/posenc/field_flags.h"
 #include "tools/posenc/session.h"
 
@@ -53,18 +54,18 @@ constexpr struct {
 }  // namespace
 
 void BiasMethodFlags::Add(CLI::App& app) {
-  AddFieldFlags(
-      app, "ALiBi, in place of --model", &alibi_,
-      {{"num_heads", "Number of heads of the model"},
-       {"rule", "Rule that computes the slopes from the number of heads", "--slopes"},
-       {"given", "Slopes, [H] or [B, H]", "--given-slopes"},
-       {"log_slopes", "Learned logarithms of slopes, [H]"},
-       {"form", "Formula of the bias; it differs between model families"},
-       {"alibi_bias_max", "Range of the exponent; default 8"},
-       {"future_slopes", "Slopes for keys after the query, [H], with --form asymmetric"},
-       {"position_mask", "BOOL [B, Sk], with --form bloom: false for padding, which does not count as a position"},
-       {"bias_dtype", "Type to which slope, position and bias are rounded first; bf16 for falcon", nullptr,
-        "fp32|fp16|bf16"}});
+  AddFieldFlags(app, "ALiBi, in place of --model", &alibi_,
+                {{"num_heads", "Number of heads of the model"},
+                 {"rule", "Rule that computes the slopes from the number of heads", "--slopes"},
+                 {"given", "Slopes, [H] or [B, H]", "--given-slopes"},
+                 {"log_slopes", "Learned logarithms of slopes, [H]"},
+                 {"form", "Formula of the bias; it differs between model families", "--alibi-form"},
+                 {"alibi_bias_max", "Range of the exponent; default 8"},
+                 {"future_slopes", "Slopes for keys after the query, [H], with --alibi-form asymmetric"},
+                 {"position_mask",
+                  "BOOL [B, Sk], with --alibi-form bloom: false for padding, which does not count as a position"},
+                 {"bias_dtype", "Type to which slope, position and bias are rounded first; bf16 for falcon", nullptr,
+                  "fp32|fp16|bf16"}});
   AddMethodFlags(app, ", in place of --model", &others_, {"alibi", "model"});
   for (const auto& [flag, help] : kBiasHelp) app.get_option(flag)->description(help);
   app.add_flag("--nope", nope_, "No bias, only the mask")->group("nope, in place of --model");
@@ -73,7 +74,7 @@ void BiasMethodFlags::Add(CLI::App& app) {
 void BiasMethodFlags::AddTable(CLI::App& app) {
   AddFieldFlags(app, "Table", &table_,
                 {{"table", "Table of T5, Swin or BEiT, one value per bucket and head"},
-                 {"table_layout", "Order of the table's axes"}});
+                 {"table_layout", "Order of the table's axes; default: from its shape, if it leaves one"}});
 }
 
 bool BiasMethodFlags::has_table() const { return IsSet(table_); }
@@ -108,11 +109,11 @@ bool BiasFlags::given() const { return model_.given() || method_.has_table() || 
 
 void BiasFlags::AddMissing(Missing* missing) const {
   missing->Add(!model_.given() && model_.CheckUnused().ok() && method_.First().empty(),
-               "--model PATH, or a method: --num-heads, --slopes and --form (ALiBi); --t5-bidirectional; --swin-...; "
+               "--model PATH, or a method: --num-heads, --slopes and --alibi-form; --t5-bidirectional; --swin-...; "
                "see the help");
 }
 
-absl::StatusOr<v1::BiasMethod> BiasFlags::Get() const {
+absl::StatusOr<v1::BiasMethod> BiasFlags::Get(Session* session) const {
   const std::string first = method_.First();
   if (model_.given() && !first.empty() && !method_.TakesModel()) {
     return UsageError(first + ": not allowed with --model, which sets it");
@@ -124,12 +125,14 @@ absl::StatusOr<v1::BiasMethod> BiasFlags::Get() const {
   }
   if (model_.given()) {
     POSENC_ASSIGN_OR_RETURN(*method.mutable_model(), model_.Get());
+    CompleteTableLayout(&method, session);
     return method;
   }
   POSENC_RETURN_IF_ERROR(model_.CheckUnused());
   Missing missing;
   AddMissing(&missing);
   POSENC_RETURN_IF_ERROR(missing.Get());
+  CompleteTableLayout(&method, session);
   return method;
 }
 

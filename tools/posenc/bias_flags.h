@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "posenc/v1/bias.pb.h"
 #include "tools/posenc/request_flags.h"
+#include "tools/posenc/session.h"
 
 namespace posenc::command {
 
@@ -42,7 +43,7 @@ class BiasFlags {
   void AddMissing(Missing* missing) const;
   // Call it if no bias is used: returns a usage error if a flag that needs --model was given.
   absl::Status CheckUnused() const { return model_.CheckUnused(); }
-  absl::StatusOr<v1::BiasMethod> Get() const;
+  absl::StatusOr<v1::BiasMethod> Get(Session* session) const;
 
  private:
   ModelFlags model_;

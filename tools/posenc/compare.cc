@@ -35,9 +35,7 @@ bool HoldsSettings(const std::string& text) {
   return false;
 }
 
-// name: "a" or "b", as in the flags of the choice.
-absl::Status ReadSide(const std::string& name, const std::string& path, const v1::ModelConfig& choice,
-                      v1::ComparedSettings* side) {
+absl::Status ReadSide(const std::string& path, const v1::ModelConfig& choice, v1::ComparedSettings* side) {
   POSENC_ASSIGN_OR_RETURN(v1::ModelConfig model, ReadModelFile(path));
   const std::string text = model.config_json();
   if (!HoldsSettings(text)) {
@@ -46,8 +44,7 @@ absl::Status ReadSide(const std::string& name, const std::string& path, const v1
     return absl::OkStatus();
   }
   if (IsSet(choice)) {
-    return UsageError("--" + name + FirstFlagOf(choice).substr(1) + ": only with a config.json, but " + path +
-                      " holds settings");
+    return UsageError(FirstFlagOf(choice) + ": only with a config.json, but " + path + " holds settings");
   }
   const auto status = google::protobuf::util::JsonStringToMessage(text, side);
   return status.ok() ? absl::OkStatus() : UsageError(path + ": " + Quote(std::string(status.message()), 512));
@@ -129,7 +126,7 @@ std::string GroupReport(const v1::LayerComparison& group) {
                   "\n");
   Rows rows;
   for (const v1::FieldDifference& field : group.fields()) {
-    rows.emplace_back(field.path(), BothText(field.a(), field.b()));
+    rows.emplace_back(field.path(), BothText(InTypedValues(field.a()), InTypedValues(field.b())));
   }
   if (!group.same()) {
     for (const v1::RotaryComparison& rotary : group.rotary()) AppendRotary(rotary, &rows);
@@ -162,8 +159,8 @@ absl::Status RunCompare(const CompareFlags& flags, Session& session) {
   missing.Add(flags.b.empty(), "FILE, the other side");
   POSENC_RETURN_IF_ERROR(missing.Get());
   v1::CompareRequest request = flags.request;
-  POSENC_RETURN_IF_ERROR(ReadSide("a", flags.a, flags.choice_a, request.mutable_a()));
-  POSENC_RETURN_IF_ERROR(ReadSide("b", flags.b, flags.choice_b, request.mutable_b()));
+  POSENC_RETURN_IF_ERROR(ReadSide(flags.a, flags.choice_a, request.mutable_a()));
+  POSENC_RETURN_IF_ERROR(ReadSide(flags.b, flags.choice_b, request.mutable_b()));
   POSENC_ASSIGN_OR_RETURN(const v1::CompareResponse response, session.backend().Compare(request));
   if (session.json()) {
     POSENC_RETURN_IF_ERROR(PrintJson(response));

@@ -46,18 +46,35 @@ absl::Status ReadOperand(const std::string& before, const std::string& after, in
   return ReadRows(after, operand->mutable_after());
 }
 
+bool HasRotation(const DiagnoseFlags& flags) {
+  return !flags.before.empty() || !flags.after.empty() || !flags.k_before.empty() || !flags.k_after.empty();
+}
+
+absl::Status CheckGiven(const DiagnoseFlags& flags) {
+  Missing missing;
+  const bool rotation = HasRotation(flags), table = IsSet(flags.table);
+  missing.Add(!rotation && !table && flags.inv_freq.empty(),
+              "the tensors: --before FILE and --after FILE, or --table-cos and --table-sin, or --applied-inv-freq");
+  missing.Add(rotation && flags.before.empty(), "--before FILE");
+  missing.Add(rotation && flags.after.empty(), "--after FILE");
+  missing.Add(flags.k_before.empty() && !flags.k_after.empty(), "--k-before FILE");
+  missing.Add(flags.k_after.empty() && !flags.k_before.empty(), "--k-after FILE");
+  missing.Add(table && !flags.table.has_cos(), "--table-cos FILE");
+  missing.Add(table && !flags.table.has_sin(), "--table-sin FILE");
+  missing.Add(!flags.expected_table.empty() && !flags.expected_pairing, "--expect-pairing half-split|interleaved");
+  return missing.Get();
+}
+
 absl::Status ReadEvidence(const DiagnoseFlags& flags, v1::DiagnoseRequest* request) {
-  const bool rotation = !flags.before.empty() || !flags.after.empty(), table = IsSet(flags.table);
-  if (rotation + table + !flags.inv_freq.empty() != 1) {
-    return UsageError("give --before and --after, or --table-cos and --table-sin, or --applied-inv-freq");
+  const bool rotation = HasRotation(flags), table = IsSet(flags.table);
+  if (rotation + table + !flags.inv_freq.empty() > 1) {
+    return UsageError("give only one of: --before and --after, --table-cos and --table-sin, --applied-inv-freq");
   }
   if (table) *request->mutable_table() = flags.table;
   if (!flags.inv_freq.empty()) {
     POSENC_ASSIGN_OR_RETURN(*request->mutable_inv_freq(), ReadTensor(flags.inv_freq));
   }
   if (!rotation) return absl::OkStatus();
-  if (flags.before.empty() || flags.after.empty()) return UsageError("give both --before and --after");
-  if (flags.k_before.empty() != flags.k_after.empty()) return UsageError("give both --k-before and --k-after");
   v1::RotationEvidence& evidence = *request->mutable_rotation();
   POSENC_RETURN_IF_ERROR(ReadOperand(flags.before, flags.after, flags.rotary_offset, evidence.mutable_q()));
   if (flags.k_before.empty()) return absl::OkStatus();
@@ -114,9 +131,9 @@ absl::Status ReadExpectedTable(const std::string& path, v1::RotarySettings* sett
 }
 
 absl::Status RunDiagnose(const DiagnoseFlags& flags, Session& session) {
+  POSENC_RETURN_IF_ERROR(CheckGiven(flags));
   v1::DiagnoseRequest request = flags.request;
   if (!flags.expected_table.empty()) {
-    if (!flags.expected_pairing) return UsageError("--expect-table: give --expect-pairing, too");
     if (flags.rotary.given()) return UsageError("--expect-table: not with a model or other settings");
     v1::RotarySettings* settings = request.mutable_expected()->mutable_settings();
     settings->set_input_pairing(*flags.expected_pairing == "interleaved" ? v1::PAIRING_INTERLEAVED

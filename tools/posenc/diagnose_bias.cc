@@ -32,7 +32,7 @@ absl::Status RunDiagnoseBias(const DiagnoseBiasFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(missing.Get());
   v1::DiagnoseBiasRequest request = flags.request;
   if (flags.expected.given()) {
-    POSENC_ASSIGN_OR_RETURN(*request.mutable_expected(), flags.expected.Get());
+    POSENC_ASSIGN_OR_RETURN(*request.mutable_expected(), flags.expected.Get(&session));
   } else {
     POSENC_RETURN_IF_ERROR(flags.expected.CheckUnused());
   }

@@ -1,8 +1,11 @@
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
 
 #include "posenc/base/status.h"
 #include "tools/files/tensor_file.h"
+#include "tools/posenc/defaults.h"
 #include "tools/posenc/deliver.h"
 #include "tools/posenc/embedding_flags.h"
 #include "tools/posenc/field_flags.h"
@@ -22,6 +25,21 @@ struct EmbeddingFlags {
   bool in_place = false;
 };
 
+// Returns the bytes of the answer, as far as the request tells them.
+double BytesOf(const v1::GenerateEmbeddingRequest& request) {
+  if (request.has_add_to()) return static_cast<double>(request.add_to().data().size());
+  const v1::Grid& grid = request.grid();
+  int64_t elements = 0;  // of a row; at most one of the methods is set
+  elements += request.sinusoidal().dim() + request.timestep().dim() + grid.dim();
+  if (request.learned().table().shape_size() == 2) elements += request.learned().table().shape(1);
+  double rows = static_cast<double>(CountRows(request.positions(), request.count()));
+  if (request.has_grid()) {
+    rows = static_cast<double>(grid.height()) * static_cast<double>(grid.width()) *
+           static_cast<double>(std::max<int64_t>(1, grid.frames()));
+  }
+  return rows * static_cast<double>(elements) * static_cast<double>(ElementSize(request.dtype()));
+}
+
 absl::StatusOr<v1::GenerateEmbeddingResponse> CallWithMethod(const EmbeddingFlags& flags, Session& session,
                                                              v1::GenerateEmbeddingRequest request) {
   const auto* reflection = request.GetReflection();
@@ -29,6 +47,7 @@ absl::StatusOr<v1::GenerateEmbeddingResponse> CallWithMethod(const EmbeddingFlag
   const auto call = [&]() -> absl::StatusOr<v1::GenerateEmbeddingResponse> {
     const auto* method = reflection->GetOneofFieldDescriptor(request, methods);
     POSENC_RETURN_IF_ERROR(flags.model.PutBeside(reflection->MutableMessage(&request, method)));
+    POSENC_RETURN_IF_ERROR(session.AllowMemory(BytesOf(request)));
     return session.backend().GenerateEmbedding(request);
   };
   if (flags.method.given() || !flags.model.given()) {
@@ -50,8 +69,6 @@ absl::Status RunEmbedding(const EmbeddingFlags& flags, Session& session) {
   Missing missing;
   missing.Add(!flags.method.given() && !flags.model.given(),
               "a method: --convention and --dim, --learned-table, --timestep-dim, --grid-convention, ...; or --model");
-  missing.Add(flags.request.dtype() == v1::DATA_TYPE_UNSPECIFIED && flags.add_to.empty(),
-              "--dtype fp32|fp16|bf16|fp64, or --add-to FILE");
   AddMissingOutput(session, flags.out, "-o", &missing);
   POSENC_RETURN_IF_ERROR(missing.Get());
   POSENC_RETURN_IF_ERROR(CheckKept("-o", flags.out, {flags.add_to}, flags.in_place));
@@ -60,6 +77,13 @@ absl::Status RunEmbedding(const EmbeddingFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(flags.precision.Put(&request));
   if (!flags.add_to.empty()) {
     POSENC_ASSIGN_OR_RETURN(*request.mutable_add_to(), ReadTensor(flags.add_to));
+  }
+  if (!request.has_add_to() && request.dtype() == v1::DATA_TYPE_UNSPECIFIED) {
+    v1::ModelConfig model;
+    if (flags.model.given()) {
+      POSENC_ASSIGN_OR_RETURN(model, flags.model.Get());
+    }
+    request.set_dtype(UsualDtype(&model, flags.out, &session));
   }
   const v1::DataType dtype = request.has_add_to() ? request.add_to().dtype() : request.dtype();
   if (!flags.out.empty()) POSENC_RETURN_IF_ERROR(CheckWritable(flags.out, dtype, 1));
@@ -81,7 +105,8 @@ Subcommand AddEmbedding(CLI::App& parent) {
   AddInPlaceFlag(*app, &flags->in_place);
   AddFieldFlags(*app, "Embedding", &flags->request,
                 {{"count", "Number of rows, with --offset"},
-                 {"dtype", "Element type; with --add-to it is that tensor's type", nullptr, "fp32|fp16|bf16|fp64"}});
+                 {"dtype", "Element type; default: the model's, else fp32; with --add-to it is that tensor's type",
+                  nullptr, "fp32|fp16|bf16|fp64"}});
   flags->method.Add(*app);
   flags->model.Add(*app);
   AddFieldFlags(*app, "Positions", &flags->positions,

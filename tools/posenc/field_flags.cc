@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include <google/protobuf/descriptor.h>
@@ -170,9 +172,16 @@ Message* Enter(const Place& place, const FieldDescriptor& field, const std::stri
   return message;
 }
 
+// Flags of the messages' own fields, for FirstFlagOf().
+std::map<std::pair<const Message*, const FieldDescriptor*>, std::string>& FlagsOfFields() {
+  static auto* const flags = new std::map<std::pair<const Message*, const FieldDescriptor*>, std::string>;
+  return *flags;
+}
+
 void AddFieldFlag(CLI::App& app, const std::string& group, const Place& place, const FieldDescriptor& field,
                   const FieldFlag& flag) {
   const std::string name = flag.flag ? flag.flag : FlagName(field.name());
+  if (place.path.empty()) FlagsOfFields().insert_or_assign({place.root, &field}, name.substr(0, name.find(',')));
   const std::vector<std::string> choices = Choices(field, flag);
   const auto set = [&field, choices, place, name = name.substr(0, name.find(','))](const std::string& text) {
     const absl::Status status = SetField(field, choices, text, Enter(place, field, name));
@@ -221,6 +230,7 @@ std::string FirstFlagOf(const Message& message) {
   message.GetReflection()->ListFields(message, &set);
   if (set.empty()) return "";
   const FieldDescriptor& first = *set[0];
+  if (const auto flag = FlagsOfFields().find({&message, &first}); flag != FlagsOfFields().end()) return flag->second;
   const std::string inner = IsOfFlags(first) ? FirstFlagOf(message.GetReflection()->GetMessage(message, &first)) : "";
   return FlagName(first.name()) + (inner.empty() ? "" : inner.substr(1));
 }

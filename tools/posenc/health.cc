@@ -26,7 +26,7 @@ Subcommand AddHealth(CLI::App& parent) {
   app->add_option("--service", *service, "Name of one of the server's services; default: the whole server")
       ->type_name("NAME");
   return {app, [service](Session& session) -> absl::Status {
-            if (!session.remote()) return UsageError("health: give --server ADDRESS, or set POSENC_SERVER");
+            if (!session.remote()) return UsageError("missing: --server ADDRESS, or POSENC_SERVER");
             POSENC_ASSIGN_OR_RETURN(const ServingStatus status, session.backend().CheckHealth(*service));
             std::printf(session.json() ? "{\"status\": \"%s\"}\n" : "%s\n", Name(status));
             return status == ServingStatus::kServing ? absl::OkStatus()

@@ -215,6 +215,10 @@ std::map<std::string, std::string> SettingsOf(const CLI::App& app) {
 }
 
 absl::Status RunLoad(const LoadFlags& flags, Session& session) {
+  Missing missing;
+  flags.clients.AddMissing(session.server(), &missing);
+  flags.schedule.AddMissing(&missing);
+  POSENC_RETURN_IF_ERROR(missing.Get());
   POSENC_ASSIGN_OR_RETURN(const load::Baseline baseline, flags.output.Check());
   POSENC_ASSIGN_OR_RETURN(load::RunnerOptions options, flags.clients.Get(session.server(), session.tls()));
   POSENC_ASSIGN_OR_RETURN(const load::Mix mix, flags.work.Get());

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "posenc/base/status.h"
 #include "tools/load/duration.h"
@@ -18,9 +19,12 @@ namespace {
 constexpr char kDefaultDuration[] = "10s";
 constexpr char kDefaultOverload[] = "1,2,5,10";
 
-// Converts an error to a usage error.
+// Converts an error to a usage error, and the field that it begins with to flags.
 absl::Status Usage(const absl::Status& status) {
-  return status.ok() ? status : UsageError(std::string(status.message()));
+  if (status.ok()) return status;
+  const std::string message(status.message()), field = DetailsOf(status).field;
+  if (field.empty() || field.starts_with("--") || !message.starts_with(field)) return UsageError(message);
+  return UsageError(absl::StrCat("--", absl::StrReplaceAll(field, {{", ", ", --"}}), message.substr(field.size())));
 }
 template <typename T>
 absl::StatusOr<T> Usage(absl::StatusOr<T> value) {
@@ -132,6 +136,11 @@ void ScheduleFlagGroup::Add(CLI::App& app) {
   count->excludes(slo);
 }
 
+void ScheduleFlagGroup::AddMissing(Missing* missing) const {
+  missing->Add(rate_.empty() && concurrency_.empty() && !searches() && !overloads(),
+               "a schedule: --rate, --concurrency, --slo or --overload");
+}
+
 absl::StatusOr<load::ScheduleFlags> ScheduleFlagGroup::Parsed(uint64_t seed) const {
   load::ScheduleFlags flags{.rate = rate_, .concurrency = concurrency_, .count = count_, .seed = seed};
   if (!duration_.empty() || count_ == 0) {
@@ -146,9 +155,6 @@ absl::StatusOr<load::ScheduleFlags> ScheduleFlagGroup::Parsed(uint64_t seed) con
 }
 
 absl::StatusOr<std::vector<load::StepPlan>> ScheduleFlagGroup::Plans(uint64_t seed) const {
-  if (rate_.empty() && concurrency_.empty()) {
-    return UsageError("give --rate, --concurrency, --slo or --overload");
-  }
   POSENC_ASSIGN_OR_RETURN(const load::ScheduleFlags flags, Parsed(seed));
   POSENC_ASSIGN_OR_RETURN(auto plans, Usage(load::PlanSteps(flags)));
   return plans;
@@ -233,11 +239,14 @@ void ClientFlags::Add(CLI::App& app) {
       "The server's --shared-memory-socket, for calls in shared memory", "PATH");
 }
 
+void ClientFlags::AddMissing(const std::string& server, Missing* missing) const {
+  missing->Add(server.empty() && servers_.empty(), "--server ADDRESS, or POSENC_SERVER");
+}
+
 absl::StatusOr<load::RunnerOptions> ClientFlags::Get(const std::string& server, const std::optional<Tls>& tls) const {
   load::RunnerOptions options = options_;
   options.tls = tls;
   options.servers = SplitServers(servers_.empty() ? std::vector<std::string>{server} : servers_);
-  if (options.servers.empty()) return UsageError("load: give --server ADDRESS, or set POSENC_SERVER");
   if (options.max_in_flight < processes_) return UsageError("--max-in-flight: must not be less than --processes");
   options.threads = std::min(options.threads, options.connections * static_cast<int>(options.servers.size()));
   POSENC_ASSIGN_OR_RETURN(options.deadline_seconds, Usage(load::ParseSeconds("--deadline", deadline_)));

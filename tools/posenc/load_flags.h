@@ -13,6 +13,7 @@
 #include "tools/load/runner.h"
 #include "tools/load/schedule.h"
 #include "tools/load/search.h"
+#include "tools/posenc/messages.h"
 
 namespace posenc::command {
 
@@ -31,6 +32,7 @@ class WorkFlags {
 class ScheduleFlagGroup {
  public:
   void Add(CLI::App& app);
+  void AddMissing(Missing* missing) const;
   bool searches() const { return !objective_.empty(); }
   // Call it only if searches() is false. Returns a usage error if a flag is wrong.
   absl::StatusOr<std::vector<load::StepPlan>> Plans(uint64_t seed) const;
@@ -67,6 +69,7 @@ class ClientFlags {
  public:
   void Add(CLI::App& app);
   // `server` is the value of --server before the subcommand; used if the group's own --server is absent.
+  void AddMissing(const std::string& server, Missing* missing) const;
   absl::StatusOr<load::RunnerOptions> Get(const std::string& server, const std::optional<Tls>& tls) const;
   int processes() const { return processes_; }
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "posenc/base/status.h"
 #include "posenc/v1/service.pb.h"
 #include "tools/posenc/field_flags.h"
@@ -37,6 +38,9 @@ constexpr std::pair<std::string_view, const char*> kOtherNames[] = {
     {"bias.form", "--bias-form"},
 };
 
+// Flags that once had another name, and the name that they have now.
+constexpr std::pair<const char*, const char*> kFormerNames[] = {{"--form", "--alibi-form"}};
+
 // A field's path: the option that sets it, or one of its parts, and the rest of the path within the option's value.
 struct Target {
   const CLI::Option* option = nullptr;
@@ -48,8 +52,7 @@ const CLI::Option* OptionOf(const CLI::App& app, const std::vector<std::string>&
   const std::string path = absl::StrJoin(parts.begin() + static_cast<std::ptrdiff_t>(begin),
                                          parts.begin() + static_cast<std::ptrdiff_t>(end), ".");
   for (const auto& [field, flag] : kOtherNames) {
-    // "form" is --bias-form at the top of a request alone; an ALiBi has a form, too.
-    if (path != field || (field == "form" && begin > 0)) continue;
+    if (path != field) continue;
     if (const CLI::Option* option = app.get_option_no_throw(flag)) return option;
   }
   // A table has one length rule only, and --seq-len sets it.
@@ -197,7 +200,13 @@ std::vector<std::string> Flags(const CLI::App* app) {
 std::string Unknown(const CLI::App& app, const std::string& word) {
   if (word.starts_with("-") && word.size() > 1) {
     const std::string flag = word.substr(0, word.find('='));
-    return absl::StrCat("unknown flag ", Quote(flag), DidYouMean(flag, Flags(&app)));
+    const std::vector<std::string> flags = Flags(&app);
+    for (const auto& [old_name, name] : kFormerNames) {
+      if (flag == old_name && std::find(flags.begin(), flags.end(), name) != flags.end()) {
+        return absl::StrCat("unknown flag ", flag, "; did you mean ", name, "?");
+      }
+    }
+    return absl::StrCat("unknown flag ", Quote(flag), DidYouMean(flag, flags));
   }
   std::vector<std::string> commands;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
@@ -264,7 +273,19 @@ std::string InWordsOfFlags(const CLI::App& app, const CLI::ParseError& error) {
     const std::vector<std::string> unknown = level->remaining();
     if (!unknown.empty()) return Unknown(app, unknown.front());
   }
-  return error.what();
+  const std::string message = error.what();
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
+    const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
+    if (app.get_require_subcommand_min() > 0) {
+      return "missing: " + absl::StrJoin(commands, " or ", [](std::string* text, const CLI::App* command) {
+               absl::StrAppend(text, command->get_name());
+             });
+    }
+    return "missing: " + message.substr(0, message.find(" is required"));
+  }
+  const std::vector<std::string> parts = absl::StrSplit(message, ": 1 required ");  // "--q: 1 required FILE missing"
+  if (parts.size() == 2) return absl::StrCat(parts[0], " needs a value: ", absl::StripSuffix(parts[1], " missing"));
+  return message;
 }
 
 }  // namespace posenc::command

@@ -2,9 +2,11 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "posenc/base/status.h"
 #include "tools/files/tensor_file.h"
 #include "tools/posenc/attention_flags.h"
+#include "tools/posenc/defaults.h"
 #include "tools/posenc/deliver.h"
 #include "tools/posenc/field_flags.h"
 #include "tools/posenc/relative_flags.h"
@@ -38,16 +40,34 @@ struct ValuesFlags {
   bool in_place = false;
 };
 
-// Fills the fields that scores and values requests share: geometry, precision and add_to.
+// Fills the fields that scores and values requests share: geometry, precision, add_to and dtype, by default that of
+// `input`.
 template <typename Flags, typename Request>
-absl::Status Fill(const Flags& flags, Request* request) {
+absl::Status Fill(const Flags& flags, const v1::Tensor& input, Session* session, Request* request) {
   if (IsSet(flags.geometry)) *request->mutable_geometry() = flags.geometry;
   POSENC_RETURN_IF_ERROR(flags.precision.Put(request));
   if (!flags.add_to.empty()) {
     POSENC_ASSIGN_OR_RETURN(*request->mutable_add_to(), ReadTensor(flags.add_to));
   }
+  if (!request->has_add_to() && request->dtype() == v1::DATA_TYPE_UNSPECIFIED) {
+    request->set_dtype(input.dtype());
+    session->Assume(absl::StrCat("--dtype ", EnumName(input.dtype()), " (the input's)"));
+  }
   const v1::DataType dtype = request->has_add_to() ? request->add_to().dtype() : request->dtype();
   return flags.out.empty() ? absl::OkStatus() : CheckWritable(flags.out, dtype, 1);
+}
+
+// Returns the bytes of the scores, [B, H, Sq, Sk].
+double BytesOf(const v1::RelativeScoresRequest& request) {
+  const v1::Tensor& q = request.q();
+  if (q.shape_size() != 4) return 0;
+  const int tokens = request.layout() == v1::LAYOUT_BSHD ? 1 : 2;
+  const auto queries = static_cast<double>(q.shape(tokens));
+  double keys = request.geometry().has_key_length() ? static_cast<double>(request.geometry().key_length()) : queries;
+  if (request.k().shape_size() == 4) keys = static_cast<double>(request.k().shape(tokens));
+  const v1::DataType dtype = request.has_add_to() ? request.add_to().dtype() : request.dtype();
+  return static_cast<double>(q.shape(0)) * static_cast<double>(q.shape(3 - tokens)) * queries * keys *
+         static_cast<double>(ElementSize(dtype));
 }
 
 template <typename Response>
@@ -64,41 +84,62 @@ google::protobuf::Message* MethodOf(v1::RelativeMethod* method) {
   return method->GetReflection()->MutableMessage(method, field);
 }
 
+// Reads the tensors, and completes what they tell.
+absl::Status ReadInputs(const ScoresFlags& flags, Session* session, v1::RelativeScoresRequest* request) {
+  POSENC_ASSIGN_OR_RETURN(*request->mutable_q(), ReadTensor(flags.q));
+  if (!flags.k.empty()) {
+    POSENC_ASSIGN_OR_RETURN(*request->mutable_k(), ReadTensor(flags.k));
+  }
+  POSENC_RETURN_IF_ERROR(Fill(flags, request->q(), session, request));
+  CompleteLayout(request, session);
+  return absl::OkStatus();
+}
+
+absl::Status ReadInputs(const ValuesFlags& flags, Session* session, v1::RelativeValuesRequest* request) {
+  POSENC_ASSIGN_OR_RETURN(*request->mutable_probabilities(), ReadTensor(flags.probabilities));
+  POSENC_RETURN_IF_ERROR(Fill(flags, request->probabilities(), session, request));
+  CompleteLayout(request, session);
+  return absl::OkStatus();
+}
+
 absl::Status RunScores(const ScoresFlags& flags, Session& session) {
+  v1::RelativeScoresRequest request = flags.request;
+  const absl::Status read = flags.q.empty() ? absl::OkStatus() : ReadInputs(flags, &session, &request);
   Missing missing;
   missing.Add(flags.q.empty(), "--q FILE");
   missing.Add(!IsSet(flags.method),
               "a method: --shaw-table, --shaw-order and --shaw-clip; --wpr-wavelet; ...; with --model: its weights");
+  missing.Add(request.layout() == v1::LAYOUT_UNSPECIFIED && read.ok(), "--layout bshd|bhsd");
+  missing.Add(!request.has_content(), "--content true|false");
   AddMissingOutput(session, flags.out, "-o", &missing);
   POSENC_RETURN_IF_ERROR(missing.Get());
+  POSENC_RETURN_IF_ERROR(read);
   POSENC_RETURN_IF_ERROR(CheckKept("-o", flags.out, {flags.q, flags.k, flags.add_to}, flags.in_place));
-  v1::RelativeScoresRequest request = flags.request;
   *request.mutable_method() = flags.method;
+  if (request.method().has_tupe()) CompleteTableLayout(request.mutable_method()->mutable_tupe(), &session);
   POSENC_RETURN_IF_ERROR(flags.model.PutBeside(MethodOf(request.mutable_method())));
   if (IsSet(flags.mask)) {
     *request.mutable_mask() = flags.mask;
-    CompleteMask(request.mutable_mask());
+    CompleteMask(request.mutable_mask(), &session);
   }
-  POSENC_RETURN_IF_ERROR(Fill(flags, &request));
-  POSENC_ASSIGN_OR_RETURN(*request.mutable_q(), ReadTensor(flags.q));
-  if (!flags.k.empty()) {
-    POSENC_ASSIGN_OR_RETURN(*request.mutable_k(), ReadTensor(flags.k));
-  }
+  POSENC_RETURN_IF_ERROR(session.AllowMemory(BytesOf(request)));
   POSENC_ASSIGN_OR_RETURN(const v1::RelativeScoresResponse response, session.backend().RelativeScores(request));
   return Finish(session, flags.out, response, "scores", response.scores());
 }
 
 absl::Status RunValues(const ValuesFlags& flags, Session& session) {
+  v1::RelativeValuesRequest request = flags.request;
+  const absl::Status read = flags.probabilities.empty() ? absl::OkStatus() : ReadInputs(flags, &session, &request);
   Missing missing;
   missing.Add(flags.probabilities.empty(), "--probabilities FILE");
+  missing.Add(!IsSet(flags.shaw), "--shaw-table, --shaw-order and --shaw-clip");
+  missing.Add(request.layout() == v1::LAYOUT_UNSPECIFIED && read.ok(), "--layout bshd|bhsd");
   AddMissingOutput(session, flags.out, "-o", &missing);
   POSENC_RETURN_IF_ERROR(missing.Get());
+  POSENC_RETURN_IF_ERROR(read);
   POSENC_RETURN_IF_ERROR(CheckKept("-o", flags.out, {flags.probabilities, flags.add_to}, flags.in_place));
-  v1::RelativeValuesRequest request = flags.request;
-  if (IsSet(flags.shaw)) *request.mutable_shaw() = flags.shaw;
-  POSENC_RETURN_IF_ERROR(flags.model.PutBeside(request.has_shaw() ? request.mutable_shaw() : nullptr));
-  POSENC_RETURN_IF_ERROR(Fill(flags, &request));
-  POSENC_ASSIGN_OR_RETURN(*request.mutable_probabilities(), ReadTensor(flags.probabilities));
+  *request.mutable_shaw() = flags.shaw;
+  POSENC_RETURN_IF_ERROR(flags.model.PutBeside(request.mutable_shaw()));
   POSENC_ASSIGN_OR_RETURN(const v1::RelativeValuesResponse response, session.backend().RelativeValues(request));
   return Finish(session, flags.out, response, "values", response.values());
 }
@@ -119,11 +160,15 @@ Subcommand AddScores(CLI::App& parent) {
   AddTensorFlag(*app, "--k", &flags->k, "Key tensor, as --q; required if the method or --content uses it");
   AddTensorFlag(*app, "--add-to", &flags->add_to, "Scores to add the result to");
   AddInPlaceFlag(*app, &flags->in_place);
-  AddFieldFlags(*app, kTensors, &flags->request,
-                {{"layout", "Order of the axes of q and k: batch, sequence, head, dimension", nullptr, "bshd|bhsd"},
-                 {"content", "Whether the result includes q . k"},
-                 {"scale", "Factor of all products; default: the method's own"},
-                 {"dtype", "Type of the result; with --add-to it is that tensor's type", nullptr, kFloats}});
+  AddFieldFlags(
+      *app, kTensors, &flags->request,
+      {{"layout",
+        "Order of the axes of q and k: batch, sequence, head, dimension; default: from the shapes, if they "
+        "leave one",
+        nullptr, "bshd|bhsd"},
+       {"content", "Whether the result includes q . k"},
+       {"scale", "Factor of all products; default: the method's own"},
+       {"dtype", "Type of the result; default: q's; with --add-to it is that tensor's type", nullptr, kFloats}});
   flags->model.Add(*app);
   AddRelativeMethodFlags(*app, &flags->method);
   AddGeometryFlags(*app, &flags->geometry);
@@ -142,9 +187,14 @@ Subcommand AddValues(CLI::App& parent) {
                 "Attention probabilities, after softmax: FP32, FP16 or BF16, [B, H, Sq, Sk]");
   AddTensorFlag(*app, "--add-to", &flags->add_to, "Tensor to add the result to: probabilities times v");
   AddInPlaceFlag(*app, &flags->in_place);
-  AddFieldFlags(*app, kTensors, &flags->request,
-                {{"layout", "Order of the result's axes: batch, sequence, head, dimension", nullptr, "bshd|bhsd"},
-                 {"dtype", "Type of the result; with --add-to it is that tensor's type", nullptr, kFloats}});
+  AddFieldFlags(
+      *app, kTensors, &flags->request,
+      {{"layout",
+        "Order of the result's axes: batch, sequence, head, dimension; default: from --add-to, if its shape "
+        "leaves one",
+        nullptr, "bshd|bhsd"},
+       {"dtype", "Type of the result; default: that of the probabilities; with --add-to it is that tensor's type",
+        nullptr, kFloats}});
   flags->model.Add(*app);
   AddShawValueFlags(*app, &flags->shaw);
   AddGeometryFlags(*app, &flags->geometry);

@@ -37,7 +37,7 @@ constexpr struct {
     {"--tupe-relative-bias-max-distance", "Keys farther than this share the last bucket; default 128"},
     {"--tupe-relative-bias-bidirectional", "true in an encoder, false in a decoder"},
     {"--tupe-relative-bias-table", "Table of b, one value per bucket and head"},
-    {"--tupe-relative-bias-table-layout", "Order of the table's axes"},
+    {"--tupe-relative-bias-table-layout", "Order of the table's axes; default: from its shape, if it leaves one"},
     {"--tupe-cls", "Whether position 0 (cls) has its own scores (untied), with or without b"},
     {"--deberta-relative-embeddings",
      "Table [2 span, width]; span: position_buckets, or max_relative_positions without buckets"},

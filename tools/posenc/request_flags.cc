@@ -28,7 +28,10 @@ absl::Status ModelFlags::CheckUnused() const {
 }
 
 absl::StatusOr<v1::ModelConfig> ModelFlags::Get() const {
-  POSENC_ASSIGN_OR_RETURN(v1::ModelConfig config, ReadModelFile(path_));
+  if (!read_) {
+    POSENC_ASSIGN_OR_RETURN(read_, ReadModelFile(path_));
+  }
+  v1::ModelConfig config = *read_;
   config.MergeFrom(config_);
   return config;
 }
@@ -220,6 +223,24 @@ void AddPositionFlags(CLI::App& app, PositionKind kind, v1::Positions* positions
 void AddMissingPositions(const v1::Positions& positions, Missing* missing) {
   missing->Add(positions.source_case() == v1::Positions::SOURCE_NOT_SET,
                "the tokens' positions: --offset N, --positions or --segments");
+}
+
+int64_t CountRows(const v1::Positions& positions, int64_t count) {
+  if (positions.has_ids()) {
+    const int axis = positions.axis_dimension() == v1::AXIS_DIMENSION_FIRST ? 1 : 0;
+    return positions.ids().shape_size() > axis ? positions.ids().shape(axis) : 0;
+  }
+  if (!positions.has_segments()) return count;
+  int64_t rows = 0;
+  for (const v1::PositionSegment& segment : positions.segments().segment()) {
+    int64_t in_segment = segment.line().count();
+    if (segment.has_grid()) {
+      in_segment = 1;
+      for (const int64_t size : segment.grid().size()) in_segment *= size;
+    }
+    rows += in_segment;
+  }
+  return rows;
 }
 
 void CompletePositions(v1::Positions* positions) {

@@ -35,6 +35,7 @@ class ModelFlags {
  private:
   std::string path_;
   v1::ModelConfig config_;
+  mutable std::optional<v1::ModelConfig> read_;  // standard input can be read once only
 };
 
 // Flags of a rotary embedding: --model, or its settings.
@@ -87,6 +88,8 @@ enum class PositionKind { kSequences, kRows };
 void AddPositionFlags(CLI::App& app, PositionKind kind, v1::Positions* positions);
 // Adds the positions to what is missing, if no flag gives them.
 void AddMissingPositions(const v1::Positions& positions, Missing* missing);
+// Returns the number of rows of a table at these positions; `count` is that of --count.
+int64_t CountRows(const v1::Positions& positions, int64_t count);
 // Sets SCALING_LENGTH_RULE_GIVEN if --seq-len was given without a rule.
 void CompletePositions(v1::Positions* positions);
 

@@ -3,6 +3,7 @@
 
 #include "posenc/base/status.h"
 #include "tools/files/tensor_file.h"
+#include "tools/posenc/defaults.h"
 #include "tools/posenc/deliver.h"
 #include "tools/posenc/field_flags.h"
 #include "tools/posenc/request_flags.h"
@@ -24,16 +25,35 @@ absl::Status ReadOperand(const std::string& path, v1::RotaryOperand* operand) {
   return absl::OkStatus();
 }
 
+// Reads the model and the tensors, as far as they are given, and completes what they tell.
+absl::Status ReadInputs(const RopeFlags& flags, Session* session, v1::ApplyRotaryRequest* request) {
+  if (flags.rotary.given()) {
+    POSENC_ASSIGN_OR_RETURN(*request->mutable_rotary(), flags.rotary.Get());
+  }
+  if (!flags.q.empty()) POSENC_RETURN_IF_ERROR(ReadOperand(flags.q, request->mutable_q()));
+  if (flags.k.empty()) {
+    request->clear_k();
+  } else {
+    POSENC_RETURN_IF_ERROR(ReadOperand(flags.k, request->mutable_k()));
+  }
+  CompleteLayout(request, session);
+  return absl::OkStatus();
+}
+
 absl::Status RunRope(const RopeFlags& flags, Session& session) {
   const bool to_files = !flags.q_out.empty() || !flags.k_out.empty();
   const bool together = flags.q_out == flags.k_out;
+  v1::ApplyRotaryRequest request = flags.request;
+  const absl::Status read = ReadInputs(flags, &session, &request);
   Missing missing;
   missing.Add(flags.q.empty(), "--q FILE");
   flags.rotary.AddMissing(&missing);
-  missing.Add(flags.request.layout() == v1::LAYOUT_UNSPECIFIED, "--layout bshd|bhsd|thd");
-  AddMissingPositions(flags.request.positions(), &missing);
+  missing.Add(request.layout() == v1::LAYOUT_UNSPECIFIED && (read.ok() || flags.q.empty()), "--layout bshd|bhsd|thd");
+  AddMissingPositions(request.positions(), &missing);
   AddMissingOutput(session, flags.q_out, "--q-out", &missing);
   POSENC_RETURN_IF_ERROR(missing.Get());
+  POSENC_RETURN_IF_ERROR(read);
+  if (!request.has_rotary()) return flags.rotary.Get().status();  // --layer-type without --model
   if (flags.k.empty() && (!flags.k_out.empty() || IsSet(flags.request.k()))) {
     return UsageError("--k-out, --k-rotary-offset: need --k");
   }
@@ -43,16 +63,10 @@ absl::Status RunRope(const RopeFlags& flags, Session& session) {
 
   POSENC_RETURN_IF_ERROR(CheckKept("--q-out", flags.q_out, {flags.q, flags.k}, flags.in_place));
   POSENC_RETURN_IF_ERROR(CheckKept("--k-out", flags.k_out, {flags.q, flags.k}, flags.in_place));
-  v1::ApplyRotaryRequest request = flags.request;
-  POSENC_ASSIGN_OR_RETURN(*request.mutable_rotary(), flags.rotary.Get());
   if (IsSet(request.positions())) CompletePositions(request.mutable_positions());
   POSENC_RETURN_IF_ERROR(flags.precision.Put(&request));
-  POSENC_RETURN_IF_ERROR(ReadOperand(flags.q, request.mutable_q()));
-  if (!flags.k.empty()) {
-    POSENC_RETURN_IF_ERROR(ReadOperand(flags.k, request.mutable_k()));
-  } else {
-    request.clear_k();
-  }
+  const size_t bytes = request.q().tensor().data().size() + request.k().tensor().data().size();
+  POSENC_RETURN_IF_ERROR(session.AllowMemory(static_cast<double>(bytes)));
   if (to_files) {
     const size_t count = together ? 2 : 1;
     POSENC_RETURN_IF_ERROR(CheckWritable(flags.q_out, request.q().tensor().dtype(), count));
@@ -85,9 +99,12 @@ Subcommand AddRope(CLI::App& parent) {
                   "Output file of the rotated k (tensor \"k\"); may be the .safetensors file of --q-out")
       ->type_name("FILE");
   AddInPlaceFlag(*app, &flags->in_place);
-  AddFieldFlags(*app, "Tensors", &flags->request,
-                {{"layout", "Order of the tensors' axes: batch, sequence, head, dimension; thd: packed tokens"},
-                 {"direction", "inverse undoes forward, transpose computes gradients; default forward"}});
+  AddFieldFlags(
+      *app, "Tensors", &flags->request,
+      {{"layout",
+        "Order of the tensors' axes: batch, sequence, head, dimension; thd: packed tokens; default: from the shapes "
+        "and the model's heads, if they leave one"},
+       {"direction", "inverse undoes forward, transpose computes gradients; default forward"}});
   AddFieldFlags(
       *app, "Tensors", flags->request.mutable_q(),
       {{"rotary_offset", "First rotated element of a head row of q; default: the model's, else 0", "--q-rotary-offset"},

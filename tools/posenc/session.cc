@@ -2,13 +2,18 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <limits>
 #include <system_error>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "posenc/base/cgroup.h"
 #include "posenc/client/client.h"
 #include "posenc/in_process/in_process.h"
 #include "tools/files/file_io.h"
@@ -32,11 +37,29 @@ std::unique_ptr<Backend> MakeBackend(const GlobalFlags& flags) {
   return std::make_unique<InProcess>(options);
 }
 
+// Returns the free memory in bytes, within the cgroup's limit; infinity if it cannot be read.
+double FreeMemory() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    double kibibytes = 0;
+    if (std::sscanf(line.c_str(), "MemAvailable: %lf kB", &kibibytes) == 1) {
+      return std::min(kibibytes * 1024, static_cast<double>(AvailableMemory()));
+    }
+  }
+  return std::numeric_limits<double>::infinity();
+}
+
 }  // namespace
 
 Backend& Session::backend() {
+  if (!assumed_.empty()) std::fprintf(stderr, "posenc: assumed %s\n", assumed_.c_str());
+  assumed_.clear();
   if (backend_ == nullptr) backend_ = MakeBackend(flags_);
   return *backend_;
+}
+
+void Session::Assume(const std::string& value) {
+  if (!json()) absl::StrAppend(&assumed_, assumed_.empty() ? "" : ", ", value);
 }
 
 absl::Status Session::AllowWriting(const std::string& path, uint64_t bytes) const {
@@ -47,15 +70,23 @@ absl::Status Session::AllowWriting(const std::string& path, uint64_t bytes) cons
                                             : folder.empty() ? "."
                                                              : folder,
                                             unknown);
+  if (unknown) return absl::OkStatus();
+  return Allow(path + ": the result", static_cast<double>(bytes), static_cast<double>(space.available), "there");
+}
+
+absl::Status Session::AllowMemory(double bytes) const {
+  return Allow("the result", bytes, FreeMemory(), "in memory, where it is computed");
+}
+
+absl::Status Session::Allow(const std::string& what, double bytes, double free, const char* where) const {
   constexpr double kGigabyte = 1e9;
-  if (flags_.yes || unknown || bytes <= space.available / 10) return absl::OkStatus();
+  if (flags_.yes || bytes <= free / 10) return absl::OkStatus();
   const std::string large =
-      absl::StrFormat("%s: the result has %.1f GB, and %.1f GB are free there", path,
-                      static_cast<double>(bytes) / kGigabyte, static_cast<double>(space.available) / kGigabyte);
-  if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO)) return UsageError(large + "; give --yes to write it");
-  std::fprintf(stderr, "posenc: %s. Write it? [y/N] ", large.c_str());
+      absl::StrFormat("%s has %.1f GB, and %.1f GB are free %s", what, bytes / kGigabyte, free / kGigabyte, where);
+  if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO)) return UsageError(large + "; give --yes to go on");
+  std::fprintf(stderr, "posenc: %s. Go on? [y/N] ", large.c_str());
   const int answer = std::getchar();
-  return answer == 'y' || answer == 'Y' ? absl::OkStatus() : UsageError(path + ": not written");
+  return answer == 'y' || answer == 'Y' ? absl::OkStatus() : UsageError("stopped");
 }
 
 absl::Status UsageError(const std::string& message) {

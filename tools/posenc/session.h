@@ -29,14 +29,18 @@ class Session {
  public:
   explicit Session(const GlobalFlags& flags) : flags_(flags) {}
 
-  // Created on first use. Before that the process has no threads, so the program may fork.
+  // Created on first use. Before that the process has no threads, so the program may fork. Says what was assumed.
   Backend& backend();
+  // Remembers a value that the user did not give, as flag and value. backend() then prints all of them to standard
+  // error, in one line; nothing with --json.
+  void Assume(const std::string& value);
   bool json() const { return flags_.json; }
   bool remote() const { return !flags_.server.empty(); }
   bool reports_to_stderr() const { return flags_.reports_to_stderr; }
-  // Asks the user before a result of more than a tenth of the free disk space is written. Returns a usage error if the
-  // answer is no, or if there is no terminal and no --yes.
+  // Asks the user before a result of more than a tenth of the free disk space is written, or of the free memory is
+  // computed. Returns a usage error if the answer is no, or if there is no terminal and no --yes.
   absl::Status AllowWriting(const std::string& path, uint64_t bytes) const;
+  absl::Status AllowMemory(double bytes) const;
   const std::string& server() const { return flags_.server; }
   const std::optional<Tls>& tls() const { return flags_.tls; }
 
@@ -45,8 +49,11 @@ class Session {
   void set_exit_code(int exit_code) { exit_code_ = exit_code; }
 
  private:
+  absl::Status Allow(const std::string& what, double bytes, double free, const char* where) const;
+
   const GlobalFlags flags_;
   std::unique_ptr<Backend> backend_;
+  std::string assumed_;
   int exit_code_ = 0;
 };
 
@@ -81,6 +88,7 @@ Subcommand AddVectors(CLI::App& parent);
 Subcommand AddHealth(CLI::App& parent);
 Subcommand AddLoad(CLI::App& parent);
 Subcommand AddServe(CLI::App& parent);
+Subcommand AddDemo(CLI::App& parent);
 
 // Replaces this process by the posenc-server beside this program, with the arguments after argv[0], "serve". Returns an
 // exit code if there is none.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "posenc/base/status.h"
 #include "tools/files/tensor_file.h"
+#include "tools/posenc/defaults.h"
 #include "tools/posenc/deliver.h"
 #include "tools/posenc/field_flags.h"
 #include "tools/posenc/request_flags.h"
@@ -21,26 +22,6 @@ struct TableFlags {
   v1::GenerateTableRequest request;
   std::string out;
 };
-
-// Returns the rows of the whole table. The service reports them only with the last tile.
-int64_t CountRows(const v1::GenerateTableRequest& request) {
-  const v1::Positions& positions = request.positions();
-  if (positions.has_ids()) {
-    const int axis = positions.axis_dimension() == v1::AXIS_DIMENSION_FIRST ? 1 : 0;
-    return positions.ids().shape_size() > axis ? positions.ids().shape(axis) : 0;
-  }
-  if (!positions.has_segments()) return request.count();
-  int64_t rows = 0;
-  for (const v1::PositionSegment& segment : positions.segments().segment()) {
-    int64_t count = segment.line().count();
-    if (segment.has_grid()) {
-      count = 1;
-      for (const int64_t size : segment.grid().size()) count *= size;
-    }
-    rows += count;
-  }
-  return rows;
-}
 
 // Writes tiles to their offsets: both tensors into one .safetensors file, or each into its own .npy file.
 class TableFiles {
@@ -107,22 +88,30 @@ absl::Status RunTable(const TableFlags& flags, Session& session) {
   AddMissingPositions(flags.request.positions(), &missing);
   missing.Add(flags.request.positions().source_case() == v1::Positions::kOffset && !flags.request.has_count(),
               "--count N, the number of rows from --offset on");
-  missing.Add(flags.request.dtype() == v1::DATA_TYPE_UNSPECIFIED, "--dtype fp32|fp16|bf16|fp64");
-  missing.Add(flags.request.form() == v1::TABLE_FORM_UNSPECIFIED, "--form half-width|duplicated|repeat-interleaved");
   AddMissingOutput(session, flags.out, "-o", &missing);
   POSENC_RETURN_IF_ERROR(missing.Get());
   v1::GenerateTableRequest request = flags.request;
   POSENC_ASSIGN_OR_RETURN(*request.mutable_rotary(), flags.rotary.Get());
   CompletePositions(request.mutable_positions());
   POSENC_RETURN_IF_ERROR(flags.precision.Put(&request));
+  if (request.dtype() == v1::DATA_TYPE_UNSPECIFIED) {
+    request.set_dtype(UsualDtype(&request.rotary().model(), flags.out, &session));
+  }
+  if (request.form() == v1::TABLE_FORM_UNSPECIFIED) {
+    request.set_form(v1::TABLE_FORM_HALF_WIDTH);
+    session.Assume("--form half-width");
+  }
   if (flags.out.empty()) {
+    const uint64_t pair_bytes = 2 * ElementSize(request.dtype());  // a row has one pair or more
+    POSENC_RETURN_IF_ERROR(session.AllowMemory(static_cast<double>(CountRows(request.positions(), request.count())) *
+                                               static_cast<double>(pair_bytes)));
     POSENC_ASSIGN_OR_RETURN(const v1::GenerateTableResponse response, session.backend().GenerateTable(request));
     return PrintJson(response);
   }
 
   // Always streams in tiles, so that neither the message size limit nor memory bounds the table.
   POSENC_RETURN_IF_ERROR(CheckWritable(flags.out, request.dtype(), 1));
-  const int64_t rows = CountRows(request);
+  const int64_t rows = CountRows(request.positions(), request.count());
   TableFiles files(session, flags.out, rows);
   v1::AnswerInfo info;
   v1::StreamTableRequest stream;
@@ -151,8 +140,8 @@ Subcommand AddTable(CLI::App& parent) {
   AddFieldFlags(*app, "Table", flags->request.mutable_hints(), {{"device", kDeviceHelp}});
   AddFieldFlags(*app, "Table", &flags->request,
                 {{"count", "Number of rows, with --offset"},
-                 {"dtype", "Element type", nullptr, "fp32|fp16|bf16|fp64"},
-                 {"form", "One value per pair (half-width) or one per element"},
+                 {"dtype", "Element type; default: the model's, else fp32", nullptr, "fp32|fp16|bf16|fp64"},
+                 {"form", "One value per pair (half-width, the default) or one per element"},
                  {"operand", "Operand of the table, with --scale-base or --centre (xPos)"}});
   AddPositionFlags(*app, PositionKind::kRows, flags->request.mutable_positions());
   flags->rotary.Add(*app);

@@ -1,6 +1,7 @@
 #include "tools/posenc/values.h"
 
 #include <charconv>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "posenc/base/status.h"
@@ -47,14 +48,23 @@ v1::Tensor MakeTensor(v1::DataType dtype, const std::vector<Number>& numbers) {
   return tensor;
 }
 
+// Parses a number that must not be rounded when it is an integer.
+absl::StatusOr<double> ParsePosition(std::string_view text) {
+  POSENC_ASSIGN_OR_RETURN(const double number, ParseDouble(text));
+  constexpr double kMost = 9007199254740992;  // 2^53
+  const absl::StatusOr<int64_t> integer = ParseInt64(text);
+  if (std::fabs(number) < kMost || !integer.ok() || (std::fabs(number) == kMost && *integer % 2 == 0)) return number;
+  return absl::InvalidArgumentError(absl::StrCat("\"", Quote(text), "\" is beyond 2^53 in magnitude"));
+}
+
 absl::StatusOr<v1::PositionLine> ParseLine(const std::vector<std::string_view>& fields) {
   v1::PositionLine line;
   POSENC_ASSIGN_OR_RETURN(const int64_t count, ParseInt64(fields[0]));
-  POSENC_ASSIGN_OR_RETURN(const double start, ParseDouble(fields[1]));
+  POSENC_ASSIGN_OR_RETURN(const double start, ParsePosition(fields[1]));
   line.set_count(count);
   line.set_start(start);
   if (fields.size() == 3) {
-    POSENC_ASSIGN_OR_RETURN(const double step, ParseDouble(fields[2]));
+    POSENC_ASSIGN_OR_RETURN(const double step, ParsePosition(fields[2]));
     line.set_step(step);
   }
   return line;
@@ -65,11 +75,11 @@ absl::StatusOr<v1::PositionGrid> ParseGrid(const std::vector<std::string_view>& 
   POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> size, ParseList(fields[0], ParseInt64, 'x'));
   grid.mutable_size()->Assign(size.begin(), size.end());
   if (fields.size() > 1) {
-    POSENC_ASSIGN_OR_RETURN(const std::vector<double> start, ParseList(fields[1], ParseDouble, 'x'));
+    POSENC_ASSIGN_OR_RETURN(const std::vector<double> start, ParseList(fields[1], ParsePosition, 'x'));
     grid.mutable_start()->Assign(start.begin(), start.end());
   }
   if (fields.size() > 2) {
-    POSENC_ASSIGN_OR_RETURN(const std::vector<double> step, ParseList(fields[2], ParseDouble, 'x'));
+    POSENC_ASSIGN_OR_RETURN(const std::vector<double> step, ParseList(fields[2], ParsePosition, 'x'));
     grid.mutable_step()->Assign(step.begin(), step.end());
   }
   return grid;
@@ -90,7 +100,10 @@ absl::StatusOr<std::vector<int64_t>> ParseInt64s(std::string_view text) { return
 absl::StatusOr<v1::Tensor> ParseTensor(const std::string& text) {
   if (IsFile(text)) return ReadTensor(text);
   if (const auto integers = ParseInt64s(text); integers.ok()) return MakeTensor(v1::DATA_TYPE_INT64, *integers);
-  if (const auto numbers = ParseDoubles(text); numbers.ok()) return MakeTensor(v1::DATA_TYPE_FP64, *numbers);
+  if (ParseDoubles(text).ok()) {
+    POSENC_ASSIGN_OR_RETURN(const std::vector<double> numbers, ParseList<double>(text, ParsePosition));
+    return MakeTensor(v1::DATA_TYPE_FP64, numbers);
+  }
   return absl::InvalidArgumentError(
       absl::StrCat("\"", Quote(text), "\" is neither a .npy or .safetensors file nor numbers separated by commas"));
 }

@@ -23,9 +23,9 @@ struct BiasPlotFlags {
   bool index = false;
 };
 
-absl::StatusOr<v1::GenerateBiasRequest> Request(const BiasPlotFlags& flags) {
+absl::StatusOr<v1::GenerateBiasRequest> Request(const BiasPlotFlags& flags, Session* session) {
   v1::GenerateBiasRequest request;
-  POSENC_ASSIGN_OR_RETURN(*request.mutable_method(), flags.bias.Get());
+  POSENC_ASSIGN_OR_RETURN(*request.mutable_method(), flags.bias.Get(session));
   *request.mutable_geometry() = flags.geometry;
   request.set_form(flags.index ? v1::BIAS_FORM_INDEX : v1::BIAS_FORM_DENSE);
   request.set_dtype(flags.index ? v1::DATA_TYPE_INT32 : v1::DATA_TYPE_FP32);
@@ -79,8 +79,10 @@ absl::StatusOr<HeatMaps> Maps(const BiasPlotFlags& flags, const v1::GenerateBias
 }
 
 absl::Status RunBiasPlot(const BiasPlotFlags& flags, Session& session) {
-  POSENC_RETURN_IF_ERROR(flags.picture.Check(session));
-  POSENC_ASSIGN_OR_RETURN(const v1::GenerateBiasRequest request, Request(flags));
+  Missing missing;
+  flags.bias.AddMissing(&missing);
+  POSENC_RETURN_IF_ERROR(flags.picture.Check(session, missing));
+  POSENC_ASSIGN_OR_RETURN(const v1::GenerateBiasRequest request, Request(flags, &session));
   POSENC_ASSIGN_OR_RETURN(const v1::GenerateBiasResponse response, session.backend().GenerateBias(request));
   POSENC_ASSIGN_OR_RETURN(const HeatMaps maps, Maps(flags, response));
   return flags.picture.Deliver(session, response, maps);

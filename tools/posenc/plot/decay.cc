@@ -81,7 +81,7 @@ void AddCurves(const std::string& name, const char* bound_colour, const char* sc
 }
 
 absl::Status RunDecayPlot(const DecayPlotFlags& flags, Session& session) {
-  POSENC_RETURN_IF_ERROR(flags.picture.Check(session));
+  POSENC_RETURN_IF_ERROR(flags.picture.Check(session, flags.analysis.WhatIsMissing()));
   POSENC_ASSIGN_OR_RETURN(v1::AnalyzeRequest request, flags.analysis.Get());
   const std::vector<double> distances = Distances(flags);
   SetDistances(distances, &request);
@@ -98,12 +98,15 @@ absl::Status RunDecayPlot(const DecayPlotFlags& flags, Session& session) {
   chart.least_y = 1e-3;
   chart.key_below = true;
   POSENC_ASSIGN_OR_RETURN(const std::optional<v1::AnalyzeRequest> overlay, flags.analysis.GetOverlay(request));
-  AddCurves(overlay ? flags.analysis.name() : "", kOrange, kBlue, distances, response, &chart);
+  const std::string name = overlay ? flags.analysis.name() : "";
+  std::vector<Mark> lengths = Lengths(name, request, response.info());
+  AddCurves(name, kOrange, kBlue, distances, response, &chart);
   if (overlay) {
     POSENC_ASSIGN_OR_RETURN(const v1::AnalyzeResponse other, session.backend().Analyze(*overlay));
     AddCurves(flags.analysis.overlay_name(), kPink, kGreen, distances, other, &chart);
+    AddMarks(Lengths(flags.analysis.overlay_name(), *overlay, other.info()), &lengths);
   }
-  for (Mark& mark : Lengths(request, response.info())) {
+  for (Mark& mark : lengths) {
     if (mark.value <= static_cast<double>(flags.max_distance)) chart.marks_x.push_back(std::move(mark));
   }
   return flags.picture.Deliver(session, response, chart);

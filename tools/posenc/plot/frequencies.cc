@@ -85,13 +85,13 @@ LineChart Chart(const v1::AnalyzeRequest& request, const v1::AnalyzeResponse& re
     chart.y_label = "wavelength (positions of the pair's axis)";
     chart.key_below = true;
   } else {
-    chart.marks_y = Lengths(request, response.info());
+    chart.marks_y = Lengths(flags.has_overlay() ? flags.name() : "", request, response.info());
   }
   return chart;
 }
 
 absl::Status RunFrequenciesPlot(const FrequenciesPlotFlags& flags, Session& session) {
-  POSENC_RETURN_IF_ERROR(flags.picture.Check(session));
+  POSENC_RETURN_IF_ERROR(flags.picture.Check(session, flags.analysis.WhatIsMissing()));
   POSENC_ASSIGN_OR_RETURN(const v1::AnalyzeRequest request, flags.analysis.Get());
   POSENC_ASSIGN_OR_RETURN(const v1::AnalyzeResponse response, session.backend().Analyze(request));
   LineChart chart = Chart(request, response, flags.analysis);
@@ -109,6 +109,7 @@ absl::Status RunFrequenciesPlot(const FrequenciesPlotFlags& flags, Session& sess
       pairs.y.push_back(other.pairs(i).wavelength());
     }
     chart.series.push_back(std::move(pairs));
+    AddMarks(Lengths(flags.analysis.overlay_name(), *overlay, other.info()), &chart.marks_y);
   }
   return flags.picture.Deliver(session, response, chart);
 }

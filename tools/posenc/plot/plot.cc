@@ -56,11 +56,12 @@ std::string RotaryTitle(const std::string& what, const std::string& model, const
   return absl::StrCat(what, ": ", model, type.empty() ? "" : absl::StrCat(" (", type, ")"));
 }
 
-std::vector<Mark> Lengths(const v1::AnalyzeRequest& request, const v1::AnswerInfo& info) {
-  const auto mark = [](const char* name, double length) {
+std::vector<Mark> Lengths(const std::string& model, const v1::AnalyzeRequest& request, const v1::AnswerInfo& info) {
+  const std::string of = model.empty() ? "" : model + ": ";
+  const auto mark = [&of](const char* name, double length) {
     std::string digits = absl::StrFormat("%.0f", length);
     for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), 1, ',');
-    return Mark{length, absl::StrCat(name, ", ", digits)};
+    return Mark{length, absl::StrCat(of, name, ", ", digits)};
   };
   const v1::RopeParameters& parameters = info.plan().rotary().rope_parameters();
   double most = ModelNumber(request.rotary().model(), "max_position_embeddings");
@@ -74,6 +75,17 @@ std::vector<Mark> Lengths(const v1::AnalyzeRequest& request, const v1::AnswerInf
   const double extended = std::max(most, original * (parameters.has_factor() ? parameters.factor() : 1));
   if (extended > original) marks.push_back(mark("extended length", extended));
   return marks;
+}
+
+void AddMarks(std::vector<Mark> more, std::vector<Mark>* marks) {
+  for (Mark& mark : more) {
+    const auto same = std::find_if(marks->begin(), marks->end(), [&](const Mark& m) { return m.value == mark.value; });
+    if (same == marks->end()) {
+      marks->push_back(std::move(mark));
+    } else {
+      absl::StrAppend(&same->name, "; ", mark.name);
+    }
+  }
 }
 
 void PictureFlags::Add(CLI::App& app) {
@@ -95,10 +107,10 @@ void PictureFlags::Add(CLI::App& app) {
       ->type_name("WxH");
 }
 
-absl::Status PictureFlags::Check(const Session& session) const {
-  if (!path_.empty()) return FormatOf(path_).status();
-  if (session.json()) return absl::OkStatus();
-  return UsageError("no output is given: use --output FILE.png or FILE.svg, or --json for the numbers");
+absl::Status PictureFlags::Check(const Session& session, Missing missing) const {
+  missing.Add(path_.empty() && !session.json(), "an output: -o FILE.png or FILE.svg, or --json for the numbers");
+  POSENC_RETURN_IF_ERROR(missing.Get());
+  return path_.empty() ? absl::OkStatus() : FormatOf(path_).status();
 }
 
 absl::Status PictureFlags::DrawAndTell(const Session& session, const v1::AnswerInfo& info, const std::string& commands,
@@ -118,6 +130,12 @@ void AnalysisFlags::Add(CLI::App& app) {
                  "Another model, drawn in the same picture: its config.json or GGUF, or its folder")
       ->type_name("OTHER")
       ->group("Model");
+}
+
+Missing AnalysisFlags::WhatIsMissing() const {
+  Missing missing;
+  if (!IsSet(sinusoidal_)) rotary_.AddMissing(&missing);
+  return missing;
 }
 
 absl::StatusOr<std::optional<v1::AnalyzeRequest>> AnalysisFlags::GetOverlay(const v1::AnalyzeRequest& request) const {

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "posenc/v1/service.pb.h"
 #include "tools/posenc/deliver.h"
+#include "tools/posenc/messages.h"
 #include "tools/posenc/plot/charts.h"
 #include "tools/posenc/request_flags.h"
 #include "tools/posenc/session.h"
@@ -29,8 +30,9 @@ Subcommand AddWaveletsPlot(CLI::App& plot);
 class PictureFlags {
  public:
   void Add(CLI::App& app);
-  // Call it before computing: returns a usage error if there is neither a valid file name nor --json.
-  absl::Status Check(const Session& session) const;
+  // Call it before computing: returns a usage error if there is neither a valid file name nor --json, or if something
+  // else is missing.
+  absl::Status Check(const Session& session, Missing missing) const;
 
   // Draws the picture and prints what was computed. Without a file (requires --json), prints the answer, which has the
   // plotted numbers.
@@ -60,12 +62,17 @@ std::string RotaryTitle(const std::string& what, const std::string& model, const
 
 // Lengths in tokens that a model was trained on and extended to by its scaling, with their names for a legend: as far
 // as the answer's plan and the model's config.json say.
-std::vector<Mark> Lengths(const v1::AnalyzeRequest& request, const v1::AnswerInfo& info);
+// `model`: begins the names, if it is not empty.
+std::vector<Mark> Lengths(const std::string& model, const v1::AnalyzeRequest& request, const v1::AnswerInfo& info);
+// Appends the marks. Marks of equal values become one with both names.
+void AddMarks(std::vector<Mark> more, std::vector<Mark>* marks);
 
 // Flags of an Analyze request's subject: a rotary embedding or a sinusoidal encoding.
 class AnalysisFlags {
  public:
   void Add(CLI::App& app);
+  // Returns the subject if no flag gives one.
+  Missing WhatIsMissing() const;
   // Returns the request without distances.
   absl::StatusOr<v1::AnalyzeRequest> Get() const;
   // Returns the request with the model of --overlay in place of its own; absent without --overlay.

@@ -101,7 +101,7 @@ absl::Status BetweenPatches(const SimilarityPlotFlags& flags, v1::AnalyzeRequest
 }
 
 absl::Status RunSimilarityPlot(const SimilarityPlotFlags& flags, Session& session) {
-  POSENC_RETURN_IF_ERROR(flags.picture.Check(session));
+  POSENC_RETURN_IF_ERROR(flags.picture.Check(session, flags.analysis.WhatIsMissing()));
   POSENC_ASSIGN_OR_RETURN(const v1::AnalyzeRequest request, flags.analysis.Get());
   return IsSet(flags.grid) ? BetweenPatches(flags, request, session) : OverDistance(flags, request, session);
 }

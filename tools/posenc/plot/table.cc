@@ -79,7 +79,9 @@ absl::Status Embedding(const TablePlotFlags& flags, Session& session) {
 }
 
 absl::Status RunTablePlot(const TablePlotFlags& flags, Session& session) {
-  POSENC_RETURN_IF_ERROR(flags.picture.Check(session));
+  Missing missing;
+  if (!flags.embedding.given()) flags.rotary.AddMissing(&missing);
+  POSENC_RETURN_IF_ERROR(flags.picture.Check(session, missing));
   if (!flags.embedding.given()) return RotaryTable(flags, session);
   if (flags.rotary.given()) return UsageError("give a rotary embedding (or --model) or an absolute encoding, not both");
   return Embedding(flags, session);

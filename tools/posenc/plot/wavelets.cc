@@ -55,7 +55,9 @@ v1::RelativeScoresRequest Request(const WaveletsPlotFlags& flags) {
 }
 
 absl::Status RunWaveletsPlot(const WaveletsPlotFlags& flags, Session& session) {
-  POSENC_RETURN_IF_ERROR(flags.picture.Check(session));
+  Missing missing;
+  missing.Add(flags.wpr.wavelet() == v1::WAVELET_UNSPECIFIED, "--wavelet ricker|gaussian|morlet|haar");
+  POSENC_RETURN_IF_ERROR(flags.picture.Check(session, missing));
   const v1::RelativeScoresRequest request = Request(flags);
   POSENC_ASSIGN_OR_RETURN(const v1::RelativeScoresResponse response, session.backend().RelativeScores(request));
   const v1::Wpr& wpr = response.info().plan().relative().wpr();
