@@ -3,18 +3,15 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <string>
-#include <system_error>
 
+#include "tools/posenc/processes.h"
 #include "tools/posenc/session.h"
 
 namespace posenc::command {
 
 int Serve(char** argv) {
-  std::error_code unknown;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", unknown);
-  std::string server = (self.parent_path() / "posenc-server").string();
+  std::string server = ServerProgram();
   argv[0] = server.data();
   execv(server.c_str(), argv);
   std::fprintf(stderr, "posenc: serve: cannot start %s: %s; the package posenc-server has it\n", server.c_str(),
