@@ -60,9 +60,9 @@ def posenc(command_program, tmp_path):
     program = [shutil.which(command_program[0]), *command_program[1:]]  # tests may change PATH
     environment = {name: value for name, value in os.environ.items() if not name.startswith("POSENC_")}
 
-    def run(*arguments, exit_code=0, **more):
+    def run(*arguments, exit_code=0, stdin=None, **more):
         ended = subprocess.run([*program, *map(str, arguments)], capture_output=True, text=True, timeout=SECONDS,
-                               cwd=tmp_path, env={**environment, **more}, stdin=subprocess.DEVNULL)
+                               cwd=tmp_path, env={**environment, **more}, input=stdin or "")
         assert ended.returncode in (exit_code if isinstance(exit_code, tuple) else (exit_code,)), ended
         return ended
 

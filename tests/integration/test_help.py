@@ -12,7 +12,9 @@ from conftest import ROOT
 from client import SECONDS
 
 COMMANDS = ("explain", "compare", "table", "rope", "bias", "scores", "values", "embedding", "plot", "diagnose",
-            "diagnose-bias", "vectors", "load", "info", "health", "serve", "help", "version", "completion")
+            "diagnose-bias", "vectors", "load", "info", "health", "serve", "demo", "help", "version", "completion")
+OF_COMMANDS = tuple(f"plot {kind}" for kind in ("decay", "table", "bias", "frequencies", "similarity", "wavelets")) + (
+    "load merge",)
 
 
 @pytest.fixture
@@ -36,20 +38,25 @@ def examples(text):
     return re.findall(r"^  (posenc .*)$", text.split("Examples:")[1], re.MULTILINE)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS + OF_COMMANDS)
 def test_every_example_of_a_command_runs(posenc, address, files, command):
-    found = examples(posenc("help", command).stdout)
+    found = examples(posenc("help", *command.split()).stdout)
     assert len(found) == 3
     if command.startswith("diagnose"):
         posenc("rope", "--model", "config.json", "--layout", "bshd", "--offset", 0, "--q", "q.npy", "--q-out",
                "q_rotated.npy")
+    if command == "load merge":
+        for name in ("one", "two"):
+            posenc("load", "--server", address, "--rate", 50, "--count", 5, "-o", f"{name}.json")
     for example in found:
+        example, _, stdin = example.partition(" <")
         words = shlex.split(example)[1:]
         if words[0] == "serve" and "--listen" in words:
             continue  # test_tour.py starts servers
-        if words[0] == "plot" and "-o" in words and shutil.which("gnuplot") is None:
+        if {"-o", "--picture"} & set(words) and words[0] in ("plot", "demo") and shutil.which("gnuplot") is None:
             continue  # pictures are drawn by gnuplot, which is optional
-        posenc(*[address if word == "localhost:50051" else word for word in words])
+        posenc(*[address if word == "localhost:50051" else word for word in words],
+               stdin=(files / stdin).read_text() if stdin else None)
 
 
 def test_help_of_help_and_of_a_command_of_a_command(posenc):
@@ -91,6 +98,8 @@ def test_man_pages_have_the_text_of_the_help(posenc, tmp_path):
     ("posenc rope --layo", "--layo", "rope", {"--layout"}),
     ("posenc rope --layout ", "", "--layout", {"bshd", "bhsd", "thd"}),
     ("posenc rope --layout b", "b", "--layout", {"bshd", "bhsd"}),
+    ("posenc rope --layout=b", "b", "=", {"bshd", "bhsd"}),
+    ("posenc rope --layout=b", "--layout=b", "rope", {"--layout=bshd", "--layout=bhsd"}),
     ("posenc plot fr", "fr", "plot", {"frequencies"}),
     ("posenc rope --q ", "", "--q", set()),
 ])

@@ -37,18 +37,18 @@ constexpr std::pair<const char*, const char*> kExamples[] = {
   posenc table --model config.json --offset 0 --count 16 --dtype fp32 --form half-width --precision model -o table.npy
       Writes table.cos.npy and table.sin.npy with the roundings of the model's own code.)"},
     {"posenc rope", R"(Examples:
-  posenc rope --model config.json --layout bshd --offset 0 --q q.npy --k k.npy --q-out q2.npy --k-out k2.npy
+  posenc rope --model config.json --offset 0 --q q.npy --k k.npy --q-out q2.npy --k-out k2.npy
       Rotates q and k, whose first token is at position 0.
   posenc rope --model config.json --layout bshd --positions 0,1,8191,131071 --q q.npy --q-out rotated.safetensors
       Rotates tokens at given positions.
   posenc rope --model config.json --layout bshd --offset 0 --q q.npy --q-out q2.npy --server localhost:50051
       Rotates on a posenc-server.)"},
     {"posenc bias", R"(Examples:
-  posenc bias --num-heads 8 --slopes power-of-two --form causal --query-length 64 --key-length 64 --bias-form dense --dtype fp16 -o alibi.npy
+  posenc bias --num-heads 8 --slopes power-of-two --alibi-form causal --query-length 64 --key-length 64 --dtype fp16 -o alibi.npy
       Writes ALiBi's bias, [heads, queries, keys].
-  posenc bias --t5-bidirectional true --query-length 9 --key-length 9 --bias-form index --dtype int32 -o buckets.npy
+  posenc bias --t5-bidirectional true --query-length 9 --key-length 9 --bias-form index -o buckets.npy
       Writes the bucket of T5's table for each query and key.
-  posenc bias --nope --query-length 4 --key-length 4 --bias-form dense --dtype fp32 --causal --fill -inf --fully-masked-row zeros -o mask.npy
+  posenc bias --nope --query-length 4 --key-length 4 --causal -o mask.npy
       Writes a causal mask.)"},
     {"posenc scores", R"(Examples:
   posenc scores --shaw-table shaw.npy --shaw-order key-minus-query --shaw-clip true --shaw-key-term --q heads.npy --k heads.npy --content false --layout bshd --dtype fp32 -o scores.npy
@@ -78,6 +78,48 @@ constexpr std::pair<const char*, const char*> kExamples[] = {
       Draws how fast a score can fall with the distance.
   posenc plot table --model config.json --json
       Prints the numbers of a picture instead.)"},
+    {"posenc plot decay", R"(Examples:
+  posenc plot decay --model config.json -o decay.svg
+      Draws the bound of a score and the score of equal tokens over their distance.
+  posenc plot decay --model config.json --max-distance 8192 --log-x -o decay.png
+      Draws them up to a distance of 8192 tokens, on a logarithmic axis.
+  posenc plot decay --model config.json --overlay other -o both.svg
+      Draws two models in one picture; other is a folder that has a config.json.)"},
+    {"posenc plot table", R"(Examples:
+  posenc plot table --model config.json -o table.png
+      Draws the cosines and sines of the first 128 positions.
+  posenc plot table --model config.json --offset 8000 --count 64 -o table.svg
+      Draws those of 64 positions from 8000 on.
+  posenc plot table --convention interleaved --dim 64 -o sinusoidal.png
+      Draws a sinusoidal encoding.)"},
+    {"posenc plot bias", R"(Examples:
+  posenc plot bias --num-heads 8 --slopes power-of-two --alibi-form causal --causal --query-length 64 --key-length 64 -o alibi.png
+      Draws ALiBi's bias, one panel per head.
+  posenc plot bias --t5-bidirectional true --index --query-length 64 --key-length 64 -o buckets.svg
+      Draws the bucket of T5's table for each query and key.
+  posenc plot bias --nope --causal --window-left 8 --query-length 32 --key-length 32 -o mask.png
+      Draws a mask: a causal window of 8 tokens.)"},
+    {"posenc plot frequencies", R"(Examples:
+  posenc plot frequencies --model config.json -o frequencies.png
+      Draws the wavelength of each pair, scaled and unscaled, and the trained length.
+  posenc plot frequencies --model config.json --overlay other -o both.svg
+      Draws two models in one picture; other is a folder that has a config.json.
+  posenc plot frequencies --model config.json --json
+      Prints the numbers instead.)"},
+    {"posenc plot similarity", R"(Examples:
+  posenc plot similarity --model config.json -o similarity.svg
+      Draws the similarity of two positions over their distance.
+  posenc plot similarity --convention interleaved --dim 128 --max-distance 64 -o sinusoidal.png
+      Draws that of a sinusoidal encoding.
+  posenc plot similarity --model config.json --grid 16x16 -o patches.png
+      Draws the similarity of an image's middle patch to the others.)"},
+    {"posenc plot wavelets", R"(Examples:
+  posenc plot wavelets --wavelet ricker -o ricker.svg
+      Draws the wavelets of four scales.
+  posenc plot wavelets --wavelet morlet --morlet-frequency 5 --max-distance 32 -o morlet.png
+      Draws Morlet's wavelets up to a distance of 32 tokens.
+  posenc plot wavelets --wavelet haar --scales 2 --json
+      Prints the numbers instead.)"},
     {"posenc diagnose", R"(Examples:
   posenc diagnose --model config.json --before q.npy --after q_rotated.npy
       Finds the rotation that another system applied, and how it differs from the model's.
@@ -88,7 +130,7 @@ constexpr std::pair<const char*, const char*> kExamples[] = {
     {"posenc diagnose-bias", R"(Examples:
   posenc diagnose-bias bias.npy
       Finds the method and the mask of an attention bias.
-  posenc diagnose-bias bias.npy --num-heads 4 --slopes power-of-two --form causal
+  posenc diagnose-bias bias.npy --num-heads 4 --slopes power-of-two --alibi-form causal
       Tells whether it is the expected one.
   posenc diagnose-bias bias.npy --json
       Prints the verdict and its explanations as JSON.)"},
@@ -106,6 +148,13 @@ constexpr std::pair<const char*, const char*> kExamples[] = {
       Reports the throughput of four callers, each of which waits for its answer.
   posenc load --server localhost:50051 --rate 100 --duration 1s --json
       Prints the report as JSON.)"},
+    {"posenc load merge", R"(Examples:
+  posenc load merge one.json two.json
+      Prints one report of two clients that ran at the same time.
+  posenc load merge one.json two.json --html report.html
+      Also writes it as a page with charts.
+  posenc load merge one.json - -o both.json <two.json
+      Reads the second results from standard input, and writes the sum.)"},
     {"posenc info", R"(Examples:
   posenc info
       Prints version, methods and limits of this program.
@@ -127,6 +176,13 @@ constexpr std::pair<const char*, const char*> kExamples[] = {
       Prints the server's flags.
   posenc serve --version
       Prints the server's version.)"},
+    {"posenc demo", R"(Examples:
+  posenc demo
+      Explains a model, rotates, compares and measures, and checks the answers.
+  posenc demo --picture wavelengths.svg
+      Also draws the wavelengths of the model's pairs.
+  posenc demo --json
+      Prints the verdict as JSON.)"},
     {"posenc help", R"(Examples:
   posenc help rope
       Prints the help of a command.

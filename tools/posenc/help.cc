@@ -116,8 +116,16 @@ absl::StatusOr<const CLI::App*> FindCommand(const CLI::App* app, const std::vect
 }
 
 // Returns the words that may stand where the cursor is. Empty: the name of a file, which the shell completes.
-std::vector<std::string> Candidates(const CLI::App* app, const std::string& line, const std::string& word,
-                                    const std::string& before) {
+std::vector<std::string> Candidates(const CLI::App* app, const std::string& line, std::string word,
+                                    std::string before) {
+  // Of "--flag=value", zsh and fish complete the whole word, bash completes the value.
+  std::string prefix;
+  const std::string last = line.substr(line.rfind(' ') + 1);
+  if (const size_t equals = last.find('='); last.starts_with("--") && equals != std::string::npos) {
+    prefix = word.starts_with("--") ? last.substr(0, equals + 1) : "";
+    before = last.substr(0, equals);
+    word = last.substr(equals + 1);
+  }
   std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
   if (!line.ends_with(' ') && !words.empty()) words.pop_back();
   const bool help = words.size() > 1 && words[1] == "help";
@@ -148,6 +156,7 @@ std::vector<std::string> Candidates(const CLI::App* app, const std::string& line
     choices = {"bash", "zsh", "fish"};
   }
   std::erase_if(choices, [&word](const std::string& choice) { return !choice.starts_with(word); });
+  for (std::string& choice : choices) choice.insert(0, prefix);
   return choices;
 }
 
