@@ -149,7 +149,7 @@ def test_a_files_name_is_no_command(posenc, tmp_path):
 
 @pytest.mark.parametrize("arguments, said", [
     (("decay", *ROPE, "-o", "picture.gif"), "picture.gif: the name of a picture must end in .png or .svg"),
-    (("decay", *ROPE), "--output"),
+    (("decay", *ROPE), "an output: -o FILE.png"),
     (("decay", *ROPE, "--size", "10x9000", "-o", "x.png"), "10x9000 must be WIDTHxHEIGHT in pixels"),
     (("decay", "-o", "x.png"), "--model"),
     (("decay", *ROPE, "--dim", "8", "-o", "x.png"), "not both"),
@@ -158,7 +158,7 @@ def test_a_files_name_is_no_command(posenc, tmp_path):
     (("similarity", *ROPE, "--grid", "5", "-o", "x.png"), "--grid"),
     (("similarity", *ROPE, "--grid", "2x2", "-o", "x.png"), "--grid"),
     (("table", *ROPE, "--count", "1000000", "-o", "x.png"), "cells"),
-    ((), "subcommand"),
+    ((), "missing: decay or table"),
 ])
 def test_a_wrong_command_line(posenc, tmp_path, arguments, said):
     ended = posenc("plot", *arguments, exit_code=2)
