@@ -213,6 +213,9 @@ def test_scores_and_values_have_their_inputs_type_and_layout(posenc, tmp_path):
     said = posenc("scores", *shaw, "--shaw-key-term", "--q", "q.npy", "--k", "k.npy", "--content", "true", "-o", "s.npy").stderr
     assert said == "posenc: assumed --dtype fp16 (the input's), --layout bhsd (the shapes fit no other)\n"
     assert numpy.load(tmp_path / "s.npy").dtype == "<f2"
+    scores = json.loads(posenc("scores", *shaw, "--shaw-key-term", "--q", "q.npy", "--k", "k.npy", "--content", "true",
+                               "--json").stdout)
+    assert scores["scale"] == 0.5 and scores["scores"]["shape"] == [1, 2, 5, 3]
     values = ("values", *shaw, "--probabilities", "p.npy", "-o", "v.npy")
     assert posenc(*values, "--add-to", "q.npy").stderr == "posenc: assumed --layout bhsd (the shapes fit no other)\n"
     assert posenc(*values, exit_code=2).stderr.startswith("posenc: missing: --layout bshd|bhsd\n")

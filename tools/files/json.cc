@@ -90,9 +90,11 @@ absl::StatusOr<std::string> ToJson(const Message& message) {
   reflection->ListFields(message, &set);
   for (const FieldDescriptor* field : set) {
     if (field->message_type() == nullptr) {
-      return absl::InternalError("an answer with tensors must have only messages beside them");
-    }
-    if (field->is_repeated()) {
+      if (field->is_repeated() || field->cpp_type() != FieldDescriptor::CPPTYPE_DOUBLE) {
+        return absl::InternalError("an answer with tensors must have only messages and doubles beside them");
+      }
+      rest->GetReflection()->SetDouble(rest.get(), field, reflection->GetDouble(message, field));
+    } else if (field->is_repeated()) {
       for (int i = 0; i < reflection->FieldSize(message, field); ++i) {
         rest->GetReflection()
             ->AddMessage(rest.get(), field)

@@ -145,14 +145,14 @@ std::string WithCommas(int64_t number) {
 
 // Returns the command as a user types it: flags that do not fit on a line continue on the next.
 std::string Typed(const std::vector<std::string>& arguments) {
-  constexpr size_t kWidth = 100;
+  constexpr size_t kLine = 100;
   std::string text = "$ posenc";
   size_t width = text.size();
   for (size_t i = 0; i < arguments.size(); ++i) {
     const bool has_value = i + 1 < arguments.size() && arguments[i][0] == '-' && arguments[i + 1][0] != '-';
     const std::string words = has_value ? arguments[i] + " " + arguments[i + 1] : arguments[i];
     i += has_value;
-    const bool fits = width + 1 + words.size() <= kWidth;
+    const bool fits = width + 1 + words.size() <= kLine;
     absl::StrAppend(&text, fits ? " " : " \\\n    ", words);
     width = fits ? width + 1 + words.size() : 4 + words.size();
   }
@@ -211,7 +211,7 @@ absl::StatusOr<Check> Rotate(Demo* demo) {
   const v1::Tensor q = Query();
   POSENC_RETURN_IF_ERROR(WriteTensors(demo->File("q.npy"), {{"q", &q}}));
   demo->Title("Rotate q, 4 tokens far apart. Its pairs are (1, 0), so the answer is the cosine and sine of each angle");
-  POSENC_RETURN_IF_ERROR(demo->Command(absl::StrCat("rope --model llama-3.1-8b.json --layout bshd --positions ",
+  POSENC_RETURN_IF_ERROR(demo->Command(absl::StrCat("rope --model llama-3.1-8b.json --positions ",
                                                     absl::StrJoin(kTokens, ","), " --q q.npy --q-out rotated.npy")));
   POSENC_ASSIGN_OR_RETURN(const v1::Tensor rotated, ReadTensor(demo->File("rotated.npy")));
   POSENC_ASSIGN_OR_RETURN(Check check, Compare(rotated));
@@ -275,7 +275,7 @@ absl::Status RunDemo(const std::string& picture, Session& session) {
   POSENC_ASSIGN_OR_RETURN(const Check check, Rotate(&demo));
   POSENC_RETURN_IF_ERROR(ShowBias(&demo));
   POSENC_RETURN_IF_ERROR(ShowComparison(&demo));
-  demo.Title("Two seconds of load: 4 callers, each waits for its answer; every answer is compared with the exact one");
+  demo.Title("Two seconds of load: 4 callers, each waits for its answer, which is compared with the client's own");
   POSENC_RETURN_IF_ERROR(demo.Command("load --concurrency 4 --duration 2s --verify 100% --quiet"));
   if (!picture.empty()) {
     demo.Title("A picture");

@@ -109,7 +109,10 @@ bool RotaryFlags::given() const {
 }
 
 void RotaryFlags::AddMissing(Missing* missing) const {
-  if (given() || !model_.CheckUnused().ok()) return;
+  if (given()) return;
+  if (const absl::Status unused = model_.CheckUnused(); !unused.ok()) {
+    return missing->Add(true, std::string(unused.message()) + " PATH");  // "--layer-type: needs --model PATH"
+  }
   missing->Add(true, "--model PATH, or settings: --rope-type, --rotary-dim and --input-pairing");
 }
 

@@ -109,6 +109,7 @@ absl::Status RunFrequenciesPlot(const FrequenciesPlotFlags& flags, Session& sess
       pairs.y.push_back(other.pairs(i).wavelength());
     }
     chart.series.push_back(std::move(pairs));
+    chart.key_below = true;
     AddMarks(Lengths(flags.analysis.overlay_name(), *overlay, other.info()), &chart.marks_y);
   }
   return flags.picture.Deliver(session, response, chart);

@@ -31,10 +31,10 @@ std::string Commands(const LineChart& chart) {
     absl::StrAppendFormat(&plot, "%s$s%d using 1:2%s with %s lc rgb '%s' title %s", plot.empty() ? "plot " : ", ", n,
                           series.high.empty() ? "" : ":3", style, series.colour, Quoted(series.name));
   }
-  const int dashes[] = {2, 4};
+  const int dashes[] = {2, 4, 5};
   for (size_t i = 0; i < chart.marks_y.size(); ++i) {
     absl::StrAppendFormat(&plot, ", %.17g with lines dt %d lw 1 lc rgb '#444444' title %s", chart.marks_y[i].value,
-                          dashes[i % 2], Quoted(chart.marks_y[i].name));
+                          dashes[i % 3], Quoted(chart.marks_y[i].name));
   }
   for (size_t i = 0; i < chart.marks_x.size(); ++i) {
     const auto& [value, name] = chart.marks_x[i];
@@ -42,7 +42,7 @@ std::string Commands(const LineChart& chart) {
         &commands,
         "set arrow from first %.17g, graph 0 to first %.17g, graph 1 nohead dt %d lw 1 lc rgb '#444444'\n"
         "set label %s at first %.17g, graph 0.02 rotate left offset -0.6,0 font ',9' tc rgb '#444444'\n",
-        value, value, dashes[i % 2], Quoted(name), value);
+        value, value, dashes[i % 3], Quoted(name), value);
   }
   absl::StrAppend(&commands, "set title ",
                   Quoted(absl::StrJoin(Heading(chart.title, chart.settings, WidthOf(chart)), "\n")), "\nset xlabel ",
