@@ -28,13 +28,16 @@ nlohmann::ordered_json Compare(const Case& c, size_t threads, const Effort& effo
   for (size_t i = first_memory + 1; i < passes.size(); ++i) {
     if (Median(seconds[i]) < Median(seconds[memory])) memory = i;
   }
-  const double of_memory = MedianRatio(seconds[memory], seconds[0]);
-  double of_arithmetic = 0;
+  const std::vector<double> of_memory = Ratios(seconds[memory], seconds[0]);
+  std::vector<double> of_arithmetic(of_memory.size());
   if (contest.small) {
-    of_arithmetic = MedianRatio(seconds[2], seconds[0]) * contest.small_share;
+    of_arithmetic = Ratios(seconds[2], seconds[0]);
+    for (double& ratio : of_arithmetic) ratio *= contest.small_share;
     // Adds the cost of synchronizing the threads, which the memory sweeps include too.
-    if (threads > 1) of_arithmetic += MedianRatio(seconds[meeting], seconds[0]);
+    const std::vector<double> of_meeting = Ratios(seconds[meeting], seconds[0]);
+    for (size_t round = 0; threads > 1 && round < of_meeting.size(); ++round) of_arithmetic[round] += of_meeting[round];
   }
+  const bool by_memory = Median(of_memory) >= Median(of_arithmetic);
   const double subject = Median(seconds[0]);
   nlohmann::ordered_json line = {{"case", c.Name(threads)},
                                  {"work", c.work},
@@ -48,10 +51,11 @@ nlohmann::ordered_json Compare(const Case& c, size_t threads, const Effort& effo
                                  {"seconds", subject},
                                  {"gb_s", static_cast<double>(c.bytes) / subject / 1e9},
                                  {"copy_seconds", Median(seconds[1])},
-                                 {"of_memory", of_memory},
-                                 {"of_arithmetic", of_arithmetic},
-                                 {"ratio", std::max(of_memory, of_arithmetic)},
-                                 {"against", of_memory >= of_arithmetic ? contest.against : "arithmetic"},
+                                 {"of_memory", Median(of_memory)},
+                                 {"of_arithmetic", Median(of_arithmetic)},
+                                 {"roof", by_memory ? contest.against : "arithmetic"},
+                                 {"ratios", by_memory ? of_memory : of_arithmetic},
+                                 {"at_least", true},
                                  {"goal", c.goal > 0 ? nlohmann::ordered_json(c.goal) : nlohmann::ordered_json()}};
   if (!c.variant.empty()) line["variant"] = c.variant;
   for (const auto& [name, size] : c.shape) line[name] = size;

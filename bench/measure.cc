@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <random>
 #include <utility>
 
 namespace posenc::bench {
@@ -12,12 +11,6 @@ double SecondsOf(const Pass& pass, size_t times) {
   const auto start = std::chrono::steady_clock::now();
   for (size_t i = 0; i < times; ++i) pass();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-std::vector<double> Ratios(const std::vector<double>& a, const std::vector<double>& b) {
-  std::vector<double> ratios;
-  for (size_t round = 0; round < a.size(); ++round) ratios.push_back(a[round] / b[round]);
-  return ratios;
 }
 
 }  // namespace
@@ -45,20 +38,10 @@ double Median(std::vector<double> values) {
   return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
 }
 
-double MedianRatio(const std::vector<double>& a, const std::vector<double>& b) { return Median(Ratios(a, b)); }
-
-Interval RatioInterval(const std::vector<double>& a, const std::vector<double>& b) {
-  constexpr size_t kResamples = 4000;
-  const std::vector<double> ratios = Ratios(a, b);
-  std::mt19937_64 random;  // NOLINT(bugprone-random-generator-seed): repeatable
-  std::uniform_int_distribution<size_t> round(0, ratios.size() - 1);
-  std::vector<double> medians(kResamples), drawn(ratios.size());
-  for (double& median : medians) {
-    for (double& ratio : drawn) ratio = ratios[round(random)];
-    median = Median(drawn);
-  }
-  std::sort(medians.begin(), medians.end());
-  return {medians[kResamples / 40], medians[kResamples - 1 - kResamples / 40]};  // 2.5 % on each side
+std::vector<double> Ratios(const std::vector<double>& a, const std::vector<double>& b) {
+  std::vector<double> ratios;
+  for (size_t round = 0; round < a.size(); ++round) ratios.push_back(a[round] / b[round]);
+  return ratios;
 }
 
 }  // namespace posenc::bench

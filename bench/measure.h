@@ -18,14 +18,7 @@ struct Effort {
 std::vector<std::vector<double>> Measure(const std::vector<Pass>& contestants, const Effort& effort);
 
 double Median(std::vector<double> values);
-// Returns the median over the rounds of a[round] / b[round].
-double MedianRatio(const std::vector<double>& a, const std::vector<double>& b);
-
-struct Interval {
-  double low, high;
-};
-// Returns the 95 % confidence interval of MedianRatio(a, b), by bootstrap over the rounds. The same figures always give
-// the same interval.
-Interval RatioInterval(const std::vector<double>& a, const std::vector<double>& b);
+// Returns a[round] / b[round].
+std::vector<double> Ratios(const std::vector<double>& a, const std::vector<double>& b);
 
 }  // namespace posenc::bench

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -25,21 +24,17 @@ constexpr double kOfTyped = 1.05;
 // Triton 2.51 with a C++ backend takes 1.3 to 1.5 times as long as a copy over shared memory.
 constexpr double kOfSharedCopy = 1.5;
 
-[[noreturn]] void Fail(const std::string& what) {
-  fmt::print(stderr, "posenc-bench-wire: {}: {}\n", what, std::strerror(errno));
-  std::_Exit(EXIT_FAILURE);
-}
-
 // A POSIX object of shared memory, registered with the server under its own key.
 class NamedObject {
  public:
   NamedObject(const std::string& address, size_t bytes)
       : key_(fmt::format("/posenc-bench-{}", getpid())), bytes_(bytes) {
     const int file = shm_open(key_.c_str(), O_RDWR | O_CREAT | O_TRUNC, S_IRUSR | S_IWUSR);
-    if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) Fail(key_);
+    if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0)
+      Fail(fmt::format("{}: {}", key_, std::strerror(errno)));
     data_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
-    if (data_ == MAP_FAILED) Fail(key_);
+    if (data_ == MAP_FAILED) Fail(fmt::format("{}: {}", key_, std::strerror(errno)));
     inference::SystemSharedMemoryRegisterRequest request;
     request.set_name(key_);
     request.set_key(key_);
@@ -92,8 +87,7 @@ double CopyMilliseconds(const char* from, char* to, size_t bytes) {
 
 void PrintP50(const std::string& name, const char* against, const std::vector<double>& ours,
               const std::vector<double>& theirs, double goal) {
-  Print({name, against, Median(ours), Median(theirs), "ms", MedianRatio(ours, theirs), goal, false,
-         RatioInterval(ours, theirs)});
+  Print({name, against, Median(ours), Median(theirs), "ms", Ratios(ours, theirs), goal, false});
 }
 
 class InferenceBench {

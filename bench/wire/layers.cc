@@ -57,8 +57,8 @@ void MeasureLayers(const std::string& posenc, const Effort& effort) {
     }
   }
   const auto print = [&](const std::string& name, size_t ours, const std::string& against, size_t theirs, double goal) {
-    Print({name, against, Median(taken[ours]), Median(taken[theirs]), "ms", MedianRatio(taken[ours], taken[theirs]),
-           goal, false, RatioInterval(taken[ours], taken[theirs])});
+    Print({name, against, Median(taken[ours]), Median(taken[theirs]), "ms", Ratios(taken[ours], taken[theirs]), goal,
+           false});
   };
   const std::string one = fmt::format("decode steps of {} layers in one call", kLayers);
   const std::string calls = fmt::format("{} calls in a row", kLayers);

@@ -1,6 +1,7 @@
 // posenc-bench-wire: measures calls of a server beside calls of reference servers that do less, one JSON object per
 // line (bench/README.md). scripts/bench --wire starts the servers.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <malloc.h>
 
 #include <CLI/CLI.hpp>
@@ -10,8 +11,10 @@
 #include <optional>
 #include <regex>
 #include <thread>
+#include <vector>
 
 #include "bench/measure.h"
+#include "bench/wire/cost.h"
 #include "bench/wire/inference.h"
 #include "bench/wire/layers.h"
 #include "bench/wire/peers.h"
@@ -23,9 +26,29 @@
 namespace posenc::bench {
 namespace {
 
+// Names of the servers that are measured. "unix" and "tls" are the same programs' over other transports.
+constexpr const char* kServers[] = {"posenc",    "posenc-unix", "posenc-tls", "copy",
+                                    "copy-unix", "copy-tls",    "echo",       "typed"};
+
+using Servers = std::map<std::string, Server>;
+
 struct Addresses {
   std::string posenc, echo, copy, typed, shared_memory_socket;
 };
+
+// Parses NAME=ADDRESS@PROCESS. Returns an empty map if one of kServers is absent or wrong.
+Servers ParseServers(const std::vector<std::string>& texts) {
+  static const std::regex form("([^=]+)=(.+)@([0-9]{1,9})");
+  Servers servers;
+  for (const std::string& text : texts) {
+    std::smatch parts;
+    if (std::regex_match(text, parts, form)) servers[parts[1]] = {parts[2], std::stoi(parts[3])};
+  }
+  for (const char* name : kServers) {
+    if (!servers.contains(name)) return {};
+  }
+  return servers;
+}
 
 class Bench {
  public:
@@ -53,16 +76,17 @@ class Bench {
   void Decode() {
     const grpc::ByteBuffer step = DecodeStep();
     const auto warm = P50({&posenc_, &echo_}, [&](size_t) { return &step; });
-    Print({"decode step, p50", "echo", Median(warm[0]), Median(warm[1]), "ms", MedianRatio(warm[0], warm[1]), 1.1,
-           false});
+    Print({"decode step, p50", "echo", Median(warm[0]), Median(warm[1]), "ms", Ratios(warm[0], warm[1]), 1.1, false});
     double rope_theta = 1e4;
     grpc::ByteBuffer fresh;
     const auto cold = P50({&posenc_, &posenc_}, [&](size_t contestant) {
       if (contestant == 0) fresh = DecodeStep(++rope_theta);
       return contestant == 0 ? &fresh : &step;
     });
+    std::vector<double> more;
+    for (size_t round = 0; round < cold[0].size(); ++round) more.push_back(cold[0][round] - cold[1][round]);
     Print({"decode step with a cold plan, p50 less the warm one's", "warm", Median(cold[0]), Median(cold[1]), "ms",
-           Median(cold[0]) - Median(cold[1]), 1, false});
+           more, 1, false});
   }
 
   // Measures decode steps while another client sends calls of 64 MiB, either to posenc or to the echo server.
@@ -80,7 +104,7 @@ class Bench {
       }
     }
     Print({"decode step beside calls of 64 MiB, p99", "beside echoes", Median(beside_ours), Median(beside_echo), "ms",
-           MedianRatio(beside_ours, beside_echo), 3, false});
+           Ratios(beside_ours, beside_echo), 3, false});
   }
 
   void SharedMemory(const std::function<bool(const std::string&)>& wanted) {
@@ -110,7 +134,7 @@ class Bench {
       const auto& ours = figures["posenc"];
       const auto& theirs = figures[other];
       Print({name + ", " + what, other, Median(ours), Median(theirs), unit,
-             inverse ? MedianRatio(theirs, ours) : MedianRatio(ours, theirs), goal, true});
+             inverse ? Ratios(theirs, ours) : Ratios(ours, theirs), goal, true});
     };
     // The goals for 16 KiB and 4 MiB are what Triton with a C++ backend reaches: 1.33 and 1.02 times a copy's p50.
     print("p50", "ms", p50, "copy", true, bytes < 64 * kKiB ? 0.75 : bytes == 4 * kMiB ? 0.98 : 0.95);
@@ -151,22 +175,31 @@ void UseHeapForMessages() {
 int Main(int argc, char** argv) {
   CLI::App app("Measures calls beside those of servers that do less: one JSON object a line.");
   app.require_subcommand(1);
-  std::string kind, port_file, filter;
+  std::string kind, filter, shared_memory_socket, root_certificates;
+  Listening listening;
   CLI::App* serve = app.add_subcommand("serve", "be one of those servers");
   serve->add_option("kind", kind, "echo, copy or typed")->required();
-  serve->add_option("--port-file", port_file, "gets the port")->required();
-  Addresses addresses;
+  serve->add_option("--port-file", listening.port_file, "gets the port")->required();
+  serve->add_option("--unix-socket", listening.unix_socket, "path of a socket to serve, too");
+  serve->add_option("--tls-cert", listening.certificate, "PEM file, to serve TLS");
+  serve->add_option("--tls-key", listening.key, "PEM file of its key");
+  std::vector<std::string> named;
   bool quick = false;
   CLI::App* measure = app.add_subcommand("measure", "call all of them in turn");
-  measure->add_option("--posenc", addresses.posenc, "its address")->required();
-  measure->add_option("--echo", addresses.echo, "its address")->required();
-  measure->add_option("--copy", addresses.copy, "its address")->required();
-  measure->add_option("--typed", addresses.typed, "its address")->required();
-  measure->add_option("--shared-memory-socket", addresses.shared_memory_socket, "posenc's")->required();
+  measure->add_option("--server", named, fmt::format("NAME=ADDRESS@PROCESS of each of {}", fmt::join(kServers, ", ")))
+      ->required();
+  measure->add_option("--shared-memory-socket", shared_memory_socket, "posenc's")->required();
+  measure->add_option("--root-certificates", root_certificates, "PEM file for the servers with TLS")->required();
   measure->add_option("--filter", filter, "regular expression: the cases whose name has a match");
   measure->add_flag("--quick", quick, "few and short rounds");
   CLI11_PARSE(app, argc, argv);
-  if (*serve) return Serve(kind, port_file) ? 0 : 1;
+  if (*serve) return Serve(kind, listening) ? 0 : 1;
+  const Servers servers = ParseServers(named);
+  if (servers.empty()) {
+    fmt::print(stderr, "posenc-bench-wire: --server: needs NAME=ADDRESS@PROCESS of each of {}\n",
+               fmt::join(kServers, ", "));
+    return 2;
+  }
 
   std::regex expression;
   try {
@@ -178,15 +211,26 @@ int Main(int argc, char** argv) {
   const auto wanted = [&](const std::string& name) { return std::regex_search(name, expression); };
   UseHeapForMessages();
   const Effort effort = quick ? Effort{3, 0.1} : Effort{9, 0.4};
-  Bench bench(addresses, effort);
+  Bench bench({servers.at("posenc").address, servers.at("echo").address, servers.at("copy").address,
+               servers.at("typed").address, shared_memory_socket},
+              effort);
   bench.Sizes(wanted);
   bench.Inference(wanted);
   if (wanted("decode step")) {
     bench.Decode();
     bench.DecodeBeside();
   }
-  if (wanted("decode steps of 64 layers")) MeasureLayers(addresses.posenc, effort);
+  if (wanted("decode steps of 64 layers")) MeasureLayers(servers.at("posenc").address, effort);
   bench.SharedMemory(wanted);
+  MeasureCost({.posenc = servers.at("posenc"),
+               .copy = servers.at("copy"),
+               .posenc_unix = servers.at("posenc-unix"),
+               .copy_unix = servers.at("copy-unix"),
+               .posenc_tls = servers.at("posenc-tls"),
+               .copy_tls = servers.at("copy-tls"),
+               .root_certificates = ReadFile(root_certificates),
+               .shared_memory_socket = shared_memory_socket},
+              effort, wanted);
   return 0;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -68,9 +69,21 @@ class Typed final
   InProcess engine_;
 };
 
+std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const Listening& listening) {
+  if (listening.certificate.empty()) return grpc::InsecureServerCredentials();
+  grpc::SslServerCredentialsOptions options;
+  options.pem_key_cert_pairs = {{ReadFile(listening.key), ReadFile(listening.certificate)}};
+  return grpc::SslServerCredentials(options);
+}
+
 }  // namespace
 
-bool Serve(const std::string& kind, const std::string& port_file) {
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+bool Serve(const std::string& kind, const Listening& listening) {
   std::unique_ptr<grpc::Service> service;
   if (kind == "echo") service = std::make_unique<Echo>();
   if (kind == "copy") service = std::make_unique<Copy>();
@@ -81,12 +94,16 @@ bool Serve(const std::string& kind, const std::string& port_file) {
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(-1);
   builder.SetMaxSendMessageSize(-1);
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.AddListeningPort("127.0.0.1:0", CredentialsOf(listening), &port);
+  if (!listening.unix_socket.empty()) {
+    builder.AddListeningPort("unix:" + listening.unix_socket, grpc::InsecureServerCredentials());
+  }
   builder.RegisterService(service.get());
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr) return false;
-  std::ofstream(port_file + ".new") << port << '\n';
-  if (std::rename((port_file + ".new").c_str(), port_file.c_str()) != 0) return false;
+  const std::string fresh = listening.port_file + ".new";
+  std::ofstream(fresh) << port << '\n';
+  if (std::rename(fresh.c_str(), listening.port_file.c_str()) != 0) return false;
   server->Wait();
   return true;
 }

@@ -1,10 +1,8 @@
 // One line of the result table: a figure of posenc beside a reference's, and the goal of their ratio.
 #pragma once
 
-#include <optional>
 #include <string>
-
-#include "bench/measure.h"
+#include <vector>
 
 namespace posenc::bench {
 
@@ -12,10 +10,9 @@ struct Row {
   std::string name, against;
   double subject, other;
   const char* unit;
-  double ratio, goal;
+  std::vector<double> ratios;  // of each round; bench/judge.py judges them
+  double goal;                 // of their median; 0: none
   bool at_least;
-  // Confidence interval of the ratio. If given, all of it must meet the goal.
-  std::optional<Interval> interval = std::nullopt;
 };
 
 // Prints the row as a JSON object on one line.

@@ -1,10 +1,7 @@
 #include "bench/wire/shared.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <vector>
 
 #include "bench/wire/requests.h"
@@ -18,9 +15,7 @@ namespace {
 constexpr double kOfEmptyCall = 1.2;
 
 void Require(const absl::Status& status) {
-  if (status.ok()) return;
-  fmt::print(stderr, "posenc-bench-wire: {}\n", status.ToString());
-  std::_Exit(EXIT_FAILURE);
+  if (!status.ok()) Fail(status.ToString());
 }
 
 // Does the same calls sequentially in this process, on as many threads as a server has by default.
@@ -72,11 +67,11 @@ void MeasureShared(const std::string& name, size_t bytes, const std::string& sid
     ours_gb_s.push_back(call.CallsPerSecond() * static_cast<double>(bytes) / 1e9);
     others_gb_s.push_back(alone.CallsPerSecond() * static_cast<double>(bytes) / 1e9);
   }
-  Print({name + ", p50", "in process + 1.2 empty calls", Median(ours), Median(others), "ms", MedianRatio(ours, others),
-         1, false});
+  Print({name + ", p50", "in process + 1.2 empty calls", Median(ours), Median(others), "ms", Ratios(ours, others), 1,
+         false});
   if (bytes >= 64 * kMiB) {
     Print({name + ", throughput", "in process", Median(ours_gb_s), Median(others_gb_s), "GB/s",
-           MedianRatio(ours_gb_s, others_gb_s), 0.95, true});
+           Ratios(ours_gb_s, others_gb_s), 0.95, true});
   }
 }
 

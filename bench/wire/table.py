@@ -8,12 +8,14 @@ import subprocess
 import tempfile
 import time
 
+import judge
+
 PROGRAMS = pathlib.Path("build/release/bin")
 
 
 @contextlib.contextmanager
 def serving(command, port_file):
-    """Runs the server and yields its address."""
+    """Runs the server and yields its address and the process."""
     process = subprocess.Popen([*command, "--port-file", port_file], stdout=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 30
@@ -21,7 +23,7 @@ def serving(command, port_file):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise SystemExit(f"bench: {command[0]} did not start")
             time.sleep(0.01)
-        yield f"127.0.0.1:{port_file.read_text().strip()}"
+        yield f"127.0.0.1:{port_file.read_text().strip()}", process.pid
     finally:
         process.terminate()
         process.wait()
@@ -30,15 +32,31 @@ def serving(command, port_file):
 def measure(quick, pattern):
     program = PROGRAMS / "posenc-bench-wire"
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as servers:
-        ports = pathlib.Path(directory)
-        socket = str(ports / "memory.sock")
-        listen = ["--listen", "127.0.0.1:0", "--log-level", "warning", "--shared-memory-socket", socket,
-                  "--inference-memory-prefix", "/posenc-bench-"]
+        files = pathlib.Path(directory)
+        certificate, key, memory = files / "certificate.pem", files / "key.pem", files / "memory.sock"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                        "-days", "1", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1",
+                        "-keyout", key, "-out", certificate], check=True, stderr=subprocess.DEVNULL)
+        tls = ["--tls-cert", certificate, "--tls-key", key]
+        # As many bytes in flight, and as many kept for answers, as the server that copies has.
+        posenc = [PROGRAMS / "posenc-server", "--listen", "127.0.0.1:0", "--log-level", "warning",
+                  "--max-in-flight-bytes", "4GiB"]
+        commands = {
+            "posenc": [*posenc, "--listen", f"unix:{files / 'posenc.sock'}", "--shared-memory-socket", memory,
+                       "--inference-memory-prefix", "/posenc-bench-"],
+            "posenc-tls": [*posenc, *tls],
+            "echo": [program, "serve", "echo"],
+            "copy": [program, "serve", "copy", "--unix-socket", files / "copy.sock"],
+            "copy-tls": [program, "serve", "copy", *tls],
+            "typed": [program, "serve", "typed"],
+        }
         command = [program, "measure", *["--quick"] * quick, *(["--filter", pattern] if pattern else [])]
-        command += ["--shared-memory-socket", socket]
-        command += ["--posenc", servers.enter_context(serving([PROGRAMS / "posenc-server", *listen], ports / "posenc"))]
-        for kind in ("echo", "copy", "typed"):
-            command += [f"--{kind}", servers.enter_context(serving([program, "serve", kind], ports / kind))]
+        command += ["--shared-memory-socket", memory, "--root-certificates", certificate]
+        for name, served in commands.items():
+            address, process = servers.enter_context(serving(served, files / name))
+            command += ["--server", f"{name}={address}@{process}"]
+            if name in ("posenc", "copy"):
+                command += ["--server", f"{name}-unix=unix:{files / name}.sock@{process}"]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -48,10 +66,9 @@ def show(rows):
     table = [("case", "posenc", "", "other", "", "ratio", "95 %", "goal", "met")]
     for row in rows:
         goal = f'{"≥" if row["at_least"] else "≤"} {row["goal"]:g}' if row["goal"] else ""
-        met = ("yes" if row["met"] else "NO") if row["goal"] else ""
         table.append((row["case"], figure(row["posenc"]), row["unit"], figure(row["other"]), row["against"],
-                      f'{row["ratio"]:.2f}', "{:.2f} .. {:.2f}".format(*row["interval"]) if "interval" in row else "",
-                      goal, met))
+                      f'{row["ratio"]:.2f}', "{:.2f} .. {:.2f}".format(*row["interval"]), goal,
+                      judge.word(row["verdict"])))
     widths = [max(map(len, column)) for column in zip(*table)]
     for cells in table:
         aligned = (f"{cell:{'>' if n in (1, 3, 5) else '<'}{widths[n]}}" for n, cell in enumerate(cells))

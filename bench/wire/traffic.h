@@ -8,11 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "grpcpp/channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/support/byte_buffer.h"
 
 namespace posenc::bench {
+
+// Prints what failed and ends the program.
+[[noreturn]] void Fail(const std::string& what);
 
 struct Load {
   std::vector<double> seconds;  // latency of each call, sorted
@@ -23,12 +25,18 @@ struct Load {
   double CallsPerSecond() const { return static_cast<double>(seconds.size()) / elapsed; }
 };
 
+struct Connections {
+  size_t count = 1;
+  std::string root_certificates;  // PEM; empty: no TLS
+};
+
 // A client of one method. Not thread-safe.
 class Caller {
  public:
-  // Opens a connection. `method` is a method name of PositionalEncodingService, or the path of any method.
-  Caller(const std::string& address, const std::string& method);
-  // Shares the other one's connection.
+  // Opens the connections, which its calls use in turn. `method` is a method name of PositionalEncodingService, or the
+  // path of any method.
+  Caller(const std::string& address, const std::string& method, const Connections& connections = {});
+  // Shares the other one's connections.
   Caller(const Caller& other, const std::string& method);
 
   // Keeps `concurrency` calls in flight until `seconds` have passed and `calls` have ended. `request` returns each
@@ -41,11 +49,10 @@ class Caller {
   void RunUntil(const std::atomic<bool>& stop, const grpc::ByteBuffer& request);
 
  private:
-  Caller(std::shared_ptr<grpc::Channel> channel, const std::string& method);
+  Caller(std::vector<grpc::GenericStub> stubs, const std::string& method);
 
   const std::string method_;
-  const std::shared_ptr<grpc::Channel> channel_;
-  grpc::GenericStub stub_;
+  std::vector<grpc::GenericStub> stubs_;  // one per connection
 };
 
 }  // namespace posenc::bench
