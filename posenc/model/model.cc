@@ -127,7 +127,8 @@ std::string KeyOf(const ModelSource& source, const Limits& limits) {
   const auto* type = std::get_if<std::string>(&source.layer);
   const auto* index = std::get_if<uint32_t>(&source.layer);
   const auto number = [](std::optional<Pairing> pairing) { return pairing ? static_cast<int64_t>(*pairing) : -1; };
-  const std::string_view texts[] = {source.config_json, source.gguf, source.component, type == nullptr ? "" : *type};
+  const std::string_view layer_type = type == nullptr ? std::string_view() : std::string_view(*type);
+  const std::string_view texts[] = {source.config_json, source.gguf, source.component, layer_type};
   const int64_t numbers[] = {
       limits.max_config_json_bytes,
       limits.max_rotary_dim,

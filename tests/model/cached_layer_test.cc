@@ -44,6 +44,17 @@ TEST(CachedLayer, EveryFieldOfTheSourceCounts) {
   EXPECT_EQ(Found(other)->rotary->output_pairing, Pairing::kInterleaved);
 }
 
+// Names of equal length that lie on the heap.
+TEST(CachedLayer, LayerTypesInTurn) {
+  const std::string config = R"({"model_type": "dots3_note_text", "max_position_embeddings": 4096,)"
+                             R"( "num_hidden_layers": 6, "qk_rope_head_dim": 16, "qk_nope_head_dim": 16})";
+  for (int n = 0; n < 100; ++n) {
+    for (const char* type : {"sliding_attention", "indexed_attention"}) {
+      EXPECT_EQ(Found({.config_json = config, .layer = std::string(type)})->layer_type, type);
+    }
+  }
+}
+
 TEST(CachedLayer, LimitsApplyToCachedFiles) {
   const ModelSource source{.config_json = kConfig, .layer = uint32_t{0}};
   Found(source);
