@@ -110,13 +110,13 @@ def test_explain_says_what_is_there(posenc, tmp_path):
         assert (line in said) == (line != "relative_embeddings"), said
 
 
-SCORES = ("scores", "--q", "q.npy", "--layout", "bshd", "--content", "true")
+SCORES_OF_Q = ("scores", "--q", "q.npy", "--layout", "bshd", "--content", "true")
 
 
 @pytest.mark.parametrize("arguments, said", (
-    ((*SCORES, "--model", "config.json"), "--shaw-table"),
-    ((*SCORES, "--model", "config.json", "--wpr-scales", "4"), "Wpr"),
-    ((*SCORES, "--shaw-before", "4", "--layer-index", "1"), "needs --model"),
+    ((*SCORES_OF_Q, "--model", "config.json"), "--shaw-table"),
+    ((*SCORES_OF_Q, "--model", "config.json", "--wpr-scales", "4"), "Wpr"),
+    ((*SCORES_OF_Q, "--shaw-before", "4", "--layer-index", "1"), "needs --model"),
     (("embedding", "--timestep-dim", "8", "--dtype", "fp32", "--model", "config.json"), "Timestep"),
     (("bias", "--kerple-kernel", "log", "--model", "config.json"), "not allowed with --model"),
 ))
