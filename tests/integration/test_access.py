@@ -15,7 +15,7 @@ import numpy
 import pytest
 import samples
 from certificates import Authority
-from client import APART, SECONDS, Client
+from client import APART, SECONDS, Client, Refusal
 from grpc_peers_pb2 import HealthCheckRequest, ServerReflectionRequest
 from posenc.v1 import service_pb2
 from test_lifecycle import wait_until
@@ -73,8 +73,8 @@ def code(client, name="GetServerInfo", request=INFO, **options):
     """Returns None if the call succeeds, otherwise (code, reason)."""
     try:
         client.call(name, request, **options)
-    except grpc.RpcError:
-        refusal = client.refusal(name, request, **options)
+    except grpc.RpcError as error:
+        refusal = Refusal.of(error)
         return refusal.code.name, refusal.reason
     return None
 
