@@ -7,14 +7,18 @@
 #include <cstdlib>
 #include <limits>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "google/protobuf/descriptor.h"
 #include "posenc/base/status.h"
 #include "posenc/v1/service.pb.h"
+#include "posenc/wire/carriers.h"
+#include "posenc/wire/rpcs.h"
 
 namespace posenc::wire {
 namespace {
 
+using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
@@ -28,35 +32,65 @@ std::string Join(std::string_view path, std::string_view name) {
   return path.empty() ? std::string(name) : fmt::format("{}.{}", path, name);
 }
 
+// For each message type of the service's requests that can contain a tensor or a region: the fields that lead there.
+using FieldsToRegions = absl::flat_hash_map<const Descriptor*, std::vector<const FieldDescriptor*>>;
+
+const FieldsToRegions& LeadingFields() {
+  static const auto* const all = [] {
+    auto* leading = new FieldsToRegions;
+    for (const RpcDescription& rpc : Rpcs()) {
+      const std::vector<const Descriptor*> types = TypesWithin(rpc.request.GetDescriptor());
+      const auto carriers = Carriers(types, {v1::Tensor::descriptor(), v1::Region::descriptor()});
+      for (const Descriptor* type : types) {
+        std::vector<const FieldDescriptor*> fields;
+        for (int n = 0; n < type->field_count(); ++n) {
+          if (carriers.contains(type->field(n)->message_type())) fields.push_back(type->field(n));
+        }
+        if (!fields.empty()) (*leading)[type] = std::move(fields);
+      }
+    }
+    return leading;
+  }();
+  return *all;
+}
+
+// A message within a request: the names of fields are joined only for the messages that are looked for.
+struct Place {
+  const Place* outer = nullptr;  // null: the request
+  const FieldDescriptor* field = nullptr;
+  int index = 0;
+
+  std::string Path() const {
+    if (outer == nullptr) return "";
+    const std::string path = Join(outer->Path(), field->name());
+    return field->is_repeated() ? fmt::format("{}[{}]", path, index) : path;
+  }
+};
+
 // Calls see(path, region, is_output) for each region of the message until a status is not OK. `path` is the region
 // field itself for an output, else the tensor that holds the region. INVALID_ARGUMENT if a tensor has data and region.
 absl::Status ForEachRegion(
-    const Message& message, const std::string& path,
+    const Message& message, const Place& place,
     absl::FunctionRef<absl::Status(const std::string& path, const v1::Region& region, bool is_output)> see) {
-  if (message.GetDescriptor() == v1::Region::descriptor()) {
-    return see(path, static_cast<const v1::Region&>(message), true);
-  }
-  if (message.GetDescriptor() == v1::Tensor::descriptor()) {
+  const Descriptor* type = message.GetDescriptor();
+  if (type == v1::Region::descriptor()) return see(place.Path(), static_cast<const v1::Region&>(message), true);
+  if (type == v1::Tensor::descriptor()) {
     const auto& tensor = static_cast<const v1::Tensor&>(message);
     if (!tensor.has_region()) return absl::OkStatus();
     if (!tensor.data().empty()) {
-      return InvalidArgument("CONFLICT", Join(path, "data"), "", "must be empty with a region");
+      return InvalidArgument("CONFLICT", Join(place.Path(), "data"), "", "must be empty with a region");
     }
-    return see(path, tensor.region(), false);
+    return see(place.Path(), tensor.region(), false);
   }
+  const auto leading = LeadingFields().find(type);
+  if (leading == LeadingFields().end()) return absl::OkStatus();
   const auto& reflection = *message.GetReflection();
-  std::vector<const FieldDescriptor*> fields;
-  reflection.ListFields(message, &fields);
-  for (const FieldDescriptor* field : fields) {
-    if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) continue;
-    const std::string name = Join(path, field->name());
-    if (!field->is_repeated()) {
-      POSENC_RETURN_IF_ERROR(ForEachRegion(reflection.GetMessage(message, field), name, see));
-      continue;
-    }
-    for (int n = 0; n < reflection.FieldSize(message, field); ++n) {
-      const Message& inner = reflection.GetRepeatedMessage(message, field, n);
-      POSENC_RETURN_IF_ERROR(ForEachRegion(inner, fmt::format("{}[{}]", name, n), see));
+  for (const FieldDescriptor* field : leading->second) {
+    const int size = field->is_repeated() ? reflection.FieldSize(message, field) : reflection.HasField(message, field);
+    for (int n = 0; n < size; ++n) {
+      const Message& inner = field->is_repeated() ? reflection.GetRepeatedMessage(message, field, n)
+                                                  : reflection.GetMessage(message, field);
+      POSENC_RETURN_IF_ERROR(ForEachRegion(inner, {&place, field, n}, see));
     }
   }
   return absl::OkStatus();
@@ -117,7 +151,7 @@ absl::StatusOr<RequestRegions> RequestRegions::Find(const Message& request, cons
     regions.uses_.push_back({path, region, is_output, std::move(memory)});
     return absl::OkStatus();
   };
-  POSENC_RETURN_IF_ERROR(ForEachRegion(request, "", find));
+  POSENC_RETURN_IF_ERROR(ForEachRegion(request, {}, find));
   POSENC_RETURN_IF_ERROR(regions.CheckUndamaged());
   POSENC_RETURN_IF_ERROR(regions.CheckDevices(request));
   POSENC_RETURN_IF_ERROR(regions.CheckOverlaps());
@@ -233,15 +267,10 @@ absl::Status RequestRegions::CheckUndamaged() const {
   return absl::OkStatus();
 }
 
-bool HasRegions(const Message& request) {
-  const auto found = [](const std::string&, const v1::Region&, bool) { return absl::CancelledError(); };
-  return !ForEachRegion(request, "", found).ok();
-}
-
 bool IsInPlace(const Message& request) {
   std::vector<std::pair<std::string, v1::Region>> outputs, tensors;
   const absl::Status status =
-      ForEachRegion(request, "", [&](const std::string& path, const v1::Region& region, bool is_output) {
+      ForEachRegion(request, {}, [&](const std::string& path, const v1::Region& region, bool is_output) {
         (is_output ? outputs : tensors).emplace_back(path, region);
         return absl::OkStatus();
       });

@@ -84,9 +84,6 @@ class RequestRegions {
   std::string copies_;
 };
 
-// Returns true if the request contains a Region, at any depth.
-bool HasRegions(const google::protobuf::Message& request);
-
 // Returns true if an output of the request is also its operand. Such a request must not be retried: the first run
 // overwrites its input.
 bool IsInPlace(const google::protobuf::Message& request);

@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "posenc/base/status.h"
+#include "posenc/wire/carriers.h"
 
 namespace posenc::wire {
 namespace {
@@ -231,25 +232,10 @@ class Walk {
 }  // namespace
 
 Stripper::Stripper(const Descriptor* type, const FieldDescriptor* more) : type_(type) {
-  std::vector<const Descriptor*> types = {type};
-  absl::flat_hash_set<const Descriptor*> seen = {type};
-  for (size_t i = 0; i < types.size(); ++i) {
-    for (int n = 0; n < types[i]->field_count(); ++n) {
-      const Descriptor* inner = types[i]->field(n)->message_type();
-      if (inner != nullptr && seen.insert(inner).second) types.push_back(inner);
-    }
-  }
-  // Message types that can contain data.
-  absl::flat_hash_set<const Descriptor*> carriers = {v1::Tensor::descriptor(), v1::TensorChunk::descriptor()};
-  if (more != nullptr) carriers.insert(more->containing_type());
-  for (bool grew = true; grew;) {
-    grew = false;
-    for (const Descriptor* outer : types) {
-      for (int n = 0; n < outer->field_count() && !carriers.contains(outer); ++n) {
-        if (carriers.contains(outer->field(n)->message_type())) grew = carriers.insert(outer).second;
-      }
-    }
-  }
+  absl::flat_hash_set<const Descriptor*> holders = {v1::Tensor::descriptor(), v1::TensorChunk::descriptor()};
+  if (more != nullptr) holders.insert(more->containing_type());
+  std::vector<const Descriptor*> types = TypesWithin(type);
+  const absl::flat_hash_set<const Descriptor*> carriers = Carriers(types, std::move(holders));
   std::erase_if(types, [&](const Descriptor* each) { return each != type && !carriers.contains(each); });
   for (const Descriptor* each : types) {
     std::vector<StrippedField>& fields = types_.emplace_back();
