@@ -272,6 +272,31 @@ def test_a_flag_without_its_value(posenc):
     assert posenc("rope", "--q-out", exit_code=2).stderr.startswith("posenc: --q-out needs a value: FILE\n")
 
 
+@pytest.mark.parametrize("arguments, lacking, exit_code", [
+    (("load", "--rate", "--arrivals", "poisson"), "--rate needs a value: RATE\n  Open loop: calls per second", 2),
+    (("load", "--rate", "100", "--arrivals", "--duration", "1s"), "--arrivals needs a value: KIND\n", 2),
+    (("load", "--arrivals", "--rate=100"), "--arrivals needs a value: KIND\n", 2),
+    (("load", "--slo", "-o", "run.json"), "--slo needs a value: OBJECTIVE\n", 2),
+    (("load", "merge", "a.json", "-o", "--html", "r.html"), "-o needs a value: FILE.json\n", 2),
+    (("rope", "--precision", "--json"), "--precision needs a value: exact|f32", 2),
+    (("--timeout", "--json", "info"), "--timeout needs a value: SECONDS\n", 2),
+    (("plot", "decay", "--model", "--json"), "--model needs a value: PATH\n", 2),
+    (("diagnose", "--before", "--after", "a.npy"), "--before needs a value: FILE\n", 3),
+])
+def test_a_flag_is_never_the_value_of_another(posenc, arguments, lacking, exit_code):
+    said = posenc(*arguments, exit_code=exit_code).stderr
+    assert said.startswith(f"posenc: {lacking}") and "unknown" not in said
+
+
+def test_values_that_look_like_flags_are_values(posenc, tmp_path):
+    table = ("table", *SETTINGS, "--segments", "2:-1", "--form", "half-width", "--dtype", "fp32", "-o", "t.npy")
+    assert "t.sin.npy" in posenc(*table).stdout
+    bias = ("bias", "--nope", "--query-length", "2", "--key-length", "2", "--bias-form", "dense", "--dtype", "fp32",
+            "--causal", "--fill", "-inf", "--fully-masked-row", "zeros", "-o", "b.npy")
+    posenc(*bias)
+    assert numpy.load(tmp_path / "b.npy").ravel().tolist() == [0, -numpy.inf, 0, 0]
+
+
 @pytest.mark.parametrize("positions", (("--segments", "4:9007199254740993"), ("--positions", "0.5,-9007199254740993"),
                                        ("--segments", "2x2:0x9007199254740993")))
 def test_a_position_is_never_rounded(posenc, positions):

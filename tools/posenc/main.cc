@@ -1,10 +1,12 @@
 // The `posenc` command: all calls of the service, computed in process or by a server.
 // Exit codes: 0 done, 1 the call failed, 2 the command line is wrong. `posenc compare` has those of diff: 0 the
 // settings are the same, 1 they differ, 2 anything else.
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -100,21 +102,28 @@ int Main(int argc, char** argv) {
     return kDone;
   }
 
-  const auto chosen = [&]() -> const Subcommand* {
-    for (const Subcommand& subcommand : subcommands) {
-      if (subcommand.app->parsed()) return &subcommand;
-    }
-    return nullptr;
+  // Returns the subcommand that `command` is or belongs to; null for the program itself.
+  const auto subcommand_of = [&](const CLI::App* command) -> const Subcommand* {
+    while (command != &app && command->get_parent() != &app) command = command->get_parent();
+    const auto found = std::find_if(subcommands.begin(), subcommands.end(),
+                                    [command](const Subcommand& each) { return each.app == command; });
+    return found == subcommands.end() ? nullptr : &*found;
   };
+  const auto misused = [&](const std::string& message, const CLI::App* command) {
+    Complain(message, command);
+    const Subcommand* subcommand = subcommand_of(command);
+    return subcommand == nullptr ? kUsage : subcommand->exit_if_misused;
+  };
+  std::vector<std::string> arguments = ReversedArguments(argc, argv);
+  if (const auto flag = FindFlagWithoutValue(app, arguments)) return misused(flag->message, flag->command);
   try {
-    app.parse(ReversedArguments(argc, argv));
+    app.parse(std::move(arguments));
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
-    Complain(InWordsOfFlags(*Named(&app), error), Named(&app));
-    return chosen() == nullptr ? kUsage : chosen()->exit_if_misused;
+    return misused(InWordsOfFlags(*Named(&app), error), Named(&app));
   }
-  const Subcommand* subcommand = chosen();
+  const Subcommand* subcommand = subcommand_of(Named(&app));
   if (subcommand == nullptr) {
     std::fputs(app.help().c_str(), stdout);
     return kDone;

@@ -13,7 +13,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "posenc/base/status.h"
 #include "posenc/v1/service.pb.h"
 #include "tools/posenc/field_flags.h"
@@ -196,6 +195,14 @@ std::vector<std::string> Flags(const CLI::App* app) {
   return flags;
 }
 
+// Returns the flag of the command, or of those above it, that the word is; null if it is none.
+const CLI::Option* FlagOf(const CLI::App* app, const std::string& word) {
+  const CLI::Option* flag = nullptr;
+  if (!word.starts_with("-") || word.size() == 1) return flag;
+  for (; app != nullptr && flag == nullptr; app = app->get_parent()) flag = app->get_option_no_throw(word);
+  return flag;
+}
+
 // Returns the message about a word that the command does not know.
 std::string Unknown(const CLI::App& app, const std::string& word) {
   if (word.starts_with("-") && word.size() > 1) {
@@ -283,9 +290,22 @@ std::string InWordsOfFlags(const CLI::App& app, const CLI::ParseError& error) {
     }
     return "missing: " + message.substr(0, message.find(" is required"));
   }
-  const std::vector<std::string> parts = absl::StrSplit(message, ": 1 required ");  // "--q: 1 required FILE missing"
-  if (parts.size() == 2) return absl::StrCat(parts[0], " needs a value: ", absl::StripSuffix(parts[1], " missing"));
   return message;
+}
+
+std::optional<FlagWithoutValue> FindFlagWithoutValue(const CLI::App& root, const std::vector<std::string>& reversed) {
+  const CLI::App* command = &root;
+  for (auto word = reversed.rbegin(); word != reversed.rend() && *word != "--"; ++word) {
+    const auto named = command->get_subcommands([&](const CLI::App* each) { return each->get_name() == *word; });
+    if (!named.empty()) command = named[0];
+    const CLI::Option* flag = FlagOf(command, *word);
+    if (flag == nullptr || flag->get_items_expected_min() == 0) continue;
+    const std::string& typed = *word;
+    if (++word != reversed.rend() && FlagOf(command, word->substr(0, word->find('='))) == nullptr) continue;
+    return FlagWithoutValue{
+        command, absl::StrCat(typed, " needs a value: ", flag->get_type_name(), "\n  ", flag->get_description())};
+  }
+  return std::nullopt;
 }
 
 }  // namespace posenc::command
