@@ -168,7 +168,11 @@ def test_a_bias_has_usual_defaults_and_says_how_cells_are_masked(posenc, tmp_pat
              "--key-length", "9")
     short = posenc(*alibi, "--causal", "-o", "short.npy")
     assert short.stderr == "posenc: assumed --bias-form dense, --dtype fp32, --fill -inf, --fully-masked-row zeros\n"
-    assert posenc(*alibi, "--causal", "--json").stderr == ""
+    told = posenc(*alibi, "--causal", "--json")
+    assumed = {"bias_form": "dense", "dtype": "fp32", "fill": "-inf", "fully_masked_row": "zeros"}
+    assert told.stderr == "" and json.loads(told.stdout)["assumed"] == assumed
+    assert json.loads(posenc(*alibi, "--causal", "--json", "-o", "told.npy").stdout)["assumed"] == assumed
+    assert "assumed" not in json.loads(posenc(*alibi, "--bias-form", "dense", "--dtype", "fp32", "--json").stdout)
     long = posenc(*alibi, "--causal", "--bias-form", "dense", "--dtype", "fp32", "--fill", "-inf", "--fully-masked-row",
                   "zeros", "-o", "long.npy")
     assert long.stderr == ""
@@ -215,6 +219,7 @@ def test_scores_and_values_have_their_inputs_type_and_layout(posenc, tmp_path):
     assert numpy.load(tmp_path / "s.npy").dtype == "<f2"
     scores = json.loads(posenc("scores", *shaw, "--shaw-key-term", "--q", "q.npy", "--k", "k.npy", "--content", "true",
                                "--json").stdout)
+    assert scores["assumed"] == {"dtype": "fp16", "layout": "bhsd"}
     assert scores["scale"] == 0.5 and scores["scores"]["shape"] == [1, 2, 5, 3]
     values = ("values", *shaw, "--probabilities", "p.npy", "-o", "v.npy")
     assert posenc(*values, "--add-to", "q.npy").stderr == "posenc: assumed --layout bhsd (the shapes fit no other)\n"
@@ -226,6 +231,7 @@ def test_a_table_has_the_models_type_and_one_value_per_pair(posenc, tmp_path, co
     said = posenc(*table, "-o", "t.safetensors")
     assert said.stderr == "posenc: assumed --dtype bf16 (the model's), --form half-width\n"
     assert "cos BF16 [3, 64]" in said.stdout
+    assert json.loads(posenc(*table, "--json").stdout)["assumed"] == {"dtype": "bf16", "form": "half-width"}
     assert posenc(*table, "-o", "t.npy").stderr == "posenc: assumed --dtype fp32, --form half-width\n"
     assert posenc("embedding", "--convention", "interleaved", "--dim", "8", "--offset", "0", "--count", "2", "-o",
                   "e.npy").stderr == "posenc: assumed --dtype fp32\n"
@@ -240,6 +246,7 @@ def test_a_table_of_buckets_is_turned_by_its_shape(posenc, tmp_path, method, buc
         numpy.save(tmp_path / "table.npy", values)
         said = posenc("bias", *method, "--table", "table.npy", "-o", "b.npy").stderr
         assert f"--table-layout {layout} (the table's shape)" in said
+        assert json.loads(posenc("bias", *method, "--table", "table.npy", "--json").stdout)["assumed"]["table_layout"] == layout
         outputs.append((tmp_path / "b.npy").read_bytes())
     assert outputs[0] == outputs[1]
     numpy.save(tmp_path / "table.npy", numpy.ones((buckets, buckets), "<f4"))

@@ -54,7 +54,7 @@ def diagnose(posenc, tmp_path):
         (tmp_path / "config.json").write_text(json.dumps(config))
         printed = posenc("diagnose", "--json", "--model", "config.json", "--before", "q.npy", "--after", "q_rot.npy",
                          "--positions", "positions.npy", *flags, exit_code=JUDGED)
-        return json_format.Parse(printed.stdout, service_pb2.DiagnoseResponse())
+        return json_format.Parse(printed.stdout, service_pb2.DiagnoseResponse(), ignore_unknown_fields=True)
 
     return run
 
@@ -126,7 +126,7 @@ def test_xpos_of_q_and_k(posenc, tmp_path, fault):
     printed = posenc("diagnose", "--json", "--rope-type", "default", "--rotary-dim", str(DIM), "--input-pairing",
                      "half-split", "--centre", "1024", "--before", "q.npy", "--after", "q_rot.npy", "--k-before", "k.npy",
                      "--k-after", "k_rot.npy", "--positions", "positions.npy", "--layout", "bshd", exit_code=JUDGED)
-    answer = json_format.Parse(printed.stdout, service_pb2.DiagnoseResponse())
+    answer = json_format.Parse(printed.stdout, service_pb2.DiagnoseResponse(), ignore_unknown_fields=True)
     best = answer.explanations[0]
     assert best.sentence == sentence
     assert best.median_ulp <= 1 and best.equal_share > 0.5 and best.elements == 2 * TOKENS * HEADS * DIM
@@ -140,7 +140,7 @@ def test_xpos_of_k_alone(posenc, tmp_path):
     numpy.save(tmp_path / "k_rot.npy", (rotate(before_rows(), positions, frequencies(10000)) / power)[None].astype("<f4"))
     printed = posenc("diagnose", "--json", "--rope-type", "default", "--rotary-dim", str(DIM), "--input-pairing",
                      "half-split", "--centre", "1024", "--before", "k.npy", "--after", "k_rot.npy", "--offset", "1100", exit_code=1)
-    best = json_format.Parse(printed.stdout, service_pb2.DiagnoseResponse()).explanations[0]
+    best = json_format.Parse(printed.stdout, service_pb2.DiagnoseResponse(), ignore_unknown_fields=True).explanations[0]
     assert (best.sentence, best.median_ulp) == ("q has the scale of k", 0)
 
 
@@ -165,6 +165,8 @@ def test_the_layout_is_inferred_and_the_report_reads(posenc, tmp_path):
     assert "The layout was inferred: bhsd." in report
     assert "Positions 0, 1, 2, ... were assumed" in report
     assert "Measured: interleaved, 64 dimensions, attention scaling 1\n" in report
+    told = posenc("diagnose", "--json", "--model", "config.json", "--before", "q.npy", "--after", "q_rot.npy", exit_code=1)
+    assert json.loads(told.stdout)["assumed"] == {"offset": "0", "layout": "bhsd"} and told.stderr == ""
 
 
 def test_a_table_and_frequencies_alone(posenc, tmp_path):
@@ -180,7 +182,7 @@ def test_a_table_and_frequencies_alone(posenc, tmp_path):
                      ("--table-cos", "cos2.npy", "--table-sin", "sin2.npy", "--offset", FAR[0]),
                      ("--applied-inv-freq", "inv_freq.npy")):
         printed = posenc("diagnose", "--json", "--model", "config.json", *evidence, exit_code=1)
-        best = json_format.Parse(printed.stdout, service_pb2.DiagnoseResponse()).explanations[0]
+        best = json_format.Parse(printed.stdout, service_pb2.DiagnoseResponse(), ignore_unknown_fields=True).explanations[0]
         assert best.sentence == "rope_theta 10000 was applied, but the model specifies 500000"
         assert best.equal_share > 0.9
 

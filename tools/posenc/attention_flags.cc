@@ -63,11 +63,11 @@ void AddMaskFlags(CLI::App& app, v1::Mask* mask) {
 void CompleteMask(v1::Mask* mask, Session* session) {
   if (mask->fill_case() == v1::Mask::FILL_NOT_SET) {
     mask->set_fill_kind(v1::MASK_FILL_NEGATIVE_INFINITY);
-    session->Assume("--fill -inf");
+    session->Assume("--fill", "-inf");
   }
   if (mask->fully_masked_row() == v1::FULLY_MASKED_ROW_UNSPECIFIED) {
     mask->set_fully_masked_row(v1::FULLY_MASKED_ROW_ZEROS);
-    session->Assume("--fully-masked-row zeros");
+    session->Assume("--fully-masked-row", "zeros");
   }
 }
 

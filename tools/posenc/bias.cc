@@ -125,12 +125,12 @@ absl::Status Generate(const BiasCommandFlags& flags, Session& session) {
   v1::GenerateBiasRequest request = flags.request;
   if (request.form() == v1::BIAS_FORM_UNSPECIFIED) {
     request.set_form(v1::BIAS_FORM_DENSE);
-    session.Assume("--bias-form dense");
+    session.Assume("--bias-form", "dense");
   }
   if (request.dtype() == v1::DATA_TYPE_UNSPECIFIED) {
     const bool values = request.form() == v1::BIAS_FORM_DENSE || request.form() == v1::BIAS_FORM_COMPACT;
     request.set_dtype(values ? v1::DATA_TYPE_FP32 : v1::DATA_TYPE_INT32);
-    session.Assume("--dtype " + EnumName(request.dtype()));
+    session.Assume("--dtype", EnumName(request.dtype()));
   }
   POSENC_RETURN_IF_ERROR(Fill(flags, &session, &request));
   if (!flags.out.empty()) POSENC_RETURN_IF_ERROR(CheckWritable(flags.out, request.dtype(), 1));

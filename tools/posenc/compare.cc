@@ -163,7 +163,7 @@ absl::Status RunCompare(const CompareFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(ReadSide(flags.b, flags.choice_b, request.mutable_b()));
   POSENC_ASSIGN_OR_RETURN(const v1::CompareResponse response, session.backend().Compare(request));
   if (session.json()) {
-    POSENC_RETURN_IF_ERROR(PrintJson(response));
+    POSENC_RETURN_IF_ERROR(PrintJson(session, response));
   } else {
     std::fputs(Report(response).c_str(), stdout);
   }

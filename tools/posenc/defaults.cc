@@ -49,7 +49,7 @@ int64_t TokensOf(const v1::Positions& positions) {
 }
 
 void Assume(v1::Layout layout, const std::string& why, Session* session) {
-  if (layout != v1::LAYOUT_UNSPECIFIED) session->Assume(absl::StrCat("--layout ", EnumName(layout), " (", why, ")"));
+  if (layout != v1::LAYOUT_UNSPECIFIED) session->Assume("--layout", EnumName(layout), why);
 }
 
 // Returns the orientation of a table whose buckets are known; unset if both or none fit.
@@ -79,6 +79,7 @@ int64_t BucketsOf(const v1::BiasMethod& method) {
 }
 
 constexpr char kShapes[] = "the shapes fit no other";
+constexpr char kTableShape[] = "the table's shape";
 
 }  // namespace
 
@@ -130,7 +131,7 @@ v1::DataType UsualDtype(const v1::ModelConfig* model, const std::string& out, Se
   const nlohmann::json name = model == nullptr ? nlohmann::json() : FieldOf(*model, {"dtype", "torch_dtype"});
   const bool bf16 = name == "bfloat16" && !out.ends_with(".npy");
   const v1::DataType dtype = bf16 ? v1::DATA_TYPE_BF16 : name == "float16" ? v1::DATA_TYPE_FP16 : v1::DATA_TYPE_FP32;
-  session->Assume(absl::StrCat("--dtype ", EnumName(dtype), dtype != v1::DATA_TYPE_FP32 ? " (the model's)" : ""));
+  session->Assume("--dtype", EnumName(dtype), dtype != v1::DATA_TYPE_FP32 ? "the model's" : "");
   return dtype;
 }
 
@@ -138,7 +139,7 @@ void CompleteTableLayout(v1::BiasMethod* method, Session* session) {
   if (!method->has_table() || method->table_layout() != v1::BIAS_TABLE_LAYOUT_UNSPECIFIED) return;
   method->set_table_layout(LayoutOf(method->table(), BucketsOf(*method)));
   if (method->table_layout() == v1::BIAS_TABLE_LAYOUT_UNSPECIFIED) return;
-  session->Assume(absl::StrCat("--table-layout ", EnumName(method->table_layout()), " (the table's shape)"));
+  session->Assume("--table-layout", EnumName(method->table_layout()), kTableShape);
 }
 
 void CompleteTableLayout(v1::Tupe* tupe, Session* session) {
@@ -146,8 +147,7 @@ void CompleteTableLayout(v1::Tupe* tupe, Session* session) {
   if (tupe->relative_bias_table_layout() != v1::BIAS_TABLE_LAYOUT_UNSPECIFIED) return;
   tupe->set_relative_bias_table_layout(LayoutOf(tupe->relative_bias_table(), BucketsOf(tupe->relative_bias())));
   if (tupe->relative_bias_table_layout() == v1::BIAS_TABLE_LAYOUT_UNSPECIFIED) return;
-  session->Assume(absl::StrCat("--tupe-relative-bias-table-layout ", EnumName(tupe->relative_bias_table_layout()),
-                               " (the table's shape)"));
+  session->Assume("--tupe-relative-bias-table-layout", EnumName(tupe->relative_bias_table_layout()), kTableShape);
 }
 
 }  // namespace posenc::command

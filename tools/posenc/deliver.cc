@@ -5,7 +5,10 @@
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "posenc/base/status.h"
 #include "tools/files/json.h"
 #include "tools/posenc/report.h"
@@ -42,9 +45,21 @@ void AddMissingOutput(const Session& session, const std::string& path, const std
   missing->Add(path.empty() && !session.json(), "an output: " + flag + " FILE.safetensors or FILE.npy, or --json");
 }
 
-absl::Status PrintJson(const google::protobuf::Message& message) {
-  POSENC_ASSIGN_OR_RETURN(const std::string text, ToJson(message));
-  return Print(text);
+absl::Status PrintJson(const Session& session, const google::protobuf::Message& message) {
+  POSENC_ASSIGN_OR_RETURN(std::string text, ToJson(message));
+  return Print(WithAssumed(session, std::move(text)));
+}
+
+std::string WithAssumed(const Session& session, std::string json) {
+  if (session.assumed().empty()) return json;
+  json.resize(json.find_last_not_of(" \n", json.rfind('}') - 1) + 1);
+  absl::StrAppend(&json, json.back() == '{' ? "" : ",", "\n \"assumed\": {",
+                  absl::StrJoin(session.assumed(), ", ",
+                                [](std::string* text, const auto& each) {
+                                  absl::StrAppend(text, "\"", each.first, "\": \"", each.second, "\"");
+                                }),
+                  "}\n}\n");
+  return json;
 }
 
 absl::Status PrintTensor(const Session& session, const std::string& path, const TensorHeader& header) {
@@ -56,13 +71,13 @@ absl::Status PrintTensor(const Session& session, const std::string& path, const 
 absl::Status PrintInfo(const Session& session, const v1::AnswerInfo& info) {
   FILE* out = session.reports_to_stderr() ? stderr : stdout;
   if (!session.json()) return Print(InfoReport(info), out);
-  POSENC_ASSIGN_OR_RETURN(const std::string text, ToJson(info));
-  return Print(text, out);
+  POSENC_ASSIGN_OR_RETURN(std::string text, ToJson(info));
+  return Print(WithAssumed(session, std::move(text)), out);
 }
 
 absl::Status Deliver(const Session& session, const google::protobuf::Message& answer, const v1::AnswerInfo& info,
                      const std::vector<Destination>& files) {
-  if (files.empty()) return PrintJson(answer);
+  if (files.empty()) return PrintJson(session, answer);
   for (const Destination& file : files) {
     uint64_t bytes = 0;
     for (const auto& [name, tensor] : file.tensors) bytes += tensor->data().size();

@@ -37,10 +37,13 @@ absl::Status Deliver(const Session& session, const google::protobuf::Message& an
 // Prints "FILE: NAME BF16 [2, 8, 128]"; prints nothing with --json.
 absl::Status PrintTensor(const Session& session, const std::string& path, const TensorHeader& header);
 
-// Prints a summary of what was computed; with --json, AnswerInfo as JSON.
+// Prints a summary of what was computed; with --json, AnswerInfo as JSON, and what was assumed.
 absl::Status PrintInfo(const Session& session, const v1::AnswerInfo& info);
 
-absl::Status PrintJson(const google::protobuf::Message& message);
+absl::Status PrintJson(const Session& session, const google::protobuf::Message& message);
+
+// Returns the JSON object with "assumed": {"layout": "bshd", ...} as its last field, if anything was assumed.
+std::string WithAssumed(const Session& session, std::string json);
 
 // Progress bar on standard error. Shown only if standard error is a terminal and total > 0.
 class Progress {

@@ -167,7 +167,9 @@ absl::Status RunDiagnose(const DiagnoseFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(best.status());
   context.inferred_layout = layouts.size() > 1;
   session.set_exit_code(ExitCode(best->verdict()));
-  if (session.json()) return PrintVerdictFirst(*best);
+  if (context.assumed_positions) session.Assume("--offset", "0");
+  if (context.inferred_layout) session.Assume("--layout", EnumName(context.layout));
+  if (session.json()) return PrintVerdictFirst(session, *best);
   std::fputs(DiagnosisReport(*best, context).c_str(), stdout);
   return absl::OkStatus();
 }

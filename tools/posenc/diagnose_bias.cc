@@ -50,7 +50,7 @@ absl::Status RunDiagnoseBias(const DiagnoseBiasFlags& flags, Session& session) {
   if (!session.json()) request.set_return_values(true);
   POSENC_ASSIGN_OR_RETURN(const v1::DiagnoseBiasResponse response, session.backend().DiagnoseBias(request));
   session.set_exit_code(ExitCode(response.verdict()));
-  if (session.json()) return PrintVerdictFirst(response);
+  if (session.json()) return PrintVerdictFirst(session, response);
   std::fputs(BiasReport(response, queries).c_str(), stdout);
   return absl::OkStatus();
 }

@@ -9,6 +9,7 @@
 #include "posenc/base/status.h"
 #include "posenc/v1/service.pb.h"
 #include "tools/files/json.h"
+#include "tools/posenc/deliver.h"
 
 namespace posenc::command {
 
@@ -26,14 +27,15 @@ int ExitCode(const v1::Verdict& verdict);
 
 // Prints the answer of a diagnosis as JSON, its verdict first.
 template <class Response>
-absl::Status PrintVerdictFirst(Response response) {
+absl::Status PrintVerdictFirst(const Session& session, Response response) {
   POSENC_ASSIGN_OR_RETURN(const std::string verdict, ToJson(response.verdict()));
   response.clear_verdict();
   POSENC_ASSIGN_OR_RETURN(const std::string rest, ToJson(response));
   const std::string fields = rest.substr(rest.find('{') + 1);
   const bool none = fields.find('"') == std::string::npos;
   const std::string first = verdict.substr(0, verdict.rfind('}') + 1);
-  std::fputs(absl::StrCat("{\n \"verdict\": ", first, none ? "" : ",", fields).c_str(), stdout);
+  const std::string json = absl::StrCat("{\n \"verdict\": ", first, none ? "" : ",", fields);
+  std::fputs(WithAssumed(session, json).c_str(), stdout);
   return absl::OkStatus();
 }
 

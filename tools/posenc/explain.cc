@@ -34,7 +34,7 @@ absl::Status RunExplain(const ExplainFlags& flags, Session& session) {
   }
   POSENC_RETURN_IF_ERROR(flags.precision.Put(&request));
   POSENC_ASSIGN_OR_RETURN(const v1::ExplainResponse response, session.backend().Explain(request));
-  if (session.json()) return PrintJson(response);
+  if (session.json()) return PrintJson(session, response);
   for (int i = 0; i < response.layers_size(); ++i) {
     std::printf("%s%s", i ? "\n" : "", LayerReport(response.layers(i)).c_str());
   }

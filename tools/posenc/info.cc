@@ -11,7 +11,7 @@ Subcommand AddInfo(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("info", "Prints version, methods and limits of the server or of this program");
   return {app, [](Session& session) -> absl::Status {
             POSENC_ASSIGN_OR_RETURN(const auto response, session.backend().GetServerInfo());
-            if (session.json()) return PrintJson(response);
+            if (session.json()) return PrintJson(session, response);
             std::fputs(ServerReport(response).c_str(), stdout);
             return absl::OkStatus();
           }};

@@ -88,8 +88,12 @@ int Main(int argc, char** argv) {
                  "Time limit of a call including its retries; default: 60 with --server, none without")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.0, 1e8).description(""));
-  app.add_flag("--json", flags.json, "Print JSON: proto3's JSON mapping, tensors as lists of decimal numbers");
-  app.add_flag("--yes", flags.yes, "Write a result of more than a tenth of the free disk space without asking");
+  app.add_flag(
+      "--json", flags.json,
+      "Print JSON: proto3's JSON mapping, tensors as lists of decimal numbers, and as \"assumed\" the values of "
+      "flags that were not given but chosen from the inputs or by default");
+  app.add_flag("--yes", flags.yes,
+               "Make a result of more than a tenth of the free memory or disk space without asking");
 
   const std::vector<Subcommand> subcommands = {
       AddExplain(app),      AddCompare(app), AddTable(app),     AddRope(app),    AddBias(app),

@@ -51,7 +51,7 @@ absl::Status Fill(const Flags& flags, const v1::Tensor& input, Session* session,
   }
   if (!request->has_add_to() && request->dtype() == v1::DATA_TYPE_UNSPECIFIED) {
     request->set_dtype(input.dtype());
-    session->Assume(absl::StrCat("--dtype ", EnumName(input.dtype()), " (the input's)"));
+    session->Assume("--dtype", EnumName(input.dtype()), "the input's");
   }
   const v1::DataType dtype = request->has_add_to() ? request->add_to().dtype() : request->dtype();
   return flags.out.empty() ? absl::OkStatus() : CheckWritable(flags.out, dtype, 1);

@@ -13,6 +13,8 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "posenc/base/cgroup.h"
 #include "posenc/client/client.h"
 #include "posenc/in_process/in_process.h"
@@ -52,14 +54,16 @@ double FreeMemory() {
 }  // namespace
 
 Backend& Session::backend() {
-  if (!assumed_.empty()) std::fprintf(stderr, "posenc: assumed %s\n", assumed_.c_str());
-  assumed_.clear();
+  if (!unsaid_.empty() && !json()) std::fprintf(stderr, "posenc: assumed %s\n", unsaid_.c_str());
+  unsaid_.clear();
   if (backend_ == nullptr) backend_ = MakeBackend(flags_);
   return *backend_;
 }
 
-void Session::Assume(const std::string& value) {
-  if (!json()) absl::StrAppend(&assumed_, assumed_.empty() ? "" : ", ", value);
+void Session::Assume(const std::string& flag, const std::string& value, const std::string& why) {
+  assumed_.emplace_back(absl::StrReplaceAll(absl::StripPrefix(flag, "--"), {{"-", "_"}}), value);
+  absl::StrAppend(&unsaid_, unsaid_.empty() ? "" : ", ", flag, " ", value);
+  if (!why.empty()) absl::StrAppend(&unsaid_, " (", why, ")");
 }
 
 absl::Status Session::AllowWriting(const std::string& path, uint64_t bytes) const {

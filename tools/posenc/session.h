@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -31,9 +32,11 @@ class Session {
 
   // Created on first use. Before that the process has no threads, so the program may fork. Says what was assumed.
   Backend& backend();
-  // Remembers a value that the user did not give, as flag and value. backend() then prints all of them to standard
-  // error, in one line; nothing with --json.
-  void Assume(const std::string& value);
+  // Remembers the value of a flag that the user did not give, as it is typed, and why. backend() then prints all of
+  // them to standard error, in one line; with --json they are a field of the answer instead (deliver.h).
+  void Assume(const std::string& flag, const std::string& value, const std::string& why = "");
+  // Returns "layout" and "bshd" for --layout bshd, ..., in the order in which they were assumed.
+  const std::vector<std::pair<std::string, std::string>>& assumed() const { return assumed_; }
   bool json() const { return flags_.json; }
   bool remote() const { return !flags_.server.empty(); }
   bool reports_to_stderr() const { return flags_.reports_to_stderr; }
@@ -53,7 +56,8 @@ class Session {
 
   const GlobalFlags flags_;
   std::unique_ptr<Backend> backend_;
-  std::string assumed_;
+  std::vector<std::pair<std::string, std::string>> assumed_;
+  std::string unsaid_;  // of assumed_, for standard error
   int exit_code_ = 0;
 };
 

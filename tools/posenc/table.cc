@@ -99,14 +99,14 @@ absl::Status RunTable(const TableFlags& flags, Session& session) {
   }
   if (request.form() == v1::TABLE_FORM_UNSPECIFIED) {
     request.set_form(v1::TABLE_FORM_HALF_WIDTH);
-    session.Assume("--form half-width");
+    session.Assume("--form", "half-width");
   }
   if (flags.out.empty()) {
     const uint64_t pair_bytes = 2 * ElementSize(request.dtype());  // a row has one pair or more
     POSENC_RETURN_IF_ERROR(session.AllowMemory(static_cast<double>(CountRows(request.positions(), request.count())) *
                                                static_cast<double>(pair_bytes)));
     POSENC_ASSIGN_OR_RETURN(const v1::GenerateTableResponse response, session.backend().GenerateTable(request));
-    return PrintJson(response);
+    return PrintJson(session, response);
   }
 
   // Always streams in tiles, so that neither the message size limit nor memory bounds the table.

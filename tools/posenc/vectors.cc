@@ -44,7 +44,7 @@ absl::Status RunVectors(const VectorsFlags& flags, Session& session) {
     const TensorHeader header{name, tensor.dtype(), {tensor.shape().begin(), tensor.shape().end()}};
     POSENC_RETURN_IF_ERROR(PrintTensor(session, flags.out, header));
   }
-  return session.json() && !session.reports_to_stderr() ? PrintJson(written) : absl::OkStatus();
+  return session.json() && !session.reports_to_stderr() ? PrintJson(session, written) : absl::OkStatus();
 }
 
 }  // namespace

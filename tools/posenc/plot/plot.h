@@ -38,7 +38,7 @@ class PictureFlags {
   // plotted numbers.
   template <typename Answer, typename Chart>
   absl::Status Deliver(const Session& session, const Answer& answer, Chart chart) const {
-    if (path_.empty()) return PrintJson(answer);
+    if (path_.empty()) return PrintJson(session, answer);
     if (!title_.empty()) chart.title = title_;
     chart.width = width_;
     chart.height = height_;
