@@ -396,6 +396,15 @@ def test_a_large_result_needs_a_word(posenc, tmp_path):
     said = posenc(*embedding, exit_code=2).stderr
     assert "posenc: the result has" in said and "in memory" in said and "--yes" in said
     assert "max_output_bytes" in posenc(*embedding, "--yes", exit_code=1).stderr
+    # 4 terabytes from small inputs.
+    numpy.save(tmp_path / "p.npy", numpy.ones((1, 1, 1 << 20, 1), "<f4"))
+    numpy.save(tmp_path / "shaw.npy", numpy.ones((1, 1 << 20), "<f4"))
+    values = ("values", "--probabilities", "p.npy", "--shaw-table", "shaw.npy", "--shaw-order", "key-minus-query",
+              "--shaw-clip", "true", "--layout", "bshd", "--query-offset", "0", "-o", "v.npy")
+    assert "posenc: the result has 4398.0 GB" in posenc(*values, exit_code=2).stderr
+    # No byte is free in /proc.
+    vectors = posenc("vectors", *SETTINGS, "-o", "/proc/v.safetensors", exit_code=2).stderr
+    assert "posenc: /proc/v.safetensors: the result has" in vectors and "--yes" in vectors
 
 
 def test_an_output_that_cannot_be_written_is_said_before_the_work(posenc, tmp_path):

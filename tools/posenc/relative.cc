@@ -70,6 +70,15 @@ double BytesOf(const v1::RelativeScoresRequest& request) {
          static_cast<double>(ElementSize(dtype));
 }
 
+// Returns the bytes of the values, which have the shape of add_to or [B, H, Sq, D].
+double BytesOf(const v1::RelativeValuesRequest& request) {
+  const v1::Tensor &p = request.probabilities(), &table = request.shaw().table();
+  if (request.has_add_to()) return static_cast<double>(request.add_to().data().size());
+  if (p.shape_size() != 4 || table.shape_size() != 2) return 0;
+  return static_cast<double>(p.shape(0)) * static_cast<double>(p.shape(1)) * static_cast<double>(p.shape(2)) *
+         static_cast<double>(table.shape(1)) * static_cast<double>(ElementSize(request.dtype()));
+}
+
 template <typename Response>
 absl::Status Finish(const Session& session, const std::string& out, const Response& response, const char* name,
                     const v1::Tensor& tensor) {
@@ -140,6 +149,7 @@ absl::Status RunValues(const ValuesFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(CheckKept("-o", flags.out, {flags.probabilities, flags.add_to}, flags.in_place));
   *request.mutable_shaw() = flags.shaw;
   POSENC_RETURN_IF_ERROR(flags.model.PutBeside(request.mutable_shaw()));
+  POSENC_RETURN_IF_ERROR(session.AllowMemory(BytesOf(request)));
   POSENC_ASSIGN_OR_RETURN(const v1::RelativeValuesResponse response, session.backend().RelativeValues(request));
   return Finish(session, flags.out, response, "values", response.values());
 }

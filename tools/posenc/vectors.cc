@@ -31,7 +31,12 @@ absl::Status RunVectors(const VectorsFlags& flags, Session& session) {
   POSENC_ASSIGN_OR_RETURN(const v1::RotarySource source, flags.rotary.Get());
   POSENC_ASSIGN_OR_RETURN(const TestVectors vectors, MakeTestVectors(session.backend(), source, flags.seed));
   std::vector<NamedTensor> tensors;
-  for (const auto& [name, tensor] : vectors.tensors) tensors.push_back({name, &tensor});
+  uint64_t bytes = 0;
+  for (const auto& [name, tensor] : vectors.tensors) {
+    tensors.push_back({name, &tensor});
+    bytes += tensor.data().size();
+  }
+  POSENC_RETURN_IF_ERROR(session.AllowWriting(flags.out, bytes));
   POSENC_RETURN_IF_ERROR(WriteTensors(flags.out, tensors, vectors.metadata));
   google::protobuf::Struct written;
   for (const auto& [name, tensor] : vectors.tensors) {
