@@ -4,6 +4,7 @@ import json
 import shlex
 import subprocess
 
+import gguf_file
 import numpy
 import pytest
 import samples
@@ -201,6 +202,28 @@ def test_the_layout_is_that_of_the_shapes(posenc, tmp_path, configs, q, k, flags
     assert posenc(*rope, *outputs[0]).stderr == f"posenc: assumed --layout {layout}\n"
     assert posenc(*rope, *outputs[1], "--layout", layout.split()[0]).stderr == ""
     assert (tmp_path / "0.q.npy").read_bytes() == (tmp_path / "1.q.npy").read_bytes()
+    assert json.loads(posenc(*rope, "--json").stdout)["assumed"] == {"layout": layout.split()[0]}
+
+
+@pytest.mark.parametrize("q, k, kv, layout", [
+    ((1, 5, 32, 128), None, {}, "bshd"),
+    ((1, 32, 5, 128), None, {}, "bhsd"),
+    ((1, 32, 8, 128), (1, 32, 8, 128), {"attention__head_count_kv": 32}, "bhsd"),
+    ((1, 32, 8, 128), (1, 32, 8, 128), {"attention__head_count_kv": 8}, None),
+    ((1, 32, 32, 128), None, {}, None),
+    ((1, 32, 5, 128), None, {"attention__head_count": [32] * 32}, "bhsd"),
+    ((1, 32, 5, 128), None, {"attention__head_count": [32] * 31 + [16]}, None),
+])
+def test_the_layout_is_that_of_a_ggufs_heads(posenc, tmp_path, q, k, kv, layout):
+    (tmp_path / "m.gguf").write_bytes(gguf_file.model("llama", **kv))
+    rope = ["rope", "--model", "m.gguf", "--offset", "3"]
+    for name, shape in (("q", q), ("k", k)):
+        if shape:
+            numpy.save(tmp_path / f"{name}.npy", numpy.ones(shape, "<f4"))
+            rope += [f"--{name}", f"{name}.npy", f"--{name}-out", f"{name}.out.npy"]
+    said = posenc(*rope, exit_code=0 if layout else 2).stderr
+    assert said.startswith(f"posenc: assumed --layout {layout} (the model has 32 heads)\n" if layout else
+                           "posenc: missing: --layout bshd|bhsd|thd\n")
 
 
 def test_a_layout_that_the_shapes_leave_open_is_missing(posenc, tmp_path, configs):

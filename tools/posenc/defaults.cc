@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "posenc/base/gguf.h"
+#include "posenc/model/gguf_fields.h"
 #include "tools/posenc/field_flags.h"
 
 namespace posenc::command {
@@ -26,8 +28,23 @@ nlohmann::json FieldOf(const v1::ModelConfig& model, std::initializer_list<const
   return nullptr;
 }
 
-// Returns a number of the model's config.json; 0 if there is none.
-int64_t NumberOf(const v1::ModelConfig& model, std::initializer_list<const char*> names) {
+// Returns the number at ARCHITECTURE.key, or that of which its list consists; 0 if there is none.
+int64_t GgufNumber(const std::string& file, const char* key) {
+  const absl::StatusOr<Gguf> gguf = ReadGguf(file);
+  const absl::StatusOr<std::string> architecture = gguf.ok() ? ArchitectureOf(*gguf) : gguf.status();
+  if (!architecture.ok()) return 0;  // the service says what is wrong
+  const GgufFields fields(*gguf, *architecture);
+  if (const auto number = fields.Number(key); number.ok() && *number) return **number;
+  const auto list = fields.List(key);
+  if (!list.ok() || !*list || (*list)->empty()) return 0;
+  const int64_t first = (*list)->front();
+  return std::all_of((*list)->begin(), (*list)->end(), [first](int64_t each) { return each == first; }) ? first : 0;
+}
+
+// Returns a number of the model's config.json, or the one at `key` of its GGUF; 0 if there is none, or a list of
+// numbers that differ by layer.
+int64_t NumberOf(const v1::ModelConfig& model, std::initializer_list<const char*> names, const char* key = nullptr) {
+  if (!model.gguf().empty() && key != nullptr) return GgufNumber(model.gguf(), key);
   const nlohmann::json value = FieldOf(model, names);
   return value.is_number_integer() ? value.get<int64_t>() : 0;
 }
@@ -98,8 +115,8 @@ void CompleteLayout(v1::ApplyRotaryRequest* request, Session* session) {
   Assume(request->layout(), kShapes, session);
   if (request->layout() != v1::LAYOUT_UNSPECIFIED || !shapes_fit(1, 2)) return;
   const v1::ModelConfig& model = request->rotary().model();
-  const int64_t heads = NumberOf(model, {"num_attention_heads", "n_head"});
-  const int64_t key_heads = NumberOf(model, {"num_key_value_heads"});
+  const int64_t heads = NumberOf(model, {"num_attention_heads", "n_head"}, "attention.head_count");
+  const int64_t key_heads = NumberOf(model, {"num_key_value_heads"}, "attention.head_count_kv");
   if (heads == 0) return;
   request->set_layout(
       OnlyLayout([&](int, int h) { return q.shape(h) == heads && (!has_k || Is(k.shape(h), key_heads)); }));
