@@ -108,7 +108,9 @@ void ScheduleFlagGroup::Add(CLI::App& app) {
                           "RATE");
   CLI::Option* concurrency =
       add("--concurrency", concurrency_,
-          "Closed loop: calls in flight; each call that ends starts the next; steps \"1,2,4\"", "NUMBER,...");
+          "Closed loop: calls in flight; each call that ends starts the next; steps \"1,2,4\". With --overload: one "
+          "number, of the loop that measures the peak, default 16 per connection",
+          "NUMBER,...");
   CLI::Option* arrivals =
       add("--arrivals", arrivals_, "Arrivals of an open loop: constant (default) or poisson", "KIND")
           ->check(CLI::IsMember({"constant", "poisson"}).description(""));
