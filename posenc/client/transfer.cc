@@ -29,21 +29,21 @@ std::string ReadString(const wire::Payloads& payloads, const v1::Tensor& tensor)
 }  // namespace
 
 Loan::~Loan() {
-  mutex_.LockWhen(absl::Condition(
-      +[](size_t* outstanding) { return *outstanding == 0; }, &outstanding_));
-  mutex_.Unlock();
+  std::unique_lock lock(mutex_);
+  all_returned_.wait(lock, [this] { return outstanding_ == 0; });
 }
 
 // Called on a gRPC thread.
 void Loan::GiveBack(void* loan) {
   auto* self = static_cast<Loan*>(loan);
-  absl::MutexLock lock(&self->mutex_);
-  --self->outstanding_;
+  const std::lock_guard lock(self->mutex_);
+  // Notifies before the lock is released: after that, the loan may be destroyed at any time.
+  if (--self->outstanding_ == 0) self->all_returned_.notify_all();
 }
 
 grpc::Slice Loan::Lend(absl::Span<const std::byte> bytes) {
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     ++outstanding_;
   }
   // gRPC does not write to a slice.

@@ -1,14 +1,15 @@
 // Conversion of messages to and from gRPC: tensors are sent without a copy, and received with one.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
+#include <mutex>
 #include <string>
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
 
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "google/protobuf/message.h"
 #include "posenc/client/backend.h"
@@ -34,7 +35,8 @@ class Loan {
  private:
   static void GiveBack(void* loan);
 
-  absl::Mutex mutex_;
+  std::mutex mutex_;
+  std::condition_variable all_returned_;
   size_t outstanding_ = 0;
 };
 

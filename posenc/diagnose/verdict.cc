@@ -1,6 +1,7 @@
 #include "posenc/diagnose/verdict.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 

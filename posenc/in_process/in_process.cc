@@ -24,11 +24,10 @@ namespace {
 
 // The request's tensor that the n-th tensor of the answer may overwrite while it is computed; null: none.
 const google::protobuf::Message* InPlaceOf(const google::protobuf::Message& request, size_t n) {
-  using google::protobuf::DynamicCastToGenerated;
-  if (const auto* rotary = DynamicCastToGenerated<v1::ApplyRotaryRequest>(&request)) {
+  if (const auto* rotary = dynamic_cast<const v1::ApplyRotaryRequest*>(&request)) {
     return n == 0 ? &rotary->q().tensor() : &rotary->k().tensor();
   }
-  if (const auto* bias = DynamicCastToGenerated<v1::AddBiasRequest>(&request)) return &bias->scores();
+  if (const auto* bias = dynamic_cast<const v1::AddBiasRequest*>(&request)) return &bias->scores();
   const auto* add_to = request.GetDescriptor()->FindFieldByName("add_to");
   return add_to == nullptr ? nullptr : &request.GetReflection()->GetMessage(request, add_to);
 }
@@ -202,7 +201,7 @@ absl::StatusOr<std::unique_ptr<InProcess::Stream>> InProcess::Open(const google:
   POSENC_RETURN_IF_ERROR(wire::RejectUnknown(request));
   const wire::BesideMessage payloads(options.inputs);
   return RunInterruptibly(cancelled, [&]() -> absl::StatusOr<std::unique_ptr<Stream>> {
-    if (const auto* parts = google::protobuf::DynamicCastToGenerated<v1::StreamApplyRotaryRequest>(&request)) {
+    if (const auto* parts = dynamic_cast<const v1::StreamApplyRotaryRequest*>(&request)) {
       if (!parts->has_header()) return InvalidArgument("MISSING", "header", "", "must be given, first");
       POSENC_ASSIGN_OR_RETURN(wire::RotaryStream stream,
                               wire::RotaryStream::Create(parts->header(), payloads, options_.limits));

@@ -1,6 +1,7 @@
 #include "posenc/mapping/field_differences.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <google/protobuf/descriptor.h>
 
 #include "posenc/base/status.h"
@@ -40,8 +41,10 @@ std::string TextOf(const Message& message, const FieldDescriptor& field, int ind
       return fmt::format("{}", one ? get.GetDouble(message, &field) : get.GetRepeatedDouble(message, &field, index));
     case FieldDescriptor::CPPTYPE_BOOL:
       return fmt::format("{}", one ? get.GetBool(message, &field) : get.GetRepeatedBool(message, &field, index));
-    case FieldDescriptor::CPPTYPE_ENUM:
-      return (one ? get.GetEnum(message, &field) : get.GetRepeatedEnum(message, &field, index))->name();
+    case FieldDescriptor::CPPTYPE_ENUM: {
+      const int number = one ? get.GetEnumValue(message, &field) : get.GetRepeatedEnumValue(message, &field, index);
+      return std::string(field.enum_type()->FindValueByNumber(number)->name());
+    }
     case FieldDescriptor::CPPTYPE_STRING:
       return Quote(one ? get.GetString(message, &field) : get.GetRepeatedString(message, &field, index));
     case FieldDescriptor::CPPTYPE_MESSAGE: break;
@@ -89,7 +92,7 @@ void AppendFieldDifferences(const Message& a, const Message& b, const std::strin
   const Reflection& get = *a.GetReflection();
   for (int n = 0; n < a.GetDescriptor()->field_count(); ++n) {
     const FieldDescriptor& field = *a.GetDescriptor()->field(n);
-    const std::string path = prefix + field.name();
+    const std::string path = fmt::format("{}{}", prefix, field.name());
     if (field.is_repeated()) {
       AppendLists(path, a, b, field, differences);
       continue;

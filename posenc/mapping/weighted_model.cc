@@ -19,7 +19,8 @@ std::string ValueOf(const Message& message, const FieldDescriptor& field) {
     case FieldDescriptor::CPPTYPE_INT64: return fmt::format("{}", reflection.GetInt64(message, &field));
     case FieldDescriptor::CPPTYPE_DOUBLE: return fmt::format("{}", reflection.GetDouble(message, &field));
     case FieldDescriptor::CPPTYPE_BOOL: return reflection.GetBool(message, &field) ? "true" : "false";
-    case FieldDescriptor::CPPTYPE_ENUM: return std::string(reflection.GetEnum(message, &field)->name());
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return std::string(field.enum_type()->FindValueByNumber(reflection.GetEnumValue(message, &field))->name());
     default: std::abort();
   }
 }
@@ -30,7 +31,8 @@ void Copy(const Message& from, const FieldDescriptor& field, Message* to) {
     case FieldDescriptor::CPPTYPE_INT64: return reflection.SetInt64(to, &field, reflection.GetInt64(from, &field));
     case FieldDescriptor::CPPTYPE_DOUBLE: return reflection.SetDouble(to, &field, reflection.GetDouble(from, &field));
     case FieldDescriptor::CPPTYPE_BOOL: return reflection.SetBool(to, &field, reflection.GetBool(from, &field));
-    case FieldDescriptor::CPPTYPE_ENUM: return reflection.SetEnum(to, &field, reflection.GetEnum(from, &field));
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return reflection.SetEnumValue(to, &field, reflection.GetEnumValue(from, &field));
     default: std::abort();
   }
 }

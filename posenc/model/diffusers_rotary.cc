@@ -1,6 +1,7 @@
 #include "posenc/model/diffusers.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>

@@ -81,7 +81,7 @@ absl::StatusOr<Side> ReadModelSide(const v1::ModelConfig& model, const Limits& l
 
 // Replaces the bytes of all tensors by a digest, which is all that a comparison needs, so that copies are small.
 void DigestTensors(google::protobuf::Message* message) {
-  if (auto* tensor = google::protobuf::DynamicCastToGenerated<v1::Tensor>(message)) {
+  if (auto* tensor = dynamic_cast<v1::Tensor*>(message)) {
     if (!tensor->data().empty()) tensor->set_data(Fingerprint().Add(tensor->data()).Digest());
     return;
   }
@@ -211,7 +211,7 @@ std::string MethodOf(const SettingsOfLayers& settings) {
   const auto name = [](const google::protobuf::Message& message, const char* oneof) {
     const auto* field =
         message.GetReflection()->GetOneofFieldDescriptor(message, message.GetDescriptor()->FindOneofByName(oneof));
-    return field == nullptr ? "none" : field->name();
+    return std::string(field == nullptr ? "none" : field->name());
   };
   if (settings.plan.has_bias()) return name(settings.plan.bias(), "method");
   if (settings.plan.has_relative()) return name(settings.plan.relative(), "method");

@@ -67,7 +67,7 @@ const Type& TypeOf(const Message& message) {
 
 std::string Element(const FieldDescriptor& field, int index) { return absl::StrCat(field.name(), "[", index, "]"); }
 
-absl::Status CheckEnum(const FieldDescriptor& field, const std::string& name, int value) {
+absl::Status CheckEnum(const FieldDescriptor& field, std::string_view name, int value) {
   if (field.enum_type()->FindValueByNumber(value) != nullptr) return absl::OkStatus();
   return InvalidArgument("UNKNOWN_VALUE", name, absl::StrCat(value),
                          absl::StrCat("must be a value of ", field.enum_type()->full_name()));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "absl/strings/str_cat.h"
 #include "posenc/v1/service.pb.h"
 
 namespace posenc::wire {
@@ -18,8 +19,8 @@ const Message& PrototypeOf(const google::protobuf::Descriptor* type) {
 }  // namespace
 
 RpcDescription DescribeRpc(const MethodDescriptor& method, const google::protobuf::FieldDescriptor* more) {
-  return {.name = method.name(),
-          .path = "/" + method.service()->full_name() + "/" + method.name(),
+  return {.name = std::string(method.name()),
+          .path = absl::StrCat("/", method.service()->full_name(), "/", method.name()),
           .request = PrototypeOf(method.input_type()),
           .response = PrototypeOf(method.output_type()),
           .request_stripper = Stripper(method.input_type(), more),

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <set>
 #include <sstream>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
@@ -209,8 +209,9 @@ absl::Status ReadToken(const std::string& place, const std::string& line, Policy
   if (!hex || !more.empty()) {
     return Wrong("MALFORMED", place, digest, "must be NAME SHA256 [EXPIRY], where SHA256 has 64 hex digits");
   }
-  const std::string bytes = absl::HexStringToBytes(digest);
-  std::copy(bytes.begin(), bytes.end(), token.digest.begin());
+  for (size_t n = 0; n < token.digest.size(); ++n) {
+    std::from_chars(&digest[2 * n], &digest[2 * n] + 2, token.digest[n], 16);
+  }
   if (!expiry.empty()) {
     absl::Time time;
     if (std::string error; !absl::ParseTime("%Y-%m-%dT%H:%M:%SZ", expiry, &time, &error)) {

@@ -12,9 +12,13 @@
 #include "absl/strings/ascii.h"
 #include "absl/time/time.h"
 #include "google/protobuf/stubs/common.h"
-#include "google/protobuf/stubs/logging.h"
 #include "spdlog/async.h"
 #include "spdlog/sinks/base_sink.h"
+#if GOOGLE_PROTOBUF_VERSION < 4022000
+#include "google/protobuf/stubs/logging.h"
+#else
+#include "absl/log/globals.h"
+#endif
 
 namespace posenc::server {
 namespace {
@@ -123,9 +127,11 @@ std::string NameOf(LogLevel level) {
 
 void StartLog(const LogOptions& options) {
   state = new State(options);
-#if GOOGLE_PROTOBUF_VERSION < 4022000
   // Protobuf would print a line of its own for every malformed string that a caller sends.
+#if GOOGLE_PROTOBUF_VERSION < 4022000
   google::protobuf::SetLogHandler(nullptr);
+#else
+  absl::SetMinLogLevel(absl::LogSeverityAtLeast::kFatal);  // of gRPC too
 #endif
 }
 

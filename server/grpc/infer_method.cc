@@ -19,7 +19,7 @@ class Inference {
       : parts_(parts), rpc_(rpc), call_(call), prepared_(prepared) {}
 
   absl::Status Read(const std::string& stripped) {
-    auto* request = google::protobuf::Arena::CreateMessage<ModelInferRequest>(&prepared_->arena);
+    auto* request = ModelInferRequest::default_instance().New(&prepared_->arena);
     request_ = request;
     if (!request->ParseFromString(stripped)) {
       return InvalidArgument("MALFORMED", kWholeRequest, "", "must be an inference.ModelInferRequest");

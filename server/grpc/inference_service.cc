@@ -45,14 +45,14 @@ UnaryMethod Control(const InferenceParts* parts, const std::string& name, Schedu
                     AnswerControl<Request, Response> answer) {
   const auto read = [parts, answer](const std::string& stripped, Call* call,
                                     Prepared* prepared) -> absl::StatusOr<UnaryMethod::Prepare> {
-    auto* const request = google::protobuf::Arena::CreateMessage<Request>(&prepared->arena);
+    auto* const request = Request::default_instance().New(&prepared->arena);
     if (!request->ParseFromString(stripped)) {
       return InvalidArgument("MALFORMED", kWholeRequest, "",
                              absl::StrCat("must be an ", Request::descriptor()->full_name()));
     }
     POSENC_RETURN_IF_ERROR(wire::RejectUnknownFields(*request));
     return [parts, answer, request, call, prepared](const wire::CallContext&) -> absl::Status {
-      auto* const response = google::protobuf::Arena::CreateMessage<Response>(&prepared->arena);
+      auto* const response = Response::default_instance().New(&prepared->arena);
       prepared->response = response;
       POSENC_RETURN_IF_ERROR(answer(*parts, *request, call->rpc(), response));
       POSENC_ASSIGN_OR_RETURN(prepared->layout, wire::Answer::LayOut(response, {}));

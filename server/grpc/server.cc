@@ -73,7 +73,8 @@ void SetTransport(const Config& config, grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
 }
 
-// Writes gRPC's own messages to the log, which limits their rate. Newer versions of gRPC log by Abseil.
+// Writes gRPC's own messages to the log, which limits their rate. Newer versions of gRPC log by Abseil, which
+// StartLog() silences.
 void SendLogOfGrpc() {
 #if GRPC_CPP_VERSION_MAJOR == 1 && GRPC_CPP_VERSION_MINOR < 65
   gpr_set_log_function([](gpr_log_func_args* args) {

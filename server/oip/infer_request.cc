@@ -84,7 +84,7 @@ absl::Status ReadSettings(const ModelInferRequest& request, const Model& model, 
                           Message* typed) {
   POSENC_ASSIGN_OR_RETURN(const std::string json, TextOf("", request.parameters(), kSettings));
   Message* settings = model.encoding->settings.Mutable(typed);
-  const std::string type = settings->GetDescriptor()->full_name();
+  const std::string type(settings->GetDescriptor()->full_name());
   if (json.empty()) {
     return InvalidArgument("MISSING", kSettings, "", absl::StrCat("must be given: a ", type, " as JSON"));
   }

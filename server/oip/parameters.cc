@@ -36,7 +36,7 @@ std::optional<int64_t> Integer(const InferParameter& value) {
 
 // "LAYOUT_" of LAYOUT_UNSPECIFIED.
 std::string PrefixOf(const EnumDescriptor& type) {
-  const std::string& zero = type.value(0)->name();
+  const std::string zero(type.value(0)->name());
   constexpr std::string_view kUnspecified = "UNSPECIFIED";
   return zero.ends_with(kUnspecified) ? zero.substr(0, zero.size() - kUnspecified.size()) : "";
 }

@@ -9,7 +9,7 @@ namespace posenc::relative_mapping_test {
 namespace {
 
 // A full method message for two heads of four channels.
-v1::RelativeMethod FullRelativeMethod(const std::string& name) {
+v1::RelativeMethod FullRelativeMethod(std::string_view name) {
   v1::RelativeMethod method;
   const auto project = [](v1::Projection* projection) {
     *projection->mutable_weight() = SomeWeight({8, 6});

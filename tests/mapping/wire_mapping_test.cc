@@ -19,7 +19,7 @@ template <class Settings, class Message>
 void ExpectSameFields(std::set<std::string> others = {}) {
   std::set<std::string> of_message;
   const auto* descriptor = Message::descriptor();
-  for (int n = 0; n < descriptor->field_count(); ++n) of_message.insert(descriptor->field(n)->name());
+  for (int n = 0; n < descriptor->field_count(); ++n) of_message.emplace(descriptor->field(n)->name());
   others.insert(kFieldNames<Settings>.begin(), kFieldNames<Settings>.end());
   EXPECT_EQ(of_message, others) << descriptor->name();
 }
@@ -232,7 +232,7 @@ std::vector<std::string> MethodNames() {
   std::vector<std::string> names;
   const auto* oneof = v1::BiasMethod::descriptor()->FindOneofByName("method");
   for (int n = 0; n < oneof->field_count(); ++n) {
-    if (oneof->field(n)->name() != "model") names.push_back(oneof->field(n)->name());
+    if (oneof->field(n)->name() != "model") names.emplace_back(oneof->field(n)->name());
   }
   return names;
 }

@@ -43,7 +43,11 @@ absl::StatusOr<std::string> FieldsToJson(const Message& message) {
   google::protobuf::util::JsonPrintOptions options;
   options.add_whitespace = true;
   options.preserve_proto_field_names = true;
+#if GOOGLE_PROTOBUF_VERSION < 5026000
   options.always_print_primitive_fields = true;
+#else
+  options.always_print_fields_with_no_presence = true;
+#endif
   std::string json;
   const auto status = google::protobuf::util::MessageToJsonString(message, &json, options);
   if (!status.ok()) return absl::InternalError(absl::StrCat("cannot be printed as JSON: ", status.ToString()));

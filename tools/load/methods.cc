@@ -15,7 +15,6 @@
 
 namespace posenc::load {
 
-using google::protobuf::DynamicCastToGenerated;
 using google::protobuf::Message;
 
 namespace {
@@ -205,30 +204,30 @@ absl::StatusOr<const Method*> FindMethod(const std::string& name) {
 }
 
 std::vector<v1::Tensor*> InputsOf(Message* request) {
-  if (auto* rotary = DynamicCastToGenerated<v1::ApplyRotaryRequest>(request)) {
+  if (auto* rotary = dynamic_cast<v1::ApplyRotaryRequest*>(request)) {
     std::vector<v1::Tensor*> tensors = {rotary->mutable_q()->mutable_tensor()};
     if (rotary->has_k()) tensors.push_back(rotary->mutable_k()->mutable_tensor());
     return tensors;
   }
-  if (auto* bias = DynamicCastToGenerated<v1::AddBiasRequest>(request)) return {bias->mutable_scores()};
-  if (auto* scores = DynamicCastToGenerated<v1::RelativeScoresRequest>(request)) {
+  if (auto* bias = dynamic_cast<v1::AddBiasRequest*>(request)) return {bias->mutable_scores()};
+  if (auto* scores = dynamic_cast<v1::RelativeScoresRequest*>(request)) {
     std::vector<v1::Tensor*> tensors = {scores->mutable_q()};
     if (scores->has_k()) tensors.push_back(scores->mutable_k());
     return tensors;
   }
-  if (auto* values = DynamicCastToGenerated<v1::RelativeValuesRequest>(request)) {
+  if (auto* values = dynamic_cast<v1::RelativeValuesRequest*>(request)) {
     return {values->mutable_probabilities()};
   }
   return {};
 }
 
 std::vector<v1::Region*> OutputsOf(Message* request) {
-  if (auto* rotary = DynamicCastToGenerated<v1::ApplyRotaryRequest>(request)) {
+  if (auto* rotary = dynamic_cast<v1::ApplyRotaryRequest*>(request)) {
     std::vector<v1::Region*> outputs = {rotary->mutable_q()->mutable_output()};
     if (rotary->has_k()) outputs.push_back(rotary->mutable_k()->mutable_output());
     return outputs;
   }
-  if (auto* table = DynamicCastToGenerated<v1::GenerateTableRequest>(request)) {
+  if (auto* table = dynamic_cast<v1::GenerateTableRequest*>(request)) {
     return {table->mutable_cos_output(), table->mutable_sin_output()};
   }
   // All other requests have one output field.

@@ -17,7 +17,6 @@
 namespace posenc::load {
 namespace {
 
-using google::protobuf::DynamicCastToGenerated;
 using google::protobuf::Message;
 
 std::string BytesOf(const grpc::ByteBuffer& buffer) {
@@ -145,12 +144,12 @@ class Comparison {
 };
 
 void ComparePiece(const Message& piece, Comparison* comparison) {
-  if (const auto* table = DynamicCastToGenerated<v1::StreamTableResponse>(&piece)) {
+  if (const auto* table = dynamic_cast<const v1::StreamTableResponse*>(&piece)) {
     comparison->CompareTile(comparison->IndexOf("cos"), table->row_begin(), table->cos());
     comparison->CompareTile(comparison->IndexOf("sin"), table->row_begin(), table->sin());
-  } else if (const auto* bias = DynamicCastToGenerated<v1::StreamBiasResponse>(&piece)) {
+  } else if (const auto* bias = dynamic_cast<const v1::StreamBiasResponse*>(&piece)) {
     comparison->CompareTile(0, bias->row_begin(), bias->bias());
-  } else if (const auto* rotary = DynamicCastToGenerated<v1::StreamApplyRotaryResponse>(&piece)) {
+  } else if (const auto* rotary = dynamic_cast<const v1::StreamApplyRotaryResponse*>(&piece)) {
     if (!rotary->has_chunk()) return;
     const v1::RotaryChunk& chunk = rotary->chunk();
     comparison->Compare(comparison->IndexOf(chunk.operand() == v1::OPERAND_KEY ? "k" : "q"),

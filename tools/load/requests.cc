@@ -14,7 +14,6 @@
 namespace posenc::load {
 namespace {
 
-using google::protobuf::DynamicCastToGenerated;
 using google::protobuf::Message;
 
 constexpr int64_t kPieceBytes = int64_t{1} << 20;  // tensor bytes per stream message
@@ -65,12 +64,12 @@ absl::StatusOr<std::vector<grpc::ByteBuffer>> RotaryStream(const std::shared_ptr
 
 absl::StatusOr<std::vector<grpc::ByteBuffer>> Stream(const std::shared_ptr<const Work>& work, size_t i) {
   const Message& request = work->request(i);
-  if (const auto* table = DynamicCastToGenerated<v1::GenerateTableRequest>(&request)) {
+  if (const auto* table = dynamic_cast<const v1::GenerateTableRequest*>(&request)) {
     v1::StreamTableRequest stream;
     *stream.mutable_table() = *table;
     return std::vector{ToBytes(stream)};
   }
-  if (const auto* bias = DynamicCastToGenerated<v1::GenerateBiasRequest>(&request)) {
+  if (const auto* bias = dynamic_cast<const v1::GenerateBiasRequest*>(&request)) {
     v1::StreamBiasRequest stream;
     *stream.mutable_bias() = *bias;
     return std::vector{ToBytes(stream)};

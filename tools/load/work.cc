@@ -23,7 +23,7 @@ absl::Status ParseRequest(const Entry& entry, Message* request) {
   if (entry.request_json.empty()) return absl::OkStatus();
   const auto status = google::protobuf::util::JsonStringToMessage(entry.request_json, request);
   if (status.ok()) return absl::OkStatus();
-  return InvalidArgument("MALFORMED", "request", "", Quote(status.message().ToString(), 512));
+  return InvalidArgument("MALFORMED", "request", "", Quote(std::string(status.message()), 512));
 }
 
 }  // namespace

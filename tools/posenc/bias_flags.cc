@@ -88,7 +88,7 @@ absl::StatusOr<v1::BiasMethod> BiasMethodFlags::Get() const {
   std::set<std::string> given;
   if (IsSet(alibi_)) given.insert("alibi");
   if (nope_) given.insert("nope");
-  if (IsSet(others_)) given.insert(v1::BiasMethod::descriptor()->FindFieldByNumber(others_.method_case())->name());
+  if (IsSet(others_)) given.emplace(v1::BiasMethod::descriptor()->FindFieldByNumber(others_.method_case())->name());
   if (given.size() > 1) {
     return UsageError("flags of " + absl::StrJoin(given, " and of ") + "; give those of one method");
   }

@@ -162,7 +162,8 @@ Message* Enter(const Place& place, const FieldDescriptor& field, const std::stri
   Message* message = place.root;
   for (const FieldDescriptor* next : place.path) {
     if (const auto* rival = Rival(*next, *message)) {
-      throw CLI::ValidationError(flag, "not allowed with flags of " + rival->name() + "; give those of one method");
+      throw CLI::ValidationError(
+          flag, absl::StrCat("not allowed with flags of ", rival->name(), "; give those of one method"));
     }
     message = message->GetReflection()->MutableMessage(message, next);
   }
@@ -206,7 +207,7 @@ void AddPrefixedFlags(CLI::App& app, const std::string& group, const std::string
       if (within) {
         AddPrefixedFlags(app, group, flag, place.Within(field), *field.message_type());
       } else {
-        AddFieldFlag(app, group, place, field, {field.name().c_str(), "", flag.c_str()});
+        AddFieldFlag(app, group, place, field, {nullptr, "", flag.c_str()});
       }
     }
   }
@@ -221,7 +222,7 @@ std::string EnumName(const EnumValueDescriptor& value) {
   return WithDashes(absl::AsciiStrToLower(value.name().substr(prefix)));
 }
 
-std::string FlagName(const std::string& field) { return "--" + WithDashes(field); }
+std::string FlagName(std::string_view field) { return "--" + WithDashes(std::string(field)); }
 
 bool IsSet(const Message& message) { return !FirstFlagOf(message).empty(); }
 
@@ -239,7 +240,8 @@ void AddFieldFlags(CLI::App& app, const std::string& group, Message* message, st
   for (const FieldFlag& flag : flags) {
     const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(flag.field);
     if (field == nullptr) {
-      std::fprintf(stderr, "posenc: %s has no field %s\n", message->GetDescriptor()->name().c_str(), flag.field);
+      std::fprintf(stderr, "posenc: %s has no field %s\n", std::string(message->GetDescriptor()->name()).c_str(),
+                   flag.field);
       std::abort();
     }
     AddFieldFlag(app, group, {message, {}}, *field, flag);
@@ -251,7 +253,7 @@ void AddOtherFieldFlags(CLI::App& app, const std::string& group, Message* messag
   for (int i = 0; i < type.field_count(); ++i) {
     const FieldDescriptor& field = *type.field(i);
     if (app.get_option_no_throw(FlagName(field.name())) == nullptr) {
-      AddFieldFlag(app, group, {message, {}}, field, {field.name().c_str(), ""});
+      AddFieldFlag(app, group, {message, {}}, field, {nullptr, ""});
     }
   }
 }
@@ -266,7 +268,8 @@ void AddMethodFlags(CLI::App& app, const std::string& note, Message* message,
   for (int n = 0; n < oneof->field_count(); ++n) {
     const FieldDescriptor& field = *oneof->field(n);
     if (std::find(except.begin(), except.end(), field.name()) != except.end()) continue;
-    AddPrefixedFlags(app, field.name() + note, FlagName(field.name()), {message, {&field}}, *field.message_type());
+    AddPrefixedFlags(app, absl::StrCat(field.name(), note), FlagName(field.name()), {message, {&field}},
+                     *field.message_type());
   }
 }
 

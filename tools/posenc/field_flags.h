@@ -53,7 +53,7 @@ bool IsSet(const google::protobuf::Message& message);
 std::string FirstFlagOf(const google::protobuf::Message& message);
 
 // Returns "--rope-theta" for "rope_theta".
-std::string FlagName(const std::string& field);
+std::string FlagName(std::string_view field);
 
 // Returns "half-split" for v1::PAIRING_HALF_SPLIT.
 std::string EnumName(const google::protobuf::EnumValueDescriptor& value);

@@ -55,7 +55,11 @@ std::string ValueText(const Message& message, const FieldDescriptor& field) {
     case FieldDescriptor::CPPTYPE_INT32: return absl::StrCat(reflection->GetInt32(message, &field));
     case FieldDescriptor::CPPTYPE_INT64: return absl::StrCat(reflection->GetInt64(message, &field));
     case FieldDescriptor::CPPTYPE_BOOL: return reflection->GetBool(message, &field) ? "true" : "false";
-    case FieldDescriptor::CPPTYPE_ENUM: return EnumName(*reflection->GetEnum(message, &field));
+    case FieldDescriptor::CPPTYPE_ENUM: {
+      const int number = reflection->GetEnumValue(message, &field);
+      const auto* value = field.enum_type()->FindValueByNumber(number);
+      return value == nullptr ? absl::StrCat(number) : EnumName(*value);  // null: of a newer server
+    }
     case FieldDescriptor::CPPTYPE_STRING: return absl::CEscape(reflection->GetString(message, &field));
     default: return "";
   }

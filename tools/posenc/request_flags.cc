@@ -6,6 +6,7 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/util/json_util.h>
 
+#include "absl/strings/str_cat.h"
 #include "posenc/base/status.h"
 #include "posenc/wire/model_file.h"
 #include "tools/posenc/field_flags.h"
@@ -40,7 +41,8 @@ absl::Status ModelFlags::PutBeside(google::protobuf::Message* weights) const {
   if (!given()) return CheckUnused();
   if (weights == nullptr) return UsageError("--model: also give the model's weights, by the flags of its method");
   const auto* field = weights->GetDescriptor()->FindFieldByName("model");
-  if (field == nullptr) return UsageError("--model: no config.json describes " + weights->GetDescriptor()->name());
+  if (field == nullptr)
+    return UsageError(absl::StrCat("--model: no config.json describes ", weights->GetDescriptor()->name()));
   auto& model = static_cast<v1::ModelConfig&>(*weights->GetReflection()->MutableMessage(weights, field));
   POSENC_ASSIGN_OR_RETURN(model, Get());
   return absl::OkStatus();

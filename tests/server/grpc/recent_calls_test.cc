@@ -250,7 +250,7 @@ TEST_F(RecentCallsTest, EachCallLogsItsOwnRequestId) {
   std::string message = "..id-1..";
   RecentCalls recent;
   const auto prepared = std::make_shared<Prepared>();
-  auto* request = google::protobuf::Arena::CreateMessage<v1::ApplyRotaryRequest>(&prepared->arena);
+  auto* request = v1::ApplyRotaryRequest::default_instance().New(&prepared->arena);
   prepared->request = request;
   const transport::SlicedPayloads none({}, {});
   prepared->job.operands = {&request->q().tensor()};
@@ -317,7 +317,7 @@ TEST_F(RecentCallsTest, CallsThatCameAtOnceTakeOnePlace) {
   std::vector<std::shared_ptr<const Prepared>> same;
   for (int n = 0; n < 20; ++n) {
     const auto prepared = std::make_shared<Prepared>();
-    auto* request = google::protobuf::Arena::CreateMessage<v1::ApplyRotaryRequest>(&prepared->arena);
+    auto* request = v1::ApplyRotaryRequest::default_instance().New(&prepared->arena);
     ASSERT_TRUE(request->ParseFromString(stripped->message));
     prepared->request = request;
     prepared->job.operands = {&request->q().tensor(), &request->k().tensor()};

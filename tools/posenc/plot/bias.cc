@@ -1,6 +1,7 @@
 // `posenc plot bias`: the bias added to attention scores, queries by keys, one panel per head.
 #include <memory>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "posenc/base/status.h"
 #include "tools/posenc/attention_flags.h"
@@ -62,7 +63,7 @@ absl::StatusOr<HeatMaps> Maps(const BiasPlotFlags& flags, const v1::GenerateBias
   const v1::BiasMethod& method = response.info().plan().bias();
   const auto* name = method.GetDescriptor()->FindFieldByNumber(method.method_case());
   maps.title = flags.index ? "Row of the bias table" : "Attention bias";
-  maps.settings = (name == nullptr ? "" : name->name() + ": ") + SettingsLine(method);
+  maps.settings = (name == nullptr ? "" : absl::StrCat(name->name(), ": ")) + SettingsLine(method);
   maps.x_label = "key";
   maps.y_label = "query";
   maps.first_y = static_cast<double>(flags.geometry.query_offset());

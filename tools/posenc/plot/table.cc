@@ -1,6 +1,7 @@
 // `posenc plot table`: cosines and sines, or an absolute encoding, as heat maps over positions.
 #include <memory>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "posenc/base/status.h"
 #include "tools/posenc/embedding_flags.h"
@@ -71,7 +72,8 @@ absl::Status Embedding(const TablePlotFlags& flags, Session& session) {
   POSENC_ASSIGN_OR_RETURN(HeatMaps maps, Maps(flags, response.embedding()));
   const auto* method = request.GetDescriptor()->FindFieldByNumber(request.method_case());
   maps.title = "Absolute encoding";
-  maps.settings = method->name() + ": " + SettingsLine(request.GetReflection()->GetMessage(request, method));
+  maps.settings =
+      absl::StrCat(method->name(), ": ", SettingsLine(request.GetReflection()->GetMessage(request, method)));
   maps.x_label = "dimension";
   maps.colour_label = "value";
   maps.panels = {{"", Numbers(response.embedding())}};
