@@ -67,8 +67,8 @@ v1::RichStatus ToRich(const absl::Status& status, bool started) {
   rich.set_message(Printable({status.message().data(), status.message().size()}));
   google::protobuf::Any* detail = rich.add_details();
   detail->set_type_url(kErrorInfoType);
-  info.SerializeToString(detail->mutable_value());
-  if (!details.field.empty()) rich.add_details()->PackFrom(ViolationOf(metadata["field"], rich.message()));
+  detail->set_value(info.SerializeAsString());
+  if (!details.field.empty()) (void)rich.add_details()->PackFrom(ViolationOf(metadata["field"], rich.message()));
   return rich;
 }
 

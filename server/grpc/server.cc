@@ -197,8 +197,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
                           &server->core_.timers, &server->core_.metrics);
   POSENC_RETURN_IF_ERROR(server->StartHttp(parts));
   server->listener_->Start([plain = server->plain_.get(), tls = server->tls_.get(), proxied = server->proxied_.get()](
-                               Descriptor socket, Listener::Kind kind) {
+                               Descriptor socket, int listening, Listener::Kind kind) {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.listener_fd = listening;  // newer versions of gRPC refuse a connection without it
     connection.fd = socket.Release();
     auto* const of_tcp = tls == nullptr ? plain : tls;
     auto* const acceptor = kind == Listener::Kind::kTcp ? of_tcp : kind == Listener::Kind::kUnix ? plain : proxied;

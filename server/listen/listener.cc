@@ -103,7 +103,7 @@ bool Listener::AcceptWaiting(const ListeningSocket& listening, size_t most) {
     }
     SetOutOfDescriptors(false, 0);
     try {
-      Admit(std::move(connection), address, KindOf(listening));
+      Admit(std::move(connection), address, listening);
     } catch (const std::exception& error) {  // out of memory: the connection is closed
       ++refused_;
       LogCall(LogLevel::err, "connection refused", {{"error", error.what()}});
@@ -117,7 +117,8 @@ Listener::Kind Listener::KindOf(const ListeningSocket& listening) const {
   return IsUnix(listening) ? Kind::kUnix : Kind::kTcp;
 }
 
-void Listener::Admit(Descriptor connection, const sockaddr_storage& address, Kind kind) {
+void Listener::Admit(Descriptor connection, const sockaddr_storage& address, const ListeningSocket& listening) {
+  const Kind kind = KindOf(listening);
   const bool is_unix = kind != Kind::kTcp;
   if (kind == Kind::kTrustedProxy && !IsTrusted(connection)) {
     ++refused_;
@@ -138,7 +139,7 @@ void Listener::Admit(Descriptor connection, const sockaddr_storage& address, Kin
     setsockopt(connection.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     setsockopt(connection.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof(timeout));
   }
-  accept_(std::move(connection), kind);
+  accept_(std::move(connection), listening.socket.get(), kind);
 }
 
 void Listener::LogRefusal(const sockaddr_storage& address, bool is_unix, bool of_peer) {

@@ -36,8 +36,8 @@ class Listener {
     int64_t refused = 0;   // closed at once, because of a limit
   };
   enum class Kind { kTcp, kUnix, kTrustedProxy };
-  // Takes ownership of a connection.
-  using Accept = std::function<void(Descriptor connection, Kind kind)>;
+  // Takes ownership of a connection. `listening` is the socket that it came to.
+  using Accept = std::function<void(Descriptor connection, int listening, Kind kind)>;
 
   // Listens; clients wait until Start(). Errors as ListenAt(); also names --trusted-proxy.
   static absl::StatusOr<std::unique_ptr<Listener>> Listen(Options options);
@@ -63,7 +63,7 @@ class Listener {
   // Accepts at most `most` of the connections that wait. Returns false if there is no descriptor or memory for more.
   bool AcceptWaiting(const ListeningSocket& listening, size_t most);
   Kind KindOf(const ListeningSocket& listening) const;
-  void Admit(Descriptor connection, const sockaddr_storage& address, Kind kind);
+  void Admit(Descriptor connection, const sockaddr_storage& address, const ListeningSocket& listening);
   void LogRefusal(const sockaddr_storage& address, bool is_unix, bool of_peer);
   void SetOutOfDescriptors(bool out_of_descriptors, int error);
 

@@ -480,7 +480,7 @@ TEST(FromGrpc, KeepsForeignErrorsAsTheyAre) {
   grpc::Status other = Error(grpc::StatusCode::INTERNAL, "odd", {"SOME_REASON", "", "", ""});
   EXPECT_EQ(DetailsOf(FromGrpc(other, "here", false)).reason, "SOME_REASON");
   v1::RichStatus rich;
-  rich.ParseFromString(other.error_details());
+  ASSERT_TRUE(rich.ParseFromString(other.error_details()));
   rich.mutable_details(0)->set_type_url("type.googleapis.com/google.rpc.DebugInfo");
   EXPECT_EQ(FromGrpc({grpc::StatusCode::INTERNAL, "odd", rich.SerializeAsString()}, "here", false),
             absl::InternalError("odd"));

@@ -30,7 +30,7 @@ inline std::string Canonical(const google::protobuf::Message& message) {
   google::protobuf::io::StringOutputStream output(&bytes);
   google::protobuf::io::CodedOutputStream coded(&output);
   coded.SetSerializationDeterministic(true);
-  message.SerializePartialToCodedStream(&coded);
+  (void)message.SerializePartialToCodedStream(&coded);
   coded.Trim();
   return bytes;
 }

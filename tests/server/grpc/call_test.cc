@@ -501,7 +501,7 @@ TEST_F(CallTest, WhatIsSmallInAskingAndAnsweringGoesFirst) {
       wire::Scheduling::kPreparesQuickly);
   const auto ask = [](int64_t rows) {
     v1::StreamTableRequest request;
-    request.ParseFromString(Table(0));
+    EXPECT_TRUE(request.ParseFromString(Table(0)));
     request.mutable_table()->set_count(rows);
     return Buffer(request.table().SerializeAsString());
   };
