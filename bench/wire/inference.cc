@@ -5,8 +5,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -130,22 +132,25 @@ class InferenceBench {
 
  private:
   // Returns p50 in milliseconds of ModelInfer, ApplyRotary and a copy with these requests: [caller][round]. Each round
-  // has new connections, so that the interval covers how they differ; both methods of posenc use the same.
+  // has new connections, so that the interval covers how they differ; both methods of posenc use the same. The rounds
+  // have all orders: a connection's window grows with its calls, so what comes later is faster.
   std::vector<std::vector<double>> Run(const std::vector<const grpc::ByteBuffer*>& requests) {
     constexpr size_t kWarmUp = 30, kCalls = 20;
     std::vector<std::vector<double>> p50(requests.size());
+    std::vector<size_t> order(requests.size());
+    std::iota(order.begin(), order.end(), 0);
     for (int round = 0; round < effort_.rounds; ++round) {
       Caller inference(addresses_.posenc, std::string(kService) + "ModelInfer");
       Caller apply(inference, "ApplyRotary"), copy(addresses_.copy, "ApplyRotary");
       Caller* const callers[] = {&inference, &apply, &copy};
       for (const bool warm : {false, true}) {
-        for (size_t n = 0; n < requests.size(); ++n) {
-          const size_t which = (n + static_cast<size_t>(round)) % requests.size();
+        for (const size_t which : order) {
           const Load load =
               callers[which]->Run(*requests[which], 1, warm ? effort_.seconds : 0, warm ? kCalls : kWarmUp);
           if (warm) p50[which].push_back(1e3 * load.Percentile(0.5));
         }
       }
+      std::next_permutation(order.begin(), order.end());
     }
     return p50;
   }
