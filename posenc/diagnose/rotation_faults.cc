@@ -142,15 +142,50 @@ class FaultFinder {
       if (count > most || nearer) best = &one, most = count, least = unequal, rows = std::move(explained);
     }
     if (best == nullptr) return false;
+    rows = WithBits(*best, std::move(rows));
     AddFault(*best, explanations, rows);
     Fault& fault = found_.faults.back();
     if (fault.values < 2 * fault.free_values) {  // it would explain itself
       found_.faults.pop_back();
       return false;
     }
+    JoinWithTheSame();
     *rest = Without(*rest, rows);
     if (!best->fits()) found_.parts.push_back(*best);
     return true;
+  }
+
+  // Adds the last fault's parts to an earlier fault with the same departures.
+  void JoinWithTheSame() {
+    Fault& last = found_.faults.back();
+    for (Fault& fault : found_.faults) {
+      if (&fault == &last || fault.sentence != last.sentence) continue;
+      fault.parts.insert(fault.parts.end(), last.parts.begin(), last.parts.end());
+      fault.values += last.values;
+      found_.faults.pop_back();
+      return;
+    }
+  }
+
+  // The rows without the heads in which the explanation misses at least a bit of each row, if there are heads in which
+  // it gives nearly all bits: it is only near what happened in the others.
+  RowSet WithBits(const Explanation& explanation, RowSet rows) const {
+    if (!BitsCount()) return rows;
+    constexpr int64_t kNearly = 8;  // rows for each element that is missed
+    RowSet kept = rows;
+    bool any = false;
+    EachHead([&](size_t n, const std::vector<int64_t>& head) {
+      int64_t count = 0, unequal = 0;
+      for (const int64_t row : head) {
+        if (!rows[n][row]) continue;
+        ++count;
+        unequal += explanation.proof.misfits->unequal[n][row];
+      }
+      any |= count > 0 && kNearly * unequal <= count;
+      if (count == 0 || unequal < count) return;
+      for (const int64_t row : head) kept[n][row] = 0;
+    });
+    return any ? kept : rows;
   }
 
   // True if the explanation gives clearly more bits of these rows than the reference does, and the more so the more it
