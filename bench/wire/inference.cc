@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
-#include <numeric>
+#include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -92,6 +94,16 @@ void PrintP50(const std::string& name, const char* against, const std::vector<do
   Print({name, against, Median(ours), Median(theirs), "ms", Ratios(ours, theirs), goal, false});
 }
 
+// The requests of a round: to ModelInfer, to ApplyRotary, and to the copying server.
+struct Round {
+  grpc::ByteBuffer infer, apply, copy;
+  double milliseconds_more = 0;                     // for each call of the copying server
+  std::vector<std::shared_ptr<const void>> memory;  // that the requests name
+};
+
+// Returns the requests of a new round.
+using MakeRound = std::function<Round()>;
+
 class InferenceBench {
  public:
   InferenceBench(const InferenceAddresses& addresses, const Effort& effort)
@@ -100,59 +112,66 @@ class InferenceBench {
         effort_{4 * effort.rounds, effort.seconds / 2} {}
 
   void InMessages(const std::string& name, size_t bytes, double goal) {
-    const grpc::ByteBuffer infer = InferenceOfSize(bytes), apply = RotationOfSize(bytes);
-    const auto p50 = Run({&infer, &apply, &apply});
-    PrintP50(name, "ApplyRotary", p50[0], p50[1], kOfTyped);
-    PrintP50(name, "copy", p50[0], p50[2], goal);
+    Measure(name, goal, [bytes] {
+      Round round{.infer = InferenceOfSize(bytes), .apply = RotationOfSize(bytes)};
+      round.copy = round.apply;
+      return round;
+    });
   }
 
   // The reference is a call that copies the same message, and a copy of the tensor in shared memory.
   void InSharedMemory(const std::string& name, size_t bytes) {
-    const NamedObject object(addresses_.posenc, 2 * bytes);
-    Fill(object.data(), bytes);
-    inference::ModelInferRequest request = InferenceWithoutData(bytes);
-    object.Place(0, bytes, request.mutable_inputs(0));
-    auto& output = *request.add_outputs();
-    output.set_name("q");
-    object.Place(bytes, bytes, &output);
+    Measure(name, kOfSharedCopy, [this, bytes] {
+      const auto object = std::make_shared<NamedObject>(addresses_.posenc, 2 * bytes);
+      Fill(object->data(), bytes);
+      inference::ModelInferRequest infer = InferenceWithoutData(bytes);
+      object->Place(0, bytes, infer.mutable_inputs(0));
+      auto& output = *infer.add_outputs();
+      output.set_name("q");
+      object->Place(bytes, bytes, &output);
 
-    auto memory = SharedMemory::Create(addresses_.shared_memory_socket, 2 * bytes);
-    if (!memory.ok()) Fail(memory.status().ToString());
-    v1::ApplyRotaryRequest rotation = RotationWithoutData(bytes);
-    *rotation.mutable_q()->mutable_tensor()->mutable_region() = memory->Part(0, bytes);
-    *rotation.mutable_q()->mutable_output() = memory->Part(bytes, bytes);
+      auto memory = SharedMemory::Create(addresses_.shared_memory_socket, 2 * bytes);
+      if (!memory.ok()) Fail(memory.status().ToString());
+      v1::ApplyRotaryRequest apply = RotationWithoutData(bytes);
+      *apply.mutable_q()->mutable_tensor()->mutable_region() = memory->Part(0, bytes);
+      *apply.mutable_q()->mutable_output() = memory->Part(bytes, bytes);
 
-    const grpc::ByteBuffer infer = Serialize(request), apply = Serialize(rotation);
-    auto p50 = Run({&infer, &apply, &infer});
-    const double copied = CopyMilliseconds(object.data(), object.data() + bytes, bytes);
-    for (double& milliseconds : p50[2]) milliseconds += copied;
-    PrintP50(name, "ApplyRotary", p50[0], p50[1], kOfTyped);
-    PrintP50(name, "copy", p50[0], p50[2], kOfSharedCopy);
+      Round round{.infer = Serialize(infer),
+                  .apply = Serialize(apply),
+                  .milliseconds_more = CopyMilliseconds(object->data(), object->data() + bytes, bytes),
+                  .memory = {object, std::make_shared<SharedMemory>(*std::move(memory))}};
+      round.copy = round.infer;
+      return round;
+    });
   }
 
  private:
-  // Returns p50 in milliseconds of ModelInfer, ApplyRotary and a copy with these requests: [caller][round]. Each round
-  // has new connections, so that the interval covers how they differ; both methods of posenc use the same. The rounds
-  // have all orders: a connection's window grows with its calls, so what comes later is faster.
-  std::vector<std::vector<double>> Run(const std::vector<const grpc::ByteBuffer*>& requests) {
+  // Prints the p50 of ModelInfer beside those of ApplyRotary and of the copying server, which has the goal `of_copy`.
+  // Each round has new connections and new memory, so that the interval covers how they differ; both methods of posenc
+  // use the same connection. The rounds have all orders: a connection's window grows with its calls, so what comes
+  // later is faster.
+  void Measure(const std::string& name, double of_copy, const MakeRound& make) {
     constexpr size_t kWarmUp = 30, kCalls = 20;
-    std::vector<std::vector<double>> p50(requests.size());
-    std::vector<size_t> order(requests.size());
-    std::iota(order.begin(), order.end(), 0);
-    for (int round = 0; round < effort_.rounds; ++round) {
-      Caller inference(addresses_.posenc, std::string(kService) + "ModelInfer");
-      Caller apply(inference, "ApplyRotary"), copy(addresses_.copy, "ApplyRotary");
-      Caller* const callers[] = {&inference, &apply, &copy};
+    std::array<std::vector<double>, 3> p50;
+    std::array<size_t, 3> order = {0, 1, 2};
+    for (int n = 0; n < effort_.rounds; ++n) {
+      const Round round = make();
+      Caller infer(addresses_.posenc, std::string(kService) + "ModelInfer");
+      Caller apply(infer, "ApplyRotary"), copy(addresses_.copy, "ApplyRotary");
+      const std::array<std::pair<Caller*, const grpc::ByteBuffer*>, 3> callers = {
+          {{&infer, &round.infer}, {&apply, &round.apply}, {&copy, &round.copy}}};
       for (const bool warm : {false, true}) {
         for (const size_t which : order) {
-          const Load load =
-              callers[which]->Run(*requests[which], 1, warm ? effort_.seconds : 0, warm ? kCalls : kWarmUp);
+          const auto& [caller, request] = callers[which];
+          const Load load = caller->Run(*request, 1, warm ? effort_.seconds : 0, warm ? kCalls : kWarmUp);
           if (warm) p50[which].push_back(1e3 * load.Percentile(0.5));
         }
       }
+      p50[2].back() += round.milliseconds_more;
       std::next_permutation(order.begin(), order.end());
     }
-    return p50;
+    PrintP50(name, "ApplyRotary", p50[0], p50[1], kOfTyped);
+    PrintP50(name, "copy", p50[0], p50[2], of_copy);
   }
 
   const InferenceAddresses addresses_;

@@ -7,13 +7,28 @@
 
 #include "absl/strings/str_cat.h"
 #include "posenc/base/status.h"
+#include "posenc/wire/carriers.h"
+#include "posenc/wire/rpcs.h"
 
 namespace posenc {
 namespace {
 
+using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
+
+const wire::LeadingFields& FieldsToTensors() {
+  static const auto* const fields = [] {
+    std::vector<const Descriptor*> roots;
+    for (const wire::RpcDescription& rpc : wire::Rpcs()) {
+      roots.push_back(rpc.request.GetDescriptor());
+      roots.push_back(rpc.response.GetDescriptor());
+    }
+    return new wire::LeadingFields(roots, {v1::Tensor::descriptor()});
+  }();
+  return *fields;
+}
 
 std::string Input(size_t n) { return absl::StrCat("inputs[", n, "]"); }
 std::string Output(size_t n) { return absl::StrCat("outputs[", n, "]"); }
@@ -27,12 +42,9 @@ absl::Span<const std::byte> BytesAt(const void* data, int64_t size) {
 void ForEachTensor(const Message& message, absl::FunctionRef<void(const v1::Tensor&)> visit) {
   if (message.GetDescriptor() == v1::Tensor::descriptor()) return visit(static_cast<const v1::Tensor&>(message));
   const Reflection& reflection = *message.GetReflection();
-  std::vector<const FieldDescriptor*> fields;
-  reflection.ListFields(message, &fields);
-  for (const FieldDescriptor* field : fields) {
-    if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) continue;
+  for (const FieldDescriptor* field : FieldsToTensors().Of(message.GetDescriptor())) {
     if (!field->is_repeated()) {
-      ForEachTensor(reflection.GetMessage(message, field), visit);
+      if (reflection.HasField(message, field)) ForEachTensor(reflection.GetMessage(message, field), visit);
       continue;
     }
     for (int i = 0; i < reflection.FieldSize(message, field); ++i) {

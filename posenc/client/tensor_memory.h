@@ -13,7 +13,7 @@
 
 namespace posenc {
 
-// Calls `visit` with every tensor within the message, at any depth.
+// Calls `visit` with every tensor within the message, at any depth. The message is a request or an answer of an RPC.
 void ForEachTensor(const google::protobuf::Message& message, absl::FunctionRef<void(const v1::Tensor&)> visit);
 
 // True if the spans have a byte of memory in common.

@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <limits>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "google/protobuf/descriptor.h"
 #include "posenc/base/status.h"
@@ -32,26 +31,13 @@ std::string Join(std::string_view path, std::string_view name) {
   return path.empty() ? std::string(name) : fmt::format("{}.{}", path, name);
 }
 
-// For each message type of the service's requests that can contain a tensor or a region: the fields that lead there.
-using FieldsToRegions = absl::flat_hash_map<const Descriptor*, std::vector<const FieldDescriptor*>>;
-
-const FieldsToRegions& LeadingFields() {
-  static const auto* const all = [] {
-    auto* leading = new FieldsToRegions;
-    for (const RpcDescription& rpc : Rpcs()) {
-      const std::vector<const Descriptor*> types = TypesWithin(rpc.request.GetDescriptor());
-      const auto carriers = Carriers(types, {v1::Tensor::descriptor(), v1::Region::descriptor()});
-      for (const Descriptor* type : types) {
-        std::vector<const FieldDescriptor*> fields;
-        for (int n = 0; n < type->field_count(); ++n) {
-          if (carriers.contains(type->field(n)->message_type())) fields.push_back(type->field(n));
-        }
-        if (!fields.empty()) (*leading)[type] = std::move(fields);
-      }
-    }
-    return leading;
+const LeadingFields& FieldsToRegions() {
+  static const auto* const fields = [] {
+    std::vector<const Descriptor*> requests;
+    for (const RpcDescription& rpc : Rpcs()) requests.push_back(rpc.request.GetDescriptor());
+    return new LeadingFields(requests, {v1::Tensor::descriptor(), v1::Region::descriptor()});
   }();
-  return *all;
+  return *fields;
 }
 
 // A message within a request: the names of fields are joined only for the messages that are looked for.
@@ -82,10 +68,8 @@ absl::Status ForEachRegion(
     }
     return see(place.Path(), tensor.region(), false);
   }
-  const auto leading = LeadingFields().find(type);
-  if (leading == LeadingFields().end()) return absl::OkStatus();
   const auto& reflection = *message.GetReflection();
-  for (const FieldDescriptor* field : leading->second) {
+  for (const FieldDescriptor* field : FieldsToRegions().Of(type)) {
     const int size = field->is_repeated() ? reflection.FieldSize(message, field) : reflection.HasField(message, field);
     for (int n = 0; n < size; ++n) {
       const Message& inner = field->is_repeated() ? reflection.GetRepeatedMessage(message, field, n)
