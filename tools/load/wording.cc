@@ -103,6 +103,12 @@ const char* VerdictOf(const Step& step) {
 
 std::string Evidence(const Step& step) {
   if (step.tries == 0) return "";
+  if (step.held == false && step.late_allowed > 0 && step.late.low <= step.late_allowed) {
+    const Counts& counts = step.measured.counts;
+    const auto lost = static_cast<double>(counts.skipped + counts.failed);
+    if (lost == 0) return "the client could not offer this rate";
+    return absl::StrCat(Percent(lost / static_cast<double>(counts.intended)), " skipped or failed");
+  }
   return fmt::format("{:.2f} .. {:.2f} % over, {:.3g} % allowed", 100 * step.late.low, 100 * step.late.high,
                      100 * step.late_allowed);
 }

@@ -53,7 +53,7 @@ TEST(LoadReport, SaysWhatASearchFoundAndTheBaselinesVerdict) {
   EXPECT_EQ(report["lowest_missed_rate"], 1400);
   EXPECT_EQ(report["peak_per_second"], 3000);
   EXPECT_EQ(report["noise"]["share"], 0.125);
-  EXPECT_EQ(report["steps"][2]["late_share"], json({{"low", 0.001}, {"high", 0.2}, {"allowed", 0.01}}));
+  EXPECT_EQ(report["steps"][2]["late_share"], json({{"low", 0.02}, {"high", 0.2}, {"allowed", 0.01}}));
   EXPECT_EQ(report["baseline"]["verdict"], "worse");
   EXPECT_EQ(report["baseline"]["figures"][0]["after"], 1200);
 }

@@ -51,7 +51,7 @@ TEST(LoadText, SaysWarningsFirstAndBothTimesSideBySide) {
   EXPECT_THAT(text, HasSubstr("client: late start"));
   EXPECT_THAT(text, HasSubstr("client: gRPC wait"));
   EXPECT_THAT(text, HasSubstr("Highest rate with p99=5ms\n  ApplyRotary\n"));
-  EXPECT_THAT(text, HasSubstr("not met: 0.10 .. 20.00 % over, 1 % allowed\n"));
+  EXPECT_THAT(text, HasSubstr("not met: 2.00 .. 20.00 % over, 1 % allowed\n"));
   EXPECT_THAT(text, HasSubstr("between 1,200/s (clearly met) and 1,400/s (clearly missed)"));
   EXPECT_THAT(text,
               HasSubstr("That is 40.0 % of the closed loop's peak, 3,000/s.\nAt 1400/s, which missed it, p99 was: "));
@@ -59,6 +59,19 @@ TEST(LoadText, SaysWarningsFirstAndBothTimesSideBySide) {
   EXPECT_THAT(text, HasSubstr("300 answers compared with the client's own results, 1 differed\n"));
   EXPECT_THAT(text,
               HasSubstr("First difference: decode, q, element 77: expected 0x3f80 (1), got 0x3f81 (1.0078125)\n"));
+}
+
+TEST(LoadText, SaysWhyARateMissedTheObjectiveIfNotByItsLatency) {
+  Results results = SearchResults();
+  Step& step = results.steps.back();
+  step.held = false;
+  step.late = {0.005, 0.9};
+  step.measured.counts = {.intended = 1000, .skipped = 100, .succeeded = 875, .failed = 25};
+  EXPECT_THAT(ToText(results), HasSubstr("not met: 12.5 % skipped or failed\n"));
+  step.measured.counts = {.intended = 1000, .succeeded = 1000};
+  EXPECT_THAT(ToText(results), HasSubstr("not met: the client could not offer this rate\n"));
+  step.held.reset();
+  EXPECT_THAT(ToText(results), HasSubstr("unclear: 0.50 .. 90.00 % over, 1 % allowed\n"));
 }
 
 TEST(LoadText, NeverPoolsSteps) {

@@ -55,7 +55,7 @@ inline Results SearchResults() {
               .begin_second = static_cast<int64_t>(results.timeline.size()),
               .tries = 1,
               .held = rate < 1300,
-              .late = {0.001, rate < 1300 ? 0.004 : 0.2},
+              .late = {rate < 1300 ? 0.001 : 0.02, rate < 1300 ? 0.004 : 0.2},
               .late_allowed = 0.01};
     for (int second = 0; second < 10; ++second) {
       results.timeline.push_back({.offered = rate, .measured = MeasurementOf(static_cast<int64_t>(rate), rate / 1000)});
