@@ -11,9 +11,9 @@
 #include <type_traits>
 
 #include "CLI/CLI.hpp"
-#include "posenc/base/arguments.h"
 #include "posenc/base/cgroup.h"
 #include "posenc/base/version.h"
+#include "posenc/command_line/arguments.h"
 
 namespace posenc::server {
 namespace {
@@ -210,6 +210,16 @@ std::string NameOf(Unit unit) {
   __builtin_unreachable();
 }
 
+// Replaces a size with a unit by its number of bytes. Returns an error text, or "".
+std::string BytesOf(std::string& size) {
+  const std::string given = size;
+  try {
+    return CLI::AsSizeValue(/*kb_is_1000=*/false)(size);
+  } catch (const CLI::ValidationError&) {
+    return "is " + Quote(given) + "; must be a size in bytes, such as 1048576 or 1MiB";
+  }
+}
+
 class AddOption {
  public:
   explicit AddOption(CLI::App* app) : app_(app) {}
@@ -224,14 +234,17 @@ class AddOption {
   }
   void operator()(const char* group, const char* flag, std::string& member, const Choice& choice, const char* help) {
     const std::string choices = CLI::detail::join(choice.of, "|");
-    Add(group, flag, member, help)->check(CLI::IsMember(choice.of))->option_text(choices + " [" + member + "]");
+    Add(group, flag, member, help)
+        ->check(OneOf(choice.of))
+        ->type_name(choices)
+        ->option_text(choices + " [" + member + "]");
   }
   template <typename Number>
   void operator()(const char* group, const char* flag, Number& member, const Integer& kind, const char* help) {
     CLI::Option* option = Add(group, flag, member, help);
-    option->option_text(NameOf(kind.unit) + " [" + std::to_string(member) + "]");
-    if (kind.unit == Unit::kBytes) option->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
-    option->check(CLI::Range(kind.least, kind.most));
+    option->type_name(NameOf(kind.unit))->option_text(NameOf(kind.unit) + " [" + std::to_string(member) + "]");
+    if (kind.unit == Unit::kBytes) option->transform(CLI::Validator(BytesOf, ""));
+    option->check(InRange(kind.least, kind.most));
   }
 
  private:
@@ -253,6 +266,10 @@ void RefuseIgnoredVariables(CLI::App* app) {
   }
 }
 
+ParsedArguments Wrong(const std::string& message) {
+  return {.text = "posenc-server: " + message + "\nSee `posenc-server --help`.\n", .exit_status = 2};
+}
+
 }  // namespace
 
 Machine ThisMachine() { return {AvailableCpus(), AvailableMemory()}; }
@@ -267,8 +284,10 @@ ParsedArguments ParseArguments(int argc, const char* const* argv, const Machine&
   app.set_version_flag("--version", std::string("posenc-server ") + kVersion);
   VisitSettings(config, AddOption(&app));
   ParsedArguments parsed;
+  std::vector<std::string> reversed = ReversedArguments(argc, argv);
+  if (const auto flag = FindFlagWithoutValue(app, reversed)) return Wrong(flag->message);
   try {
-    app.parse(ReversedArguments(argc, argv));
+    app.parse(std::move(reversed));
     RefuseIgnoredVariables(&app);
   } catch (const CLI::CallForVersion& version) {
     parsed.text = std::string(version.what()) + '\n';
@@ -277,16 +296,11 @@ ParsedArguments ParseArguments(int argc, const char* const* argv, const Machine&
     parsed.text = app.help();
     return parsed;
   } catch (const CLI::ParseError& error) {
-    parsed.text = error.what();
+    return Wrong(ParseErrorMessage(app, error));
   }
-  if (parsed.text.empty()) parsed.text = Complete(machine, &config);
-  if (parsed.text.empty()) {
-    parsed.config = config;
-    parsed.unknown_variables = UnknownVariables();
-  } else {
-    parsed.exit_status = 2;
-    parsed.text = "posenc-server: " + parsed.text + "\nSee `posenc-server --help`.\n";
-  }
+  if (const std::string message = Complete(machine, &config); !message.empty()) return Wrong(message);
+  parsed.config = config;
+  parsed.unknown_variables = UnknownVariables();
   return parsed;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "posenc/base/status.h"
+#include "posenc/command_line/arguments.h"
 #include "tools/files/tensor_file.h"
 #include "tools/posenc/deliver.h"
 #include "tools/posenc/diagnosis_report.h"
@@ -200,7 +201,8 @@ Subcommand AddDiagnose(CLI::App& parent) {
   file("--expect-table", &flags->expected_table,
        "Expected table: a .safetensors file with cos and sin, as posenc table writes it; in place of a model");
   app->add_option("--expect-pairing", flags->expected_pairing, "Pairing of the expected table")
-      ->check(CLI::IsMember({"half-split", "interleaved"}))
+      ->type_name("half-split|interleaved")
+      ->check(OneOf({"half-split", "interleaved"}))
       ->group(kTensors);
   AddFieldFlags(
       *app, kTensors, &flags->request,

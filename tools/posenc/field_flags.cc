@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "posenc/base/status.h"
+#include "posenc/command_line/arguments.h"
 #include "tools/posenc/messages.h"
 #include "tools/posenc/values.h"
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "posenc/base/status.h"
+#include "posenc/command_line/arguments.h"
 #include "tools/load/duration.h"
 #include "tools/load/fleet.h"
 #include "tools/posenc/session.h"
@@ -52,7 +53,9 @@ void WorkFlags::Add(CLI::App& app) {
   const auto add = [&](const char* name, auto& variable, const char* help, const char* type) {
     return app.add_option(name, variable, help)->type_name(type)->group(group);
   };
-  CLI::Option* mix = add("--mix", mix_path_, "File of weighted calls, as written by --record", "FILE.json");
+  CLI::Option* mix =
+      add("--mix", mix_path_,
+          "File of weighted calls, as written by --record; in place of the flags that describe one call", "FILE.json");
   seed_option_ = add(
       "--seed", seed_,
       "Seed of the order and arrival times of calls and of the tensors' contents; default: the mix's, or 1", "NUMBER");
@@ -106,30 +109,31 @@ void ScheduleFlagGroup::Add(CLI::App& app) {
                           "Open loop: calls per second, started on schedule; steps \"100,200\", ramps \"100..1000\". "
                           "With --slo: first rate of the search, default half the closed loop's peak",
                           "RATE");
-  CLI::Option* concurrency =
-      add("--concurrency", concurrency_,
-          "Closed loop: calls in flight; each call that ends starts the next; steps \"1,2,4\". With --overload: one "
-          "number, of the loop that measures the peak, default 16 per connection",
-          "NUMBER,...");
+  CLI::Option* concurrency = add("--concurrency", concurrency_,
+                                 "Closed loop, in place of --rate: calls in flight; each call that ends starts the "
+                                 "next; steps \"1,2,4\". With --overload: one "
+                                 "number, of the loop that measures the peak, default 16 per connection",
+                                 "NUMBER,...");
   CLI::Option* arrivals =
       add("--arrivals", arrivals_, "Arrivals of an open loop: constant (default) or poisson", "KIND")
-          ->check(CLI::IsMember({"constant", "poisson"}).description(""));
+          ->check(OneOf({"constant", "poisson"}));
   add("--duration", duration_, "Duration of each step, or of each try of a search; default 10s", "TIME");
   CLI::Option* count =
       add("--count", count_, "Calls per step, in place of --duration; with both, the first limit reached applies",
           "NUMBER")
-          ->check(CLI::Range(int64_t{1}, int64_t{1} << 50).description(""));
+          ->check(InRange(int64_t{1}, int64_t{1} << 50));
   add("--warm-up", warm_up_, "Warm-up before the first step, at its rate or concurrency; not in the results", "TIME");
   CLI::Option* slo =
       add("--slo", objective_,
           "Search the highest rate that meets this objective, such as p99=5ms or p50=1ms,p99.9=20ms", "OBJECTIVE");
   add("--max-failures", max_failures_, "Share of calls that may fail under --slo; default 0.1%", "SHARE")->needs(slo);
   add("--tries", tries_, "Tries per rate under --slo, at most, until the verdict is clear; default 5", "NUMBER")
-      ->check(CLI::Range(int64_t{1}, int64_t{100}).description(""))
+      ->check(InRange(int64_t{1}, int64_t{100}))
       ->needs(slo);
   overload_option_ =
       add("--overload", overload_,
-          "Measure the peak with a closed loop, then offer these multiples of it; default 1,2,5,10", "FACTOR,...")
+          "In place of --rate: measure the peak with a closed loop, then offer these multiples of it; default 1,2,5,10",
+          "FACTOR,...")
           ->expected(0, 1)
           ->excludes(rate)
           ->excludes(slo)
@@ -219,8 +223,9 @@ void ClientFlags::Add(CLI::App& app) {
   const auto add = [&](const char* name, auto& variable, const char* help, const char* type) {
     return app.add_option(name, variable, help)->type_name(type)->group(group);
   };
-  const auto number = [](int64_t most) { return CLI::Range(int64_t{1}, most).description(""); };
-  add("--server", servers_, "Server address; several, separated by commas or repeated, are used in turn", "ADDRESS");
+  const auto number = [](int64_t most) { return InRange(int64_t{1}, most); };
+  add("--server", servers_, "Server address; several, separated by commas or repeated, are used in turn", "ADDRESS")
+      ->group("Options");
   add("--connections", options_.connections, "Connections to each server; default 1", "NUMBER")->check(number(1000));
   const int64_t processors = std::thread::hardware_concurrency();
   options_.threads = static_cast<int>(std::clamp<int64_t>(processors / 8, 1, 4));

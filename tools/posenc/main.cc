@@ -11,9 +11,9 @@
 
 #include <CLI/CLI.hpp>
 
-#include "posenc/base/arguments.h"
 #include "posenc/base/status.h"
 #include "posenc/base/version.h"
+#include "posenc/command_line/arguments.h"
 #include "tools/files/file_io.h"
 #include "tools/posenc/help.h"
 #include "tools/posenc/messages.h"
@@ -35,9 +35,10 @@ void Complain(const std::string& message, const CLI::App* app) {
 class TlsFlags {
  public:
   void Add(CLI::App* app) {
-    app->add_flag("--tls", on_, "Encrypt the connection to the server (TLS)")->envname("POSENC_TLS");
-    const auto add = [app](const char* flag, std::string& value, const char* help, const char* type, const char* name) {
-      app->add_option(flag, value, help)->type_name(type)->envname(name);
+    const char* group = "Encryption";
+    app->add_flag("--tls", on_, "Encrypt the connection to the server (TLS)")->envname("POSENC_TLS")->group(group);
+    const auto add = [=](const char* flag, std::string& value, const char* help, const char* type, const char* name) {
+      app->add_option(flag, value, help)->type_name(type)->envname(name)->group(group);
     };
     add("--tls-ca", files_.ca, "CAs of the server's certificate, in PEM; default: the system's", "FILE",
         "POSENC_TLS_CA");
@@ -87,7 +88,7 @@ int Main(int argc, char** argv) {
   app.add_option("--timeout", flags.timeout_seconds,
                  "Time limit of a call including its retries; default: 60 with --server, none without")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.0, 1e8).description(""));
+      ->check(InRange(0.0, 1e8));
   app.add_flag(
       "--json", flags.json,
       "Print JSON: proto3's JSON mapping, tensors as lists of decimal numbers, and as \"assumed\" the values of "
@@ -125,7 +126,7 @@ int Main(int argc, char** argv) {
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
-    return misused(InWordsOfFlags(*Named(&app), error), Named(&app));
+    return misused(ParseErrorMessage(*Named(&app), error), Named(&app));
   }
   const Subcommand* subcommand = subcommand_of(Named(&app));
   if (subcommand == nullptr) {

@@ -72,7 +72,29 @@ TEST(Config, AFlagIsNotTheValueOfTheOneBefore) {
   EXPECT_EQ(parsed.config->device_plugin, "");
   EXPECT_TRUE(parsed.config->tls_client_ca.empty());
   EXPECT_EQ(parsed.config->threads, 2);
-  EXPECT_THAT(Parse({"--threads=", "3"}).text, HasSubstr("--threads"));
+  EXPECT_THAT(Parse({"--threads=", "3"}).text, HasSubstr("unexpected argument 3"));
+}
+
+TEST(Config, WrongCommandLinesAreSaidAsThoseOfTheCommand) {
+  const std::pair<std::vector<const char*>, std::string> cases[] = {
+      {{"--listen", "--threads", "2"}, "--listen needs a value: TEXT\n  address and port to listen on"},
+      {{"--listen", "--threads=2"}, "--listen needs a value: TEXT\n"},
+      {{"--threads=2", "--max-heads"}, "--max-heads needs a value: COUNT\n"},
+      {{"--log-format", "--reflection", "on"}, "--log-format needs a value: text|json\n"},
+      {{"--listn", "x"}, "unknown flag --listn; did you mean --listen?\n"},
+      {{"stray"}, "unexpected argument stray\n"},
+      {{"--threads", "5000"}, "--threads: is 5000; must be from 0 to 4096\n"},
+      {{"--threads="}, "--threads: is \"\"; must be from 0 to 4096\n"},
+      {{"--log-level", "warn"},
+       "--log-level: is warn; must be one of debug, info, warning, error, off; did you mean warning?\n"},
+      {{"--max-request-bytes", "1fortnight"}, "--max-request-bytes: is 1fortnight; must be a size in bytes"},
+  };
+  for (const auto& [arguments, message] : cases) {
+    const ParsedArguments parsed = Parse(arguments);
+    EXPECT_FALSE(parsed.config) << arguments[0];
+    EXPECT_THAT(parsed.text, testing::StartsWith("posenc-server: " + message));
+    EXPECT_THAT(parsed.text, testing::EndsWith("\nSee `posenc-server --help`.\n"));
+  }
 }
 
 TEST(Config, RefusesBadValuesAndNamesThem) {
