@@ -17,7 +17,7 @@ ZSH = ("zsh", "-f", "-i")
 # What is typed, and what the completed command prints.
 TYPED = [
     ("posenc help ro\t\n", "Rotates q and, optionally, k"),
-    ("posenc version --js\t\n", '{"version": '),
+    ("posenc version --js\t\n", '{"version":'),
     ("posenc completion fi\t\n", "complete -c posenc"),
     ("posenc rope --layout bs\t\n", "--q FILE"),
     ("posenc rope --layout=th\t\n", "--q FILE"),

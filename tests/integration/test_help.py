@@ -1,5 +1,6 @@
 """Tests posenc's help, man pages and completion, and runs every example of the help."""
 
+import json
 import re
 import shlex
 import shutil
@@ -73,6 +74,18 @@ def test_common_flags_come_first(posenc):
     assert groups == sorted(groups)
 
 
+def test_the_flags_of_load_are_described_without_lists_of_others(posenc):
+    text = posenc("help", "load").stdout
+    assert "Excludes" not in text and "Needs" not in text
+    assert text.index("--server") < text.index("--rate") < text.index("--mix")
+
+
+@pytest.mark.parametrize("command", (("help", "plot", "decay"), ("completion", "bash"), ("version",)))
+def test_text_as_json(posenc, command):
+    [(name, text)] = json.loads(posenc(*command, "--json").stdout).items()
+    assert name == command[0] and text.strip() in posenc(*command).stdout
+
+
 def test_every_command_is_listed(posenc):
     listed = re.findall(r"^  ([a-z-]+) {2,}", posenc("help").stdout.split("Subcommands:")[1].split("Examples:")[0],
                         re.MULTILINE)
@@ -86,6 +99,8 @@ def test_man_pages_have_the_text_of_the_help(posenc, tmp_path):
     text = (tmp_path / "posenc-rope.1").read_text().replace("\\-", "-")
     for flag in re.findall(r"^  (--[a-z-]+)", posenc("help", "rope").stdout, re.MULTILINE):
         assert flag in text
+    for page, synopsis in (("load", "[\\fICOMMAND\\fR]"), ("plot", ".I COMMAND")):
+        assert f".B posenc {page}\n{synopsis}\n" in (tmp_path / f"posenc-{page}.1").read_text()
     if shutil.which("man"):
         said = subprocess.run(["man", "--warnings", "-l", tmp_path / "posenc-rope.1"], capture_output=True, text=True,
                               timeout=SECONDS)
@@ -121,7 +136,7 @@ def test_completion_scripts(posenc, tmp_path):
 def test_version(posenc):
     version = posenc("--version").stdout
     assert posenc("version").stdout == version
-    assert posenc("version", "--json").stdout == '{"version": "%s"}\n' % version.split()[1]
+    assert posenc("version", "--json").stdout == '{"version":"%s"}\n' % version.split()[1]
 
 
 def test_installation_has_man_pages_and_completion(build, tmp_path):

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "posenc/base/status.h"
 #include "posenc/base/version.h"
+#include "posenc/command_line/arguments.h"
 #include "tools/files/file_io.h"
 #include "tools/posenc/examples.h"
 #include "tools/posenc/messages.h"
@@ -52,6 +54,14 @@ class OrderedFormatter : public CLI::Formatter {
     text += make_subcommands(app, mode);
     return text + "\n" + app->get_footer() + "\n";
   }
+
+ protected:
+  // Leaves out CLI11's lists of flags that an option needs or excludes. The flags' descriptions and groups say it.
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const std::string text = CLI::Formatter::make_option_opts(option);
+    return absl::StrReplaceAll(text.substr(0, std::min(text.find(" Needs: "), text.find(" Excludes: "))),
+                               {{",... ...", ",..."}});
+  }
 };
 
 // Escapes text for roff.
@@ -73,8 +83,12 @@ std::string ManPage(const CLI::App& app) {
   const auto arguments = app.get_options([](const CLI::Option* option) { return option->get_positional(); });
   const std::vector<const CLI::App*> commands = Commands(app);
   for (const CLI::Option* argument : arguments) absl::StrAppend(&page, ".I ", Roff(argument->get_type_name()), "\n");
-  absl::StrAppend(&page, commands.empty() ? "" : ".I COMMAND\n", "[\\fIOPTIONS\\fR]\n.SH DESCRIPTION\n",
-                  Roff(description), "\n");
+  const bool needs_command = app.get_require_subcommand_min() > 0;
+  absl::StrAppend(&page,
+                  commands.empty() ? ""
+                  : needs_command  ? ".I COMMAND\n"
+                                   : "[\\fICOMMAND\\fR]\n",
+                  "[\\fIOPTIONS\\fR]\n.SH DESCRIPTION\n", Roff(description), "\n");
   if (!commands.empty()) page += ".SH COMMANDS\n";
   for (const CLI::App* command : commands) {
     const std::string about = command->get_description();
@@ -98,6 +112,12 @@ absl::Status WriteManPages(const CLI::App& app, const std::string& folder) {
   POSENC_RETURN_IF_ERROR(WriteWholeFile(absl::StrCat(folder, "/", ManName(&app), ".1"), ManPage(app)));
   for (const CLI::App* command : Commands(app)) POSENC_RETURN_IF_ERROR(WriteManPages(*command, folder));
   return absl::OkStatus();
+}
+
+// Prints the text, with --json as an object's field.
+void PrintText(const Session& session, const char* name, const std::string& text) {
+  const std::string json = nlohmann::json{{name, text}}.dump() + "\n";
+  std::fputs((session.json() ? json : text).c_str(), stdout);
 }
 
 absl::StatusOr<const CLI::App*> FindCommand(const CLI::App* app, const std::vector<std::string>& words) {
@@ -204,11 +224,11 @@ Subcommand AddHelp(CLI::App& root) {
   app->add_option("command", *words, "The command, such as rope, or plot decay")->type_name("COMMAND");
   app->add_option("--man-pages", *folder, "Write a man page of each command to this folder instead")
       ->type_name("FOLDER");
-  return {app, [&root, words, folder](Session&) -> absl::Status {
+  return {app, [&root, words, folder](Session& session) -> absl::Status {
             if (!folder->empty()) return WriteManPages(root, *folder);
             POSENC_ASSIGN_OR_RETURN(const CLI::App* found, FindCommand(&root, *words));
-            std::fputs(HelpFormatter()->make_help(found, CommandWords(found), CLI::AppFormatMode::Normal).c_str(),
-                       stdout);
+            PrintText(session, "help",
+                      HelpFormatter()->make_help(found, CommandWords(found), CLI::AppFormatMode::Normal));
             return absl::OkStatus();
           }};
 }
@@ -216,7 +236,7 @@ Subcommand AddHelp(CLI::App& root) {
 Subcommand AddVersion(CLI::App& root) {
   CLI::App* app = root.add_subcommand("version", "Prints the version of this program");
   return {app, [](Session& session) {
-            std::printf(session.json() ? "{\"version\": \"%s\"}\n" : "posenc %s\n", kVersion);
+            PrintText(session, "version", session.json() ? kVersion : absl::StrCat("posenc ", kVersion, "\n"));
             return absl::OkStatus();
           }};
 }
@@ -225,10 +245,10 @@ Subcommand AddCompletion(CLI::App& root) {
   CLI::App* app = root.add_subcommand("completion", "Prints a script that completes posenc's commands in a shell");
   const auto shell = std::make_shared<std::string>();
   app->add_option("shell", *shell, "The shell: bash, zsh or fish")->type_name("SHELL");
-  return {app, [shell](Session&) -> absl::Status {
+  return {app, [shell](Session& session) -> absl::Status {
             for (const auto& [name, script] : kScripts) {
               if (*shell != name) continue;
-              std::fputs(script, stdout);
+              PrintText(session, "completion", script);
               return absl::OkStatus();
             }
             if (shell->empty()) return UsageError("missing: the shell: bash, zsh or fish");

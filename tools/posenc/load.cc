@@ -294,8 +294,8 @@ Subcommand AddLoad(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("load", "Runs a load test on a server");
   const auto flags = std::make_shared<LoadFlags>();
   flags->app = app;
-  flags->work.Add(*app);
   flags->schedule.Add(*app);
+  flags->work.Add(*app);
   flags->clients.Add(*app);
   flags->output.Add(*app);
   app->get_option("--concurrency")->excludes(app->get_option("--max-in-flight"));

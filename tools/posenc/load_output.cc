@@ -42,7 +42,8 @@ void LoadOutput::Add(CLI::App& app) {
   add("--html", html_, "HTML report with charts, a single self-contained file; -: standard output", "FILE");
   CLI::Option* baseline =
       add("--baseline", baseline_, "Results of an earlier run; exits with 1 if a figure is worse", "FILE.json");
-  add("--max-regression", max_regression_, "Regression that is tolerated; default 5%", "SHARE")->needs(baseline);
+  add("--max-regression", max_regression_, "Regression from --baseline that is tolerated; default 5%", "SHARE")
+      ->needs(baseline);
 }
 
 absl::StatusOr<load::Baseline> LoadOutput::Check() const {
