@@ -2,11 +2,14 @@
 
 import json
 import os
+import shlex
 import struct
+import subprocess
 import xml.etree.ElementTree
 import zlib
 
 import pytest
+from client import SECONDS
 from google.protobuf import json_format
 from posenc.v1 import service_pb2
 
@@ -82,7 +85,8 @@ def test_a_model_is_named_with_its_type_and_its_lengths(posenc, configs, tmp_pat
             assert word in shown, shown
         posenc("plot", kind, "--model", llama, "--overlay", qwen, *more, "-o", "two.svg")
         shown = words_of(tmp_path / "two.svg")
-        assert "llama-3.1-8b (llama3) and qwen2.5-7b-instruct-yarn" in shown, shown
+        assert "llama-3.1-8b (llama3) and qwen2.5-7b-instruct-yarn (yarn)" in shown, shown
+        assert "qwen2.5-7b-instruct-yarn: trained length, 32,768" in shown, shown
         assert shown.count("qwen2.5-7b-instruct-yarn") >= 2  # title and legend
     folder = tmp_path / "My-Model"
     folder.mkdir()
@@ -122,6 +126,18 @@ def test_size_and_title_are_the_users(posenc, tmp_path, kind):
         assert "1000 x 640" in said
     assert png_size((tmp_path / "p.png").read_bytes()) == (1000, 640)
     assert "As I say" in words_of(tmp_path / "p.svg")
+
+
+def test_a_picture_goes_to_a_stream(posenc, command_program, configs, tmp_path):
+    model = configs / "llama-3.1-8b.json"
+    posenc("plot", "decay", *ROPE, "-o", "file.png")
+    expected = (tmp_path / "file.png").read_bytes()
+    for line in f"{shlex.join([*command_program, 'plot', 'decay', *ROPE])} -o -", f"{shlex.join(command_program)} plot decay " \
+            f"{shlex.join(ROPE)} -o >(cat)":
+        piped = subprocess.run(["bash", "-c", line], capture_output=True, timeout=SECONDS, check=True)
+        assert piped.stdout == expected and b": 900 x " in piped.stderr
+    posenc("plot", "decay", "--model", "-", "-o", "model.svg", stdin=model.read_text())
+    assert "Long-term decay: llama3" in words_of(tmp_path / "model.svg")  # a stream has no model's name
 
 
 def test_different_biases_look_different(posenc, tmp_path):

@@ -5,7 +5,9 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "posenc/base/status.h"
+#include "posenc/command_line/arguments.h"
 #include "tools/posenc/field_flags.h"
 #include "tools/posenc/plot/plot.h"
 
@@ -103,6 +105,7 @@ absl::Status RunDecayPlot(const DecayPlotFlags& flags, Session& session) {
   AddCurves(name, kOrange, kBlue, distances, response, &chart);
   if (overlay) {
     POSENC_ASSIGN_OR_RETURN(const v1::AnalyzeResponse other, session.backend().Analyze(*overlay));
+    absl::StrAppend(&chart.title, " and ", TypedName(flags.analysis.overlay_name(), other.info()));
     AddCurves(flags.analysis.overlay_name(), kPink, kGreen, distances, other, &chart);
     AddMarks(Lengths(flags.analysis.overlay_name(), *overlay, other.info()), &lengths);
   }
@@ -120,7 +123,7 @@ Subcommand AddDecayPlot(CLI::App& plot) {
   flags->picture.Add(*app);
   app->add_option("--max-distance", flags->max_distance, "Largest distance; default 256")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40).description(""));
+      ->check(InRange(int64_t{1}, int64_t{1} << 40));
   app->add_flag("--log-x", flags->log_x, "Use a logarithmic axis for distances");
   flags->analysis.Add(*app);
   return {app, [flags](Session& session) { return RunDecayPlot(*flags, session); }};

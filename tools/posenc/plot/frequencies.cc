@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "posenc/base/status.h"
 #include "tools/posenc/plot/plot.h"
@@ -98,12 +99,12 @@ absl::Status RunFrequenciesPlot(const FrequenciesPlotFlags& flags, Session& sess
   POSENC_ASSIGN_OR_RETURN(const std::optional<v1::AnalyzeRequest> overlay, flags.analysis.GetOverlay(request));
   if (overlay) {
     POSENC_ASSIGN_OR_RETURN(const v1::AnalyzeResponse other, session.backend().Analyze(*overlay));
-    Series pairs{
-        .name = absl::StrFormat("%s (%d pairs)", RotaryTitle("overlay", flags.analysis.overlay_name(), other.info()),
-                                other.pairs_size()),
-        .colour = kPink,
-        .points = true,
-        .hollow = true};
+    const std::string name = TypedName(flags.analysis.overlay_name(), other.info());
+    absl::StrAppend(&chart.title, " and ", name);
+    Series pairs{.name = absl::StrFormat("overlay: %s (%d pairs)", name, other.pairs_size()),
+                 .colour = kPink,
+                 .points = true,
+                 .hollow = true};
     for (int i = 0; i < other.pairs_size(); ++i) {
       pairs.x.push_back(i);
       pairs.y.push_back(other.pairs(i).wavelength());

@@ -93,7 +93,7 @@ absl::StatusOr<std::string> Run(const std::string& script) {
 }  // namespace
 
 absl::StatusOr<PictureFormat> FormatOf(const std::string& path) {
-  if (absl::EndsWithIgnoreCase(path, ".png")) return PictureFormat::kPng;
+  if (absl::EndsWithIgnoreCase(path, ".png") || IsStream(path)) return PictureFormat::kPng;
   if (absl::EndsWithIgnoreCase(path, ".svg")) return PictureFormat::kSvg;
   return UsageError(Quote(path) + ": the name of a picture must end in .png or .svg");
 }

@@ -10,7 +10,7 @@ namespace posenc::command {
 
 enum class PictureFormat { kPng, kSvg };
 
-// Returns the format that the file name's suffix selects, or a usage error if it is neither .png nor .svg.
+// Returns the format that the file name's suffix selects, PNG for a stream, or a usage error if it is neither.
 absl::StatusOr<PictureFormat> FormatOf(const std::string& path);
 
 struct Canvas {

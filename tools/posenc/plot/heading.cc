@@ -6,7 +6,6 @@
 namespace posenc::command {
 
 std::vector<std::string> Heading(const std::string& title, const std::string& settings, double width) {
-  constexpr double kCharacter = 8.2;  // character width of the terminals' font, pixels
   std::vector<std::string> lines = absl::StrSplit(title, '\n');
   std::string line;
   for (const std::string& part : std::vector<std::string>(absl::StrSplit(settings, ", "))) {

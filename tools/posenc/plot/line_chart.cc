@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -10,6 +12,23 @@ namespace {
 constexpr int kWidth = 900, kHeight = 460;  // without the heading
 
 double WidthOf(const LineChart& chart) { return chart.width > 0 ? chart.width : kWidth; }
+
+// Lines of a legend below the plot beyond the first two, for which kHeight has room.
+int MoreLegendLines(const LineChart& chart) {
+  constexpr double kSample = 90;  // width of a sample and of the space between columns, pixels
+  int names = 0;
+  size_t longest = 1;
+  const auto count = [&](const std::string& name) {
+    names += name.empty() ? 0 : 1;
+    longest = std::max(longest, name.size());
+  };
+  for (const Series& series : chart.series) count(series.x.empty() ? "" : series.name);
+  for (const auto* marks : {&chart.marks_x, &chart.marks_y}) {
+    for (const Mark& mark : *marks) count(mark.name);
+  }
+  const int columns = std::max(1, static_cast<int>(kWidth / (static_cast<double>(longest) * kCharacter + kSample)));
+  return chart.key_below ? std::max(0, (names + columns - 1) / columns - 2) : 0;
+}
 
 }  // namespace
 
@@ -38,11 +57,10 @@ std::string Commands(const LineChart& chart) {
   }
   for (size_t i = 0; i < chart.marks_x.size(); ++i) {
     const auto& [value, name] = chart.marks_x[i];
-    absl::StrAppendFormat(
-        &commands,
-        "set arrow from first %.17g, graph 0 to first %.17g, graph 1 nohead dt %d lw 1 lc rgb '#444444'\n"
-        "set label %s at first %.17g, graph 0.02 rotate left offset -0.6,0 font ',9' tc rgb '#444444'\n",
-        value, value, dashes[i % 3], Quoted(name), value);
+    const std::string line = absl::StrFormat("dt %d lw 1 lc rgb '#444444'", dashes[i % 3]);
+    absl::StrAppendFormat(&commands, "set arrow from first %.17g, graph 0 to first %.17g, graph 1 nohead %s\n", value,
+                          value, line);
+    absl::StrAppend(&plot, ", keyentry with lines ", line, " title ", Quoted(name));
   }
   absl::StrAppend(&commands, "set title ",
                   Quoted(absl::StrJoin(Heading(chart.title, chart.settings, WidthOf(chart)), "\n")), "\nset xlabel ",
@@ -63,7 +81,7 @@ std::string Commands(const LineChart& chart) {
 
 Canvas CanvasOf(const LineChart& chart) {
   if (chart.width > 0) return {chart.width, chart.height};
-  const auto lines = static_cast<double>(Heading(chart.title, chart.settings, kWidth).size());
+  const auto lines = static_cast<double>(Heading(chart.title, chart.settings, kWidth).size()) + MoreLegendLines(chart);
   return {kWidth, kHeight + static_cast<int>(lines * kHeadingLine)};
 }
 

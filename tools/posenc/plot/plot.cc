@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "posenc/base/status.h"
 #include "posenc/wire/model_file.h"
+#include "tools/files/file_io.h"
 #include "tools/posenc/embedding_flags.h"
 #include "tools/posenc/field_flags.h"
 #include "tools/posenc/report.h"
@@ -37,7 +38,7 @@ double ModelNumber(const v1::ModelConfig& model, const char* name) {
 }  // namespace
 
 std::string ModelName(const std::string& path) {
-  if (path.empty() || path == "-") return "";
+  if (path.empty() || IsStream(path)) return "";
   std::filesystem::path file = std::filesystem::path(path).lexically_normal();
   if (!file.has_filename()) file = file.parent_path();
   if (file.filename() == "config.json") {
@@ -48,12 +49,16 @@ std::string ModelName(const std::string& path) {
   return extension == ".json" || extension == ".gguf" ? file.stem().string() : file.filename().string();
 }
 
-std::string RotaryTitle(const std::string& what, const std::string& model, const v1::AnswerInfo& info) {
+std::string TypedName(const std::string& model, const v1::AnswerInfo& info) {
   std::string type = info.plan().rotary().rope_parameters().rope_type();
   if (type.empty() && info.plan().rotary().has_axial()) type = "axial";
-  if (model.empty() && type.empty()) return what;
-  if (model.empty()) return absl::StrCat(what, ": ", type);
-  return absl::StrCat(what, ": ", model, type.empty() ? "" : absl::StrCat(" (", type, ")"));
+  if (model.empty() || type.empty()) return model + type;
+  return absl::StrCat(model, " (", type, ")");
+}
+
+std::string RotaryTitle(const std::string& what, const std::string& model, const v1::AnswerInfo& info) {
+  const std::string name = TypedName(model, info);
+  return name.empty() ? what : absl::StrCat(what, ": ", name);
 }
 
 std::vector<Mark> Lengths(const std::string& model, const v1::AnalyzeRequest& request, const v1::AnswerInfo& info) {
@@ -90,7 +95,8 @@ void AddMarks(std::vector<Mark> more, std::vector<Mark>* marks) {
 
 void PictureFlags::Add(CLI::App& app) {
   app.add_option("-o,--out,--output", path_,
-                 "Output picture, FILE.png or FILE.svg; without it --json prints the plotted numbers")
+                 "Output picture, FILE.png or FILE.svg; -: PNG on standard output; without it --json prints the "
+                 "plotted numbers")
       ->type_name("FILE");
   app.add_option("--title", title_, "Title of the picture, in place of its own")->type_name("TEXT");
   app.add_option_function<std::string>(
@@ -117,7 +123,10 @@ absl::Status PictureFlags::DrawAndTell(const Session& session, const v1::AnswerI
                                        const Canvas& canvas) const {
   POSENC_ASSIGN_OR_RETURN(const PictureFormat format, FormatOf(path_));
   POSENC_RETURN_IF_ERROR(Draw(commands, canvas, format, path_));
-  if (!session.json()) std::printf("%s: %d x %d\n", path_.c_str(), canvas.width, canvas.height);
+  if (!session.json()) {
+    std::fprintf(session.reports_to_stderr() ? stderr : stdout, "%s: %d x %d\n", path_.c_str(), canvas.width,
+                 canvas.height);
+  }
   return PrintInfo(session, info);
 }
 
@@ -146,8 +155,7 @@ absl::StatusOr<std::optional<v1::AnalyzeRequest>> AnalysisFlags::GetOverlay(cons
 }
 
 std::string AnalysisFlags::Title(const std::string& what, const v1::AnswerInfo& info) const {
-  const std::string title = RotaryTitle(what, name(), info);
-  return overlay_.empty() ? title : absl::StrCat(title, " and ", overlay_name());
+  return RotaryTitle(what, name(), info);
 }
 
 absl::StatusOr<v1::AnalyzeRequest> AnalysisFlags::Get() const {

@@ -57,6 +57,9 @@ class PictureFlags {
 // Empty without a path.
 std::string ModelName(const std::string& path);
 
+// "llama-3.1-8b (llama3)": the model and its rope_type, as far as they are known.
+std::string TypedName(const std::string& model, const v1::AnswerInfo& info);
+
 // "Table of a rotary embedding: llama-3.1-8b (llama3)".
 std::string RotaryTitle(const std::string& what, const std::string& model, const v1::AnswerInfo& info);
 
@@ -78,7 +81,7 @@ class AnalysisFlags {
   // Returns the request with the model of --overlay in place of its own; absent without --overlay.
   absl::StatusOr<std::optional<v1::AnalyzeRequest>> GetOverlay(const v1::AnalyzeRequest& request) const;
 
-  // "Wavelength of each pair: llama-3.1-8b (llama3)", for the overlay also its model.
+  // "Wavelength of each pair: llama-3.1-8b (llama3)".
   std::string Title(const std::string& what, const v1::AnswerInfo& info) const;
   std::string name() const { return ModelName(rotary_.model_path()); }
   bool has_overlay() const { return !overlay_.empty(); }

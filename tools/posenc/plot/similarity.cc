@@ -3,8 +3,10 @@
 #include <memory>
 #include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "posenc/base/status.h"
+#include "posenc/command_line/arguments.h"
 #include "tools/posenc/field_flags.h"
 #include "tools/posenc/plot/plot.h"
 
@@ -35,6 +37,7 @@ absl::Status OverDistance(const SimilarityPlotFlags& flags, v1::AnalyzeRequest r
   POSENC_ASSIGN_OR_RETURN(const std::optional<v1::AnalyzeRequest> overlay, flags.analysis.GetOverlay(request));
   if (overlay) {
     POSENC_ASSIGN_OR_RETURN(const v1::AnalyzeResponse other, session.backend().Analyze(*overlay));
+    absl::StrAppend(&chart.title, " and ", TypedName(flags.analysis.overlay_name(), other.info()));
     chart.series[0].name = flags.analysis.name();
     chart.series.push_back(
         {.name = flags.analysis.overlay_name(), .colour = kPink, .x = distances, .y = Numbers(other.cosine_sum())});
@@ -114,7 +117,7 @@ Subcommand AddSimilarityPlot(CLI::App& plot) {
   flags->picture.Add(*app);
   app->add_option("--max-distance", flags->max_distance, "Largest distance on both sides; default 128")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{100'000}).description(""));
+      ->check(InRange(int64_t{1}, int64_t{100'000}));
   AddFieldFlags(*app, "Patches", &flags->grid,
                 {{"segments", "Rows and columns of an image's patches, such as 32x32", "--grid"}});
   flags->analysis.Add(*app);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "posenc/base/status.h"
+#include "posenc/command_line/arguments.h"
 #include "tools/posenc/field_flags.h"
 #include "tools/posenc/plot/plot.h"
 #include "tools/posenc/report.h"
@@ -98,10 +99,10 @@ Subcommand AddWaveletsPlot(CLI::App& plot) {
                  {"morlet_frequency", "c, with --wavelet morlet"}});
   app->add_option("--head-dim", flags->head_dim, "Head dimension, a multiple of --scales; default 8")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{65536}).description(""));
+      ->check(InRange(int64_t{1}, int64_t{65536}));
   app->add_option("--max-distance", flags->max_distance, "Largest distance on both sides; default 64")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{100000}).description(""));
+      ->check(InRange(int64_t{1}, int64_t{100000}));
   return {app, [flags](Session& session) { return RunWaveletsPlot(*flags, session); }};
 }
 
