@@ -38,6 +38,7 @@ absl::StatusOr<std::string> ReadStream(std::istream& stream, const std::string& 
   std::string bytes(kMostBytes + 1, '\0');
   stream.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   bytes.resize(static_cast<size_t>(stream.gcount()));
+  if (bytes.empty()) return Wrong(name, "is empty; it can be read only once");
   if (bytes.size() <= kMostBytes) return bytes;
   return Wrong(name, absl::StrCat("has more than ", kMostBytes, " bytes; give a model's file by its path"));
 }

@@ -341,6 +341,7 @@ def test_a_position_is_never_rounded(posenc, positions):
     (("rope", "--lay", "bshd"), "unknown flag --lay; did you mean --layout?"),
     (("rope", "--postions=3"), "unknown flag --postions; did you mean --positions?"),
     (("rope", "--layout", "bsdh"), "did you mean bshd?"),
+    (("load", "--arrivals", "poison"), "--arrivals: is poison; must be one of constant, poisson; did you mean poisson?"),
     (("rope", "--xyzxyz"), "unknown flag --xyzxyz\n"),
     (("bias", "--form", "causal"), "unknown flag --form; did you mean --alibi-form?"),
 ])
@@ -434,6 +435,11 @@ def test_an_output_that_cannot_be_written_is_said_before_the_work(posenc, tmp_pa
     table = ("table", *SETTINGS, "--offset", "0", "--count", "4", "--dtype", "fp32", "--form", "half-width", "-o")
     said = posenc(*table, "absent/t.safetensors", exit_code=1).stderr
     assert said == "posenc: absent/t.safetensors: there is no folder absent\n"
+
+
+def test_a_stream_is_read_once(posenc, configs):
+    said = posenc("compare", "-", "-", stdin=(configs / MODEL).read_text(), exit_code=3).stderr
+    assert said == "posenc: standard input: is empty; it can be read only once\n"
 
 
 def test_a_missing_or_broken_file_is_named(posenc, tmp_path):

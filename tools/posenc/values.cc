@@ -15,7 +15,8 @@ absl::StatusOr<Number> Parse(std::string_view text, const char* kind) {
   Number number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error == std::errc() && end == text.data() + text.size()) return number;
-  return absl::InvalidArgumentError(absl::StrCat("\"", Quote(text), "\" is not ", kind));
+  const std::string what = error == std::errc::result_out_of_range ? "out of range" : absl::StrCat("not ", kind);
+  return absl::InvalidArgumentError(absl::StrCat("\"", Quote(text), "\" is ", what));
 }
 
 std::vector<std::string_view> Split(std::string_view text, char separator) {

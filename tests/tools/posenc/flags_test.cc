@@ -184,7 +184,7 @@ TEST(FieldFlags, SayWhatIsWrongWithAValue) {
   AddFieldFlags(app, "", &model, {{"layer_index", ""}});
   AddFieldFlags(app, "", &settings, {{"input_pairing", ""}});
   EXPECT_THAT(Parse(app, {"--offset", "5x"}), HasSubstr("--offset: \"5x\" is not an integer"));
-  EXPECT_THAT(Parse(app, {"--offset", "9223372036854775808"}), HasSubstr("is not an integer"));
+  EXPECT_THAT(Parse(app, {"--offset", "9223372036854775808"}), HasSubstr("is out of range"));
   EXPECT_THAT(Parse(app, {"--offsets", "1,,2"}), HasSubstr("\"\" is not an integer"));
   positions.Clear();
   EXPECT_THAT(Parse(app, {"--positions", "/nowhere/ids.npy"}), HasSubstr("--positions: /nowhere/ids.npy: cannot open"));
