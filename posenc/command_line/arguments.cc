@@ -4,8 +4,10 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 
 namespace posenc {
 namespace {
@@ -100,6 +102,14 @@ std::string ParseErrorMessage(const CLI::App& app, const CLI::ParseError& error)
              });
     }
     return "missing: " + message.substr(0, message.find(" is required"));
+  }
+  // "Could not convert: --batch = x"
+  const std::vector<std::string> parts = absl::StrSplit(message, absl::MaxSplits(absl::ByAnyChar(":="), 2));
+  if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr && parts.size() == 3) {
+    const std::string name(absl::StripAsciiWhitespace(parts[1]));
+    const CLI::Option* option = FlagOf(&app, name);
+    return absl::StrCat(name, ": is", Quote(parts[2]), "; must be ",
+                        option == nullptr ? "a number" : option->get_type_name());
   }
   return message;
 }

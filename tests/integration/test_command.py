@@ -442,6 +442,31 @@ def test_a_stream_is_read_once(posenc, configs):
     assert said == "posenc: standard input: is empty; it can be read only once\n"
 
 
+@pytest.mark.parametrize("source", ("<(cat t.safetensors)", "- <t.safetensors"))
+def test_an_expected_table_comes_from_a_stream(posenc, command_program, tmp_path, source):
+    numpy.save(tmp_path / "q.npy", numpy.random.default_rng(4).standard_normal((1, 5, 2, 8)).astype("<f4"))
+    posenc("table", *SETTINGS, "--offset", "0", "--count", "5", "--dtype", "fp32", "-o", "t.safetensors")
+    posenc("rope", *SETTINGS, "--layout", "bshd", "--offset", "0", "--q", "q.npy", "--q-out", "r.npy")
+    line = f"{shlex.join(command_program)} diagnose --before q.npy --after r.npy --expect-pairing half-split --expect-table {source}"
+    said = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
+    assert said.returncode == 0 and said.stdout.startswith("MATCHES"), said
+
+
+@pytest.mark.parametrize("arguments, said", [
+    (("load", "--tokens", "0"), "--tokens: is 0; must be 1 .. "),
+    (("load", "--key-heads", "-1"), "--key-heads: is -1; must be 0 .. "),
+    (("load", "--request", "{"), "--request: is not JSON"),
+    (("load", "--batch", "x"), "--batch: is x; must be NUMBER\n"),
+    (("load", "--offsets", "1,x"), "--offsets: is 1,x; must be NUMBER,...\n"),
+    (("explain", "--rope-parameters", '{"rope_theta": 1e400}'), "--rope-parameters: "),
+    (("explain", "--rope-type", "yarnn", *SETTINGS[2:]), "--rope-type: is yarnn; must be one of default, linear, "),
+])
+def test_values_are_named_by_their_flags(posenc, arguments, said):
+    more = ("--server", "x", "--rate", "1") if arguments[0] == "load" else ()
+    ended = posenc(*arguments, *more, exit_code=(1, 2))
+    assert ended.stderr.startswith(f"posenc: {said}") and "\\" not in ended.stderr
+
+
 def test_a_missing_or_broken_file_is_named(posenc, tmp_path):
     assert "absent.json" in posenc("explain", "--model", "absent.json", exit_code=1).stderr
     (tmp_path / "q.npy").write_bytes(b"\x93NUMPY broken")

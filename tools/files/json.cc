@@ -1,5 +1,6 @@
 #include "tools/files/json.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -81,6 +82,15 @@ absl::StatusOr<std::string> TensorToJson(const v1::Tensor& tensor) {
     AppendElement(tensor.dtype(), tensor.data().data() + at, &json);
   }
   return json + "]}";
+}
+
+absl::Status FromJson(const std::string& json, Message* message) {
+  const auto status = google::protobuf::util::JsonStringToMessage(json, message);
+  if (status.ok()) return absl::OkStatus();
+  std::string said(status.message());
+  said.resize(std::min(said.find('\n'), said.size()));
+  if (said.ends_with('.')) said.pop_back();
+  return absl::InvalidArgumentError(Quote(said, 512));
 }
 
 absl::StatusOr<std::string> ToJson(const Message& message) {

@@ -8,6 +8,7 @@
 
 #include <google/protobuf/message.h>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "posenc/v1/tensor.pb.h"
 
@@ -16,6 +17,10 @@ namespace posenc {
 // Returns several lines that end with a newline. Tensors are supported as direct fields of `message` only. Returns
 // INVALID_ARGUMENT if the size of a tensor's data does not match its type and shape.
 absl::StatusOr<std::string> ToJson(const google::protobuf::Message& message);
+
+// Parses proto3's JSON. Errors are INVALID_ARGUMENT; their message is one line, without the parser's picture of the
+// place.
+absl::Status FromJson(const std::string& json, google::protobuf::Message* message);
 
 // Returns one tensor in the format above, on one line.
 absl::StatusOr<std::string> TensorToJson(const v1::Tensor& tensor);

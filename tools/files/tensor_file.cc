@@ -71,18 +71,19 @@ absl::StatusOr<StoredTensor> Locate(const InputFile& file, const std::string& na
       absl::StrCat("has ", tensors.size(), " tensors; append \":NAME\" to choose one of: ", choices));
 }
 
-}  // namespace
-
-absl::StatusOr<v1::Tensor> ReadTensor(std::string_view source) {
-  const auto [path, name] = Split(source);
+absl::StatusOr<InputFile> Open(const std::string& path) {
   std::error_code unknown;
   const bool named = path.ends_with(kNpy) || path.ends_with(kSafetensors);
   if (!named && !IsStream(path) && !std::filesystem::is_directory(path, unknown)) return WrongSuffix(path);
-  POSENC_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
+  return InputFile::Open(path);
+}
+
+// `name`: empty for the file's only tensor.
+absl::StatusOr<v1::Tensor> Read(const InputFile& file, const std::string& name) {
   const absl::StatusOr<StoredTensor> stored = Locate(file, name);
   if (!stored.ok()) return In(file.path(), stored.status());
   if (stored->header.dtype == v1::DATA_TYPE_UNSPECIFIED) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": tensor \"", Quote(stored->header.name),
+    return absl::InvalidArgumentError(absl::StrCat(file.path(), ": tensor \"", Quote(stored->header.name),
                                                    "\" has elements of type ", Quote(stored->type_name),
                                                    ", not one of F64, F32, F16, BF16, I64, I32, BOOL"));
   }
@@ -91,6 +92,23 @@ absl::StatusOr<v1::Tensor> ReadTensor(std::string_view source) {
   tensor.mutable_shape()->Add(stored->header.shape.begin(), stored->header.shape.end());
   POSENC_ASSIGN_OR_RETURN(*tensor.mutable_data(), file.Read(stored->begin, stored->size));
   return tensor;
+}
+
+}  // namespace
+
+absl::StatusOr<v1::Tensor> ReadTensor(std::string_view source) {
+  const auto [path, name] = Split(source);
+  POSENC_ASSIGN_OR_RETURN(const InputFile file, Open(path));
+  return Read(file, name);
+}
+
+absl::StatusOr<std::vector<v1::Tensor>> ReadTensors(const std::string& path, const std::vector<std::string>& names) {
+  POSENC_ASSIGN_OR_RETURN(const InputFile file, Open(path));
+  std::vector<v1::Tensor> tensors;
+  for (const std::string& name : names) {
+    POSENC_ASSIGN_OR_RETURN(tensors.emplace_back(), Read(file, name));
+  }
+  return tensors;
 }
 
 absl::Status CheckWritable(const std::string& path, v1::DataType dtype, size_t count) {

@@ -20,6 +20,9 @@ namespace posenc {
 // "-:NAME" and pipes hold either format.
 absl::StatusOr<v1::Tensor> ReadTensor(std::string_view source);
 
+// Reads the tensors of these names from a .safetensors file or a stream, which is read once.
+absl::StatusOr<std::vector<v1::Tensor>> ReadTensors(const std::string& path, const std::vector<std::string>& names);
+
 // Writes tensors of known type and shape; their bytes may arrive in any order, so that a tensor larger than memory can
 // be written in parts. The file appears with Commit(). Without Commit() an existing file is unchanged.
 class TensorWriter {

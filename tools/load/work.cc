@@ -4,10 +4,9 @@
 #include <numeric>
 #include <utility>
 
-#include <google/protobuf/util/json_util.h>
-
 #include "absl/strings/str_cat.h"
 #include "posenc/base/status.h"
+#include "tools/files/json.h"
 #include "tools/files/random.h"
 #include "tools/files/tensor_header.h"
 #include "tools/load/methods.h"
@@ -21,9 +20,8 @@ namespace {
 
 absl::Status ParseRequest(const Entry& entry, Message* request) {
   if (entry.request_json.empty()) return absl::OkStatus();
-  const auto status = google::protobuf::util::JsonStringToMessage(entry.request_json, request);
-  if (status.ok()) return absl::OkStatus();
-  return InvalidArgument("MALFORMED", "request", "", Quote(std::string(status.message()), 512));
+  const absl::Status status = FromJson(entry.request_json, request);
+  return status.ok() ? status : InvalidArgument("MALFORMED", "request", "", std::string(status.message()));
 }
 
 }  // namespace

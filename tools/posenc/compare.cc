@@ -1,5 +1,4 @@
 #include <google/protobuf/struct.pb.h>
-#include <google/protobuf/util/json_util.h>
 
 #include <cstdio>
 #include <memory>
@@ -9,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "posenc/base/status.h"
 #include "posenc/wire/model_file.h"
+#include "tools/files/json.h"
 #include "tools/posenc/deliver.h"
 #include "tools/posenc/field_flags.h"
 #include "tools/posenc/messages.h"
@@ -27,7 +27,7 @@ struct CompareFlags {
 // True if the text is a JSON object with an object "rotary" or "bias".
 bool HoldsSettings(const std::string& text) {
   google::protobuf::Struct object;
-  if (!google::protobuf::util::JsonStringToMessage(text, &object).ok()) return false;
+  if (!FromJson(text, &object).ok()) return false;
   for (const char* name : {"rotary", "bias"}) {
     const auto found = object.fields().find(name);
     if (found != object.fields().end() && found->second.has_struct_value()) return true;
@@ -46,8 +46,8 @@ absl::Status ReadSide(const std::string& path, const v1::ModelConfig& choice, v1
   if (IsSet(choice)) {
     return UsageError(FirstFlagOf(choice) + ": only with a config.json, but " + path + " holds settings");
   }
-  const auto status = google::protobuf::util::JsonStringToMessage(text, side);
-  return status.ok() ? absl::OkStatus() : UsageError(path + ": " + Quote(std::string(status.message()), 512));
+  const absl::Status status = FromJson(text, side);
+  return status.ok() ? absl::OkStatus() : UsageError(path + ": " + std::string(status.message()));
 }
 
 // Returns "layers 0-4, 6" or "layer type full_attention"; empty for settings.

@@ -116,8 +116,9 @@ bool Repeats(const v1::Tensor& table, int64_t step, int64_t apart, int64_t end) 
 // Reads the expected table, "cos" and "sin" of a .safetensors file, and finds its form.
 absl::Status ReadExpectedTable(const std::string& path, v1::RotarySettings* settings) {
   v1::GivenTable* table = settings->mutable_given_table();
-  POSENC_ASSIGN_OR_RETURN(*table->mutable_cos(), ReadTensor(path + ":cos"));
-  POSENC_ASSIGN_OR_RETURN(*table->mutable_sin(), ReadTensor(path + ":sin"));
+  POSENC_ASSIGN_OR_RETURN(std::vector<v1::Tensor> tensors, ReadTensors(path, {"cos", "sin"}));
+  *table->mutable_cos() = std::move(tensors[0]);
+  *table->mutable_sin() = std::move(tensors[1]);
   table->set_form(v1::TABLE_FORM_HALF_WIDTH);
   for (const v1::Tensor* tensor : {&table->cos(), &table->sin()}) {
     if (tensor->shape_size() != 2 || tensor->shape(1) % 2 != 0) return absl::OkStatus();  // the service checks them

@@ -20,12 +20,13 @@ namespace {
 constexpr char kDefaultDuration[] = "10s";
 constexpr char kDefaultOverload[] = "1,2,5,10";
 
-// Converts an error to a usage error, and the field that it begins with to flags.
+// Converts an error to a usage error, and the field that it begins with, such as "ApplyRotary.key_heads", to flags.
 absl::Status Usage(const absl::Status& status) {
   if (status.ok()) return status;
   const std::string message(status.message()), field = DetailsOf(status).field;
   if (field.empty() || field.starts_with("--") || !message.starts_with(field)) return UsageError(message);
-  return UsageError(absl::StrCat("--", absl::StrReplaceAll(field, {{", ", ", --"}}), message.substr(field.size())));
+  const std::string flags = absl::StrReplaceAll(field.substr(field.rfind('.') + 1), {{", ", ", --"}, {"_", "-"}});
+  return UsageError(absl::StrCat("--", flags, message.substr(field.size())));
 }
 template <typename T>
 absl::StatusOr<T> Usage(absl::StatusOr<T> value) {

@@ -187,6 +187,7 @@ std::string InWordsOfFlags(const CLI::App& app, const absl::Status& status) {
   if (!rest.empty()) absl::StrAppend(&text, " ", rest);
   const bool says_value = !details.value.empty() && details.value != kAbsent && details.value != kPresent;
   if (says_value) absl::StrAppend(&text, " is ", InTypedValues(details.value), ";");
+  if (rest.empty() && absl::StartsWith(limit, "must be one of ")) std::erase(limit, '"');  // as they are typed
   // A flag may take fewer values than its field has.
   const std::string choices = absl::StrReplaceAll(option->get_type_name(), {{"|", ", "}});
   if (rest.empty() && absl::StartsWith(details.limit, "must be one of ") && absl::StrContains(choices, ", ") &&

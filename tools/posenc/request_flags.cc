@@ -4,11 +4,11 @@
 #include <vector>
 
 #include <google/protobuf/descriptor.h>
-#include <google/protobuf/util/json_util.h>
 
 #include "absl/strings/str_cat.h"
 #include "posenc/base/status.h"
 #include "posenc/wire/model_file.h"
+#include "tools/files/json.h"
 #include "tools/posenc/field_flags.h"
 #include "tools/posenc/session.h"
 
@@ -144,10 +144,10 @@ absl::StatusOr<v1::RotarySettings> RotaryFlags::Settings() const {
   }
   v1::RopeParameters parameters;
   if (!parameters_json_.empty()) {
-    const auto status = google::protobuf::util::JsonStringToMessage(parameters_json_, &parameters);
+    const absl::Status status = FromJson(parameters_json_, &parameters);
     if (!status.ok()) {
-      return UsageError("--rope-parameters: " + Quote(std::string(status.message()), 512) +
-                        " Its fields are the flags' names with underscores; \"type\" in older files is rope_type");
+      return UsageError("--rope-parameters: " + std::string(status.message()) +
+                        "; its fields are the flags' names with underscores; \"type\" in older files is rope_type");
     }
     std::vector<const google::protobuf::FieldDescriptor*> by_flags;
     parameters_.GetReflection()->ListFields(parameters_, &by_flags);
