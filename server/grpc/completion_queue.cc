@@ -9,6 +9,7 @@
 #include "posenc/base/status.h"
 #include "server/core/log.h"
 #include "server/core/refusal.h"
+#include "server/core/scheduling.h"
 #include "server/grpc/caller.h"
 #include "server/grpc/status_map.h"
 
@@ -17,6 +18,10 @@ namespace posenc::server {
 // Number of RPCs requested in advance, which can arrive at once; more wait within gRPC.
 constexpr size_t kExpected = 16;
 constexpr int64_t kMostUnsettled = 64;
+// gRPC passes as much of a message to the kernel at once as the client's window allows, up to 17 MB, which takes a
+// polling thread milliseconds. While messages from this size on come and go, one more thread polls (ADR 35).
+constexpr size_t kLarge = 8 << 20;
+constexpr std::chrono::seconds kStay(1);  // after the last of them
 
 static absl::Status NoSuchMethod(const std::string& method) {
   return Refusal(absl::StatusCode::kUnimplemented, "UNKNOWN_VALUE", "method", method,
@@ -68,6 +73,7 @@ class GrpcRpc final : public Rpc {
   }
   void Write(const grpc::ByteBuffer& message) override {
     ++expected_;
+    polling_->Note(message.Length());
     stream_.Write(message, &written_);
   }
   void Finish(const grpc::Status& status) override {
@@ -77,6 +83,7 @@ class GrpcRpc final : public Rpc {
   }
   void WriteAndFinish(const grpc::ByteBuffer& message) override {
     Count(grpc::StatusCode::OK);
+    polling_->Note(message.Length());
     stream_.WriteAndFinish(message, grpc::WriteOptions(), grpc::Status::OK, &finished_);
   }
 
@@ -126,6 +133,7 @@ class GrpcRpc final : public Rpc {
   void OnFirstRead(bool /*ok*/) {
     receive_limit_.Revoke();
     if (!polling_->RemoveSilent(this)) return Release();
+    polling_->Note(request_.Length());
     Serve(&request_);
   }
   void Serve(grpc::ByteBuffer* request) {
@@ -217,6 +225,7 @@ CompletionQueueLoop::~CompletionQueueLoop() {
   // Wait for all RPCs: no operation may start on a completion queue that is shut down, not even Finish().
   for (int64_t rpcs = rpcs_; rpcs > 0; rpcs = rpcs_) rpcs_.wait(rpcs);
   queue_->Shutdown();
+  Note(kLarge);  // wakes the thread that polls beside large messages, which then finds the queue shut down
   for (std::thread& thread : threads_) thread.join();
   // Building the server failed: nothing is in flight, drain the queue here. gRPC logs that it ends before its server.
   if (threads_.empty()) Poll();
@@ -230,6 +239,7 @@ void CompletionQueueLoop::Start(Methods methods, Options options, Timers* timers
   timers_ = timers;
   for (size_t n = 0; n < kExpected; ++n) GrpcRpc::Expect(this);
   for (size_t n = 0; n < options_.threads; ++n) threads_.emplace_back([this] { Poll(); });
+  threads_.emplace_back([this] { PollBesideLarge(); });
 }
 
 void CompletionQueueLoop::AddSilent(GrpcRpc* rpc) {
@@ -274,11 +284,35 @@ void CompletionQueueLoop::Forget(GrpcRpc* rpc) {
   --silent_count_;
 }
 
+static void Handle(void* tag, bool ok) {
+  const auto* event = static_cast<GrpcRpc::Event*>(tag);
+  (event->rpc->*event->happened)(ok);
+}
+
 void CompletionQueueLoop::Poll() {
+  AskForShortSlices();
   void* tag = nullptr;
-  for (bool ok = false; queue_->Next(&tag, &ok);) {
-    const auto* event = static_cast<GrpcRpc::Event*>(tag);
-    (event->rpc->*event->happened)(ok);
+  for (bool ok = false; queue_->Next(&tag, &ok);) Handle(tag, ok);
+}
+
+void CompletionQueueLoop::Note(size_t bytes) {
+  if (bytes < kLarge) return;
+  large_at_ = std::chrono::steady_clock::now();
+  if (!has_large_.exchange(true)) has_large_.notify_one();
+}
+
+void CompletionQueueLoop::PollBesideLarge() {
+  AskForShortSlices();
+  for (;;) {
+    has_large_.wait(false);
+    void* tag = nullptr;
+    bool ok = false;
+    const auto status = queue_->AsyncNext(&tag, &ok, std::chrono::system_clock::now() + kStay);
+    if (status == grpc::CompletionQueue::SHUTDOWN) return;
+    if (status == grpc::CompletionQueue::GOT_EVENT) Handle(tag, ok);
+    if (std::chrono::steady_clock::now() - large_at_.load() < kStay) continue;
+    has_large_ = false;
+    if (std::chrono::steady_clock::now() - large_at_.load() < kStay) has_large_ = true;  // noted meanwhile
   }
 }
 

@@ -77,6 +77,10 @@ class CompletionQueueLoop {
  private:
   friend class GrpcRpc;
   void Poll();
+  // Polls only while large messages come and go.
+  void PollBesideLarge();
+  // Notes that a message of so many bytes was received or is sent.
+  void Note(size_t bytes);
   // May end another RPC.
   void AddSilent(GrpcRpc* rpc);
   // Returns false if the RPC was not silent any more, or was ended because of that.
@@ -99,7 +103,9 @@ class CompletionQueueLoop {
   std::atomic<int64_t> unsettled_{0};  // RPCs that were ended before a reactor had them, and are not deleted yet
   grpc::AsyncGenericService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
-  std::atomic<int64_t> rpcs_{0};  // waiting for a client, or being served
+  std::atomic<int64_t> rpcs_{0};        // waiting for a client, or being served
+  std::atomic<bool> has_large_{false};  // large messages came or went lately, or the queue is shut down
+  std::atomic<std::chrono::steady_clock::time_point> large_at_{};  // the last one
   std::vector<std::thread> threads_;
 };
 

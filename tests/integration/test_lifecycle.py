@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import pathlib
 import signal
 import socket
 import threading
@@ -90,6 +92,28 @@ class Sender(threading.Thread):
                     self.succeeded += 1
                 except grpc.RpcError as error:
                     self.refusals.append(error)
+
+
+def test_after_a_large_call_no_thread_is_busy_and_the_server_ends(start_server):
+    server = start_server()
+    with Client(server.port) as client:
+        for _ in range(2):  # the thread that polls beside large messages rests, and is woken again
+            client.call("ApplyRotary", samples.rotary(numpy.ones((1, 1 << 17, 1, 32))))
+            wait_until(lambda: not works(server, seconds=0.5), "a thread is busy for nobody")
+        client.call("ApplyRotary", samples.rotary(numpy.ones((1, 1 << 17, 1, 32))))
+    server.signal(signal.SIGTERM)
+    assert server.wait() == 0, server.log()
+
+
+def works(server, seconds):
+    """Returns whether the server's threads use a tenth of a processor."""
+    def used():
+        fields = pathlib.Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    before = used()
+    time.sleep(seconds)
+    return used() - before > 0.1 * seconds
 
 
 @pytest.mark.parametrize("stop", (signal.SIGTERM, signal.SIGINT))
