@@ -123,7 +123,7 @@ class InferenceBench {
   void InSharedMemory(const std::string& name, size_t bytes) {
     Measure(name, kOfSharedCopy, [this, bytes] {
       const auto object = std::make_shared<NamedObject>(addresses_.posenc, 2 * bytes);
-      Fill(object->data(), bytes);
+      Fill(object->data(), 2 * bytes);
       inference::ModelInferRequest infer = InferenceWithoutData(bytes);
       object->Place(0, bytes, infer.mutable_inputs(0));
       auto& output = *infer.add_outputs();
@@ -132,6 +132,7 @@ class InferenceBench {
 
       auto memory = SharedMemory::Create(addresses_.shared_memory_socket, 2 * bytes);
       if (!memory.ok()) Fail(memory.status().ToString());
+      Fill(reinterpret_cast<char*>(memory->data()), 2 * bytes);
       v1::ApplyRotaryRequest apply = RotationWithoutData(bytes);
       *apply.mutable_q()->mutable_tensor()->mutable_region() = memory->Part(0, bytes);
       *apply.mutable_q()->mutable_output() = memory->Part(bytes, bytes);
