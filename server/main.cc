@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
     // Half of it is for code, stacks, and heaps that are not full.
     machine.memory_bytes = machine.memory_bytes == 0 ? limit / 2 : std::min(machine.memory_bytes, limit / 2);
   }
-  const ParsedArguments arguments = ParseArguments(argc, argv, machine);
+  const ParsedArguments arguments = ArgumentParser().Parse(argc, argv, machine);
   if (!arguments.config) {
     (arguments.exit_status == 0 ? std::cout : std::cerr) << arguments.text;
     return arguments.exit_status;

@@ -185,12 +185,9 @@ bool IsOfKubernetes(std::string_view name) {
          (name.starts_with("POSENC_SERVER_PORT_") && std::isdigit(static_cast<unsigned char>(name[19])));
 }
 
-std::vector<std::string> UnknownVariables() {
+std::vector<std::string> UnknownVariables(const CLI::App& app) {
   std::set<std::string> known;
-  const Config config;
-  VisitSettings(config, [&known](const char*, const char* flag, const auto&, const auto&, const char*) {
-    known.insert(EnvironmentName(flag));
-  });
+  for (const CLI::Option* option : app.get_options()) known.insert(option->get_envname());
   std::vector<std::string> unknown;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
@@ -274,15 +271,27 @@ ParsedArguments Wrong(const std::string& message) {
 
 Machine ThisMachine() { return {AvailableCpus(), AvailableMemory()}; }
 
-ParsedArguments ParseArguments(int argc, const char* const* argv, const Machine& machine) {
+// The flags, and the settings that they write to.
+struct ArgumentParser::Flags {
   Config config;
-  CLI::App app(
+  CLI::App app{
       "gRPC server that computes positional encodings for attention.\n"
       "Sizes are in bytes and may have a suffix (KiB, MiB, GiB). Defaults are in brackets. Each flag can also be\n"
       "set by an environment variable: POSENC_SERVER_MAX_HEADS sets --max-heads.",
-      "posenc-server");
-  app.set_version_flag("--version", std::string("posenc-server ") + kVersion);
-  VisitSettings(config, AddOption(&app));
+      "posenc-server"};
+
+  Flags() {
+    app.set_version_flag("--version", std::string("posenc-server ") + kVersion);
+    VisitSettings(config, AddOption(&app));
+  }
+};
+
+ArgumentParser::ArgumentParser() : flags_(std::make_unique<Flags>()) {}
+ArgumentParser::~ArgumentParser() = default;
+
+ParsedArguments ArgumentParser::Parse(int argc, const char* const* argv, const Machine& machine) {
+  CLI::App& app = flags_->app;
+  Config& config = flags_->config = Config();
   ParsedArguments parsed;
   std::vector<std::string> reversed = ReversedArguments(argc, argv);
   if (const auto flag = FindFlagWithoutValue(app, reversed)) return Wrong(flag->message);
@@ -300,7 +309,7 @@ ParsedArguments ParseArguments(int argc, const char* const* argv, const Machine&
   }
   if (const std::string message = Complete(machine, &config); !message.empty()) return Wrong(message);
   parsed.config = config;
-  parsed.unknown_variables = UnknownVariables();
+  parsed.unknown_variables = UnknownVariables(app);
   return parsed;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -90,7 +91,18 @@ struct ParsedArguments {
   std::string text;
   int exit_status = 0;
 };
-ParsedArguments ParseArguments(int argc, const char* const* argv, const Machine& machine);
+
+class ArgumentParser {
+ public:
+  ArgumentParser();
+  ~ArgumentParser();
+  // May be called again: each command line starts from the defaults.
+  ParsedArguments Parse(int argc, const char* const* argv, const Machine& machine);
+
+ private:
+  struct Flags;
+  const std::unique_ptr<Flags> flags_;
+};
 
 // Replaces zeros by defaults for the machine. Returns an error text if settings contradict each other, else "".
 std::string Complete(const Machine& machine, Config* config);

@@ -1,5 +1,6 @@
 #include "server/core/rich_status.h"
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,6 +19,7 @@ constexpr char kErrorInfoType[] = "type.googleapis.com/google.rpc.ErrorInfo";
 // Escapes all but printable ASCII, so that a caller's text is valid in a proto3 string. At most `most` bytes.
 std::string Printable(std::string_view text, size_t most = kMaxTextBytes) {
   std::string printable;
+  printable.reserve(std::min(text.size(), most));
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     const bool as_is = byte >= 0x20 && byte < 0x7f;

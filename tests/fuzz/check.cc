@@ -4,6 +4,7 @@
 #include <set>
 #include <string_view>
 
+#include "absl/strings/str_cat.h"
 #include "google/protobuf/stubs/logging.h"
 #include "posenc/base/status.h"
 
@@ -35,13 +36,17 @@ double ProcessorSeconds() {
 
 void CheckError(const absl::Status& status) {
   const ErrorDetails details = DetailsOf(status);
-  const std::string text = status.ToString() + " with reason " + details.reason + ", field " + details.field;
-  Check(IsDocumented(status.code(), details.reason), "undocumented error: " + text);
+  const auto check = [&](bool holds, const char* otherwise) {
+    if (!holds)
+      Fail(absl::StrCat(otherwise, ": ", status.ToString(), " with reason ", details.reason, ", field ", details.field,
+                        ", limit ", details.limit));
+  };
+  check(IsDocumented(status.code(), details.reason), "undocumented error");
   if (absl::IsInvalidArgument(status)) {
-    Check(!details.field.empty() && !details.value.empty(), "no field or value is named: " + text);
-    Check(details.limit.starts_with("must "), "the limit is not a condition: " + details.limit + ": " + text);
+    check(!details.field.empty() && !details.value.empty(), "no field or value is named");
+    check(details.limit.starts_with("must "), "the limit is not a condition");
   }
-  Check(status.message().size() <= 1024 && details.value.size() <= 64, "long error: " + text);
+  check(status.message().size() <= 1024 && details.value.size() <= 64, "long error");
 }
 
 }  // namespace posenc::fuzz

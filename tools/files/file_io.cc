@@ -33,7 +33,10 @@ absl::StatusOr<InputFile> InputFile::Open(const std::string& path) {
   const int descriptor = path == "-" ? dup(STDIN_FILENO) : open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return SystemError(path, "open");
   InputFile file(path == "-" ? "standard input" : path, descriptor, 0);
-  if (IsStream(path)) {
+  struct stat information;
+  if (fstat(descriptor, &information) != 0) return SystemError(path, "read");
+  if (S_ISDIR(information.st_mode)) return absl::InvalidArgumentError(path + ": is a folder; give a file");
+  if (path == "-" || !S_ISREG(information.st_mode)) {
     char buffer[1 << 16];
     for (ssize_t got = 0; (got = read(descriptor, buffer, sizeof buffer)) != 0;) {
       if (got < 0 && errno != EINTR) return SystemError(file.path_, "read");
@@ -43,9 +46,6 @@ absl::StatusOr<InputFile> InputFile::Open(const std::string& path) {
     file.size_ = file.content_.size();
     return file;
   }
-  struct stat information;
-  if (fstat(descriptor, &information) != 0) return SystemError(path, "read");
-  if (S_ISDIR(information.st_mode)) return absl::InvalidArgumentError(path + ": is a folder; give a file");
   file.size_ = static_cast<uint64_t>(information.st_size);
   return file;
 }

@@ -16,9 +16,13 @@ using testing::Pair;
 
 constexpr Machine kMachine = {6, int64_t{64} << 30};
 
-ParsedArguments Parse(std::vector<const char*> arguments, const Machine& machine = kMachine) {
+ParsedArguments ParseBy(ArgumentParser* parser, std::vector<const char*> arguments, const Machine& machine = kMachine) {
   arguments.insert(arguments.begin(), "posenc-server");
-  return ParseArguments(static_cast<int>(arguments.size()), arguments.data(), machine);
+  return parser->Parse(static_cast<int>(arguments.size()), arguments.data(), machine);
+}
+ParsedArguments Parse(std::vector<const char*> arguments, const Machine& machine = kMachine) {
+  ArgumentParser parser;
+  return ParseBy(&parser, std::move(arguments), machine);
 }
 
 class Environment {
@@ -46,6 +50,18 @@ TEST(Config, FewProcessorsHaveOneThreadThatReceives) {
     EXPECT_EQ(Parse({}, {cpus, 0}).config->io_threads, threads) << cpus;
     EXPECT_EQ(Parse({"--io-threads", "7"}, {cpus, 0}).config->io_threads, 7);
   }
+}
+
+TEST(Config, EachCommandLineStartsFromTheDefaults) {
+  ArgumentParser parser;
+  ASSERT_TRUE(ParseBy(&parser, {"--max-heads", "34", "--listen=[::]:0,unix:/a"}).config);
+  EXPECT_FALSE(ParseBy(&parser, {"--max-heads=0"}).config);
+  EXPECT_FALSE(ParseBy(&parser, {"--help", "--max-rotary-dim=8"}).config);
+  const ParsedArguments parsed = ParseBy(&parser, {});
+  ASSERT_TRUE(parsed.config) << parsed.text;
+  EXPECT_EQ(parsed.config->limits.max_heads, Limits().max_heads);
+  EXPECT_EQ(parsed.config->limits.max_rotary_dim, Limits().max_rotary_dim);
+  EXPECT_THAT(parsed.config->listen, testing::ElementsAre("127.0.0.1:50051"));
 }
 
 TEST(Config, FlagsWinOverTheEnvironment) {
