@@ -7,6 +7,7 @@
 #include "bench/case.h"
 #include "bench/memory.h"
 #include "bench/sweeps.h"
+#include "posenc/base/caches.h"
 #include "posenc/kernels/sincos_rows.h"
 #include "posenc/kernels/target.h"
 
@@ -28,7 +29,8 @@ Contest Prepare(Frequencies frequencies, DType dtype, size_t pairs, double scale
                            .pairs = pairs,
                            .scale = scale,
                            .cos = out.get(),
-                           .sin = out.get() + half};
+                           .sin = out.get() + half,
+                           .large = ExceedsCaches(bytes)};
   const auto sweep = [&team, bytes, out](void (*store)(std::byte*, size_t)) -> Pass {
     return [&team, bytes, out, store] {
       team.Share(bytes, 4096, [&](size_t begin, size_t end) { store(out.get() + begin, end - begin); });

@@ -13,6 +13,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "posenc/kernels/sincos_rows.cc"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
@@ -196,13 +197,20 @@ StoreFunction StoreFunctionFor(DType dtype) {
 
 using RunFunction = void (*)(const SinCosRows&, size_t, size_t, size_t, size_t, RunTile&, std::vector<size_t>&);
 
+// Returns whether stores of a run may bypass the caches: every store must be a whole, aligned vector.
+bool CanStream(const SinCosRows& work) {
+  const size_t lanes = hn::Lanes(Doubles()), alignment = lanes * sizeof(float);
+  const auto aligned = [alignment](const void* out) { return reinterpret_cast<uintptr_t>(out) % alignment == 0; };
+  return work.large && work.dtype == DType::kFP32 && work.pairs % lanes == 0 && aligned(work.cos) && aligned(work.sin);
+}
+
 // Returns null if an entry takes more than one rounding, if doubles are too narrow, or if the scale is out of range.
 RunFunction RunFunctionFor(const SinCosRows& work, const Constants& constants) {
   if (work.frequencies != Frequencies::kExact || !constants.first.in_range) return nullptr;
   switch (work.dtype) {
-    case DType::kFP32: return FillRun<DType::kFP32>;
-    case DType::kFP16: return FillRun<DType::kFP16>;
-    case DType::kBF16: return FillRun<DType::kBF16>;
+    case DType::kFP32: return CanStream(work) ? FillRun<DType::kFP32, true> : FillRun<DType::kFP32, false>;
+    case DType::kFP16: return FillRun<DType::kFP16, false>;
+    case DType::kBF16: return FillRun<DType::kBF16, false>;
     default: return nullptr;
   }
 }
@@ -247,6 +255,7 @@ void RunOnTarget(const SinCosRows& work, size_t begin, size_t end, SinCosSlowPat
           StartRun(constants.first.scale, positions[0], positions[1], tile.inv_freq, count, run_tile)) {
         alone.clear();
         fill_run(work, row, run.rows, first, count, run_tile, alone);
+        if (CanStream(work)) hwy::FlushStream();  // before entries are stored again
         for (const size_t unproven : alone) fill_row(unproven);
       } else {
         for (size_t i = 0; i < run.rows; ++i) fill_row(row + i);

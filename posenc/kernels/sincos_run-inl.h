@@ -189,13 +189,18 @@ template <DType kDType>
 using Doubt = hn::Vec<hn::RebindToUnsigned<TestedLanes<kDType>>>;
 
 // Ziv's test: rounds both ends and stores one. Sets bits of `doubt` where the rounded ends differ.
-template <DType kDType, class D, class V>
+template <DType kDType, bool kStream, class D, class V>
 HWY_INLINE void StoreRounded(D d, V low, V high, Doubt<kDType>& doubt, uint8_t* out) {
   const hn::RebindToUnsigned<TestedLanes<kDType>> du;
   if constexpr (kDType == DType::kFP32) {
     const auto rounded = ToFloat(d, low);
     doubt = hn::Or(doubt, hn::Xor(hn::BitCast(du, rounded), hn::BitCast(du, ToFloat(d, high))));
-    hn::StoreU(rounded, hn::Rebind<float, D>(), reinterpret_cast<float*>(out));
+    const hn::Rebind<float, D> df;
+    if constexpr (kStream) {
+      hn::Stream(rounded, df, reinterpret_cast<float*>(out));
+    } else {
+      hn::StoreU(rounded, df, reinterpret_cast<float*>(out));
+    }
   } else {
     // The shift of the end nearer to zero is right for both: if the other end is in a higher binade, they round to the
     // same number only if that is the power of two between them.
@@ -214,7 +219,7 @@ struct RowOut {
 };
 
 // Fills the k-th rows before and after the middle, for the vector of columns from i on.
-template <DType kDType, class D, class V>
+template <DType kDType, bool kStream, class D, class V>
 HWY_INLINE void FillVectors(D d, const RunTile& run, size_t k, size_t i, V cos_error, RowOut before, RowOut after,
                             Doubt<kDType>& doubt_before, Doubt<kDType>& doubt_after) {
   const V a = hn::Load(d, run.middle.cos + i), b = hn::Load(d, run.middle.sin + i);
@@ -222,11 +227,11 @@ HWY_INLINE void FillVectors(D d, const RunTile& run, size_t k, size_t i, V cos_e
   const V sin_error = hn::Load(d, run.sin_error + i);
   V sum_low, sum_high, difference_low, difference_high;
   Bounds(a, c, b, s, cos_error, sum_low, sum_high, difference_low, difference_high);
-  StoreRounded<kDType>(d, sum_low, sum_high, doubt_before, before.cos);
-  StoreRounded<kDType>(d, difference_low, difference_high, doubt_after, after.cos);
+  StoreRounded<kDType, kStream>(d, sum_low, sum_high, doubt_before, before.cos);
+  StoreRounded<kDType, kStream>(d, difference_low, difference_high, doubt_after, after.cos);
   Bounds(b, c, a, s, sin_error, sum_low, sum_high, difference_low, difference_high);
-  StoreRounded<kDType>(d, difference_low, difference_high, doubt_before, before.sin);
-  StoreRounded<kDType>(d, sum_low, sum_high, doubt_after, after.sin);
+  StoreRounded<kDType, kStream>(d, difference_low, difference_high, doubt_before, before.sin);
+  StoreRounded<kDType, kStream>(d, sum_low, sum_high, doubt_after, after.sin);
 }
 
 struct PairProven {
@@ -234,7 +239,7 @@ struct PairProven {
 };
 
 // Fills the first `count` columns of the k-th rows before and after the middle.
-template <DType kDType>
+template <DType kDType, bool kStream>
 HWY_INLINE PairProven FillRowPair(const RunTile& run, size_t k, size_t count, RowOut before, RowOut after) {
   const Doubles d;
   const hn::RebindToUnsigned<TestedLanes<kDType>> du;
@@ -245,12 +250,13 @@ HWY_INLINE PairProven FillRowPair(const RunTile& run, size_t k, size_t count, Ro
   size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
     const size_t at = i * kSize;
-    FillVectors<kDType>(d, run, k, i, cos_error, {before.cos + at, before.sin + at}, {after.cos + at, after.sin + at},
-                        doubt_before, doubt_after);
+    FillVectors<kDType, kStream>(d, run, k, i, cos_error, {before.cos + at, before.sin + at},
+                                 {after.cos + at, after.sin + at}, doubt_before, doubt_after);
   }
   if (i < count) {  // the last vector reaches beyond the row
     uint8_t last[4][hn::MaxLanes(Doubles()) * kSize];
-    FillVectors<kDType>(d, run, k, i, cos_error, {last[0], last[1]}, {last[2], last[3]}, doubt_before, doubt_after);
+    FillVectors<kDType, false>(d, run, k, i, cos_error, {last[0], last[1]}, {last[2], last[3]}, doubt_before,
+                               doubt_after);
     const size_t at = i * kSize, bytes = (count - i) * kSize;
     std::memcpy(before.cos + at, last[0], bytes);
     std::memcpy(before.sin + at, last[1], bytes);
@@ -261,10 +267,10 @@ HWY_INLINE PairProven FillRowPair(const RunTile& run, size_t k, size_t count, Ro
 }
 
 // Fills rows [begin, begin + rows), `count` columns from `first` on. Appends unproven rows to `unproven`.
-template <DType kDType>
+template <DType kDType, bool kStream>
 HWY_NOINLINE void FillRun(const SinCosRows& work, size_t begin, size_t rows, size_t first, size_t count, RunTile& run,
                           std::vector<size_t>& unproven) {
-  uint8_t beyond[2][kTile * SizeOf(kDType)];  // for the last block's rows beyond the run
+  HWY_ALIGN uint8_t beyond[2][kTile * SizeOf(kDType)];  // for the last block's rows beyond the run
   const auto out = [&](size_t row) -> RowOut {
     if (row >= rows) return {beyond[0], beyond[1]};
     const size_t offset = ((begin + row) * work.pairs + first) * SizeOf(kDType);
@@ -276,7 +282,7 @@ HWY_NOINLINE void FillRun(const SinCosRows& work, size_t begin, size_t rows, siz
     for (size_t k = 0; k < kHalf; ++k) {
       const size_t before = block + kHalf - 1 - k, after = block + kHalf + k;
       if (before >= rows) continue;
-      const PairProven proven = FillRowPair<kDType>(run, k, count, out(before), out(after));
+      const PairProven proven = FillRowPair<kDType, kStream>(run, k, count, out(before), out(after));
       if (!proven.before) unproven.push_back(begin + before);
       if (!proven.after && after < rows) unproven.push_back(begin + after);
     }

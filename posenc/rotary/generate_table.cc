@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 
+#include "posenc/base/caches.h"
 #include "posenc/base/status.h"
 #include "posenc/base/tensor.h"
 
@@ -94,14 +96,24 @@ absl::Status TableGeneration::WriteRows(int64_t row_begin, int64_t rows, std::by
   // Long enough to amortize the set-up of a run of positions (docs/exact-tables.md).
   const size_t cpu_slab = std::clamp<size_t>(32768 / pairs, 1, 1024);
   if (device != nullptr && !table_.has_recipe()) device = nullptr;
+  // Half-width rows are computed where they belong, unless the answer's tensors are not aligned to their elements.
+  const auto aligned = [size](const std::byte* out) { return reinterpret_cast<uintptr_t>(out) % size == 0; };
+  const bool directly = device == nullptr && form_ == TableForm::kHalfWidth && aligned(cos) && aligned(sin);
+  const bool large = ExceedsCaches(2 * static_cast<size_t>(rows) * row_bytes);
   const size_t slab = device == nullptr ? cpu_slab : std::max<size_t>(device->slab_bytes() / (2 * pairs * size), 1);
   absl::Status status = pool.ParallelFor(rows, slab, cancelled, [&](size_t begin, size_t end) {
-    const size_t count = end - begin, doubles = (count * pairs * size + sizeof(double) - 1) / sizeof(double);
+    const size_t count = end - begin;
+    const auto first = static_cast<int64_t>(row_begin + begin);
+    if (directly) {
+      table_.Compute(first, static_cast<int64_t>(count), dtype_, operand_, cos + begin * row_bytes,
+                     sin + begin * row_bytes, large);
+      return;
+    }
+    const size_t doubles = (count * pairs * size + sizeof(double) - 1) / sizeof(double);
     // Uninitialised scratch. Its elements are doubles for the alignment that the answer's tensors do not have.
     const auto half = std::make_unique_for_overwrite<double[]>(2 * doubles);
     auto* half_cos = reinterpret_cast<std::byte*>(half.get());
     auto* half_sin = reinterpret_cast<std::byte*>(half.get() + doubles);
-    const auto first = static_cast<int64_t>(row_begin + begin);
     if (device == nullptr ||
         !device->ComputeTable(*table_.Recipe(first, static_cast<int64_t>(count), dtype_), half_cos, half_sin)) {
       for (size_t done = 0; done < count && (device == nullptr || cancelled().ok()); done += cpu_slab) {

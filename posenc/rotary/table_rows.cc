@@ -243,7 +243,8 @@ std::optional<TableRecipe> TableRows::Recipe(int64_t token, int64_t count, DType
   return recipe;
 }
 
-void TableRows::Compute(int64_t token, int64_t count, DType dtype, Operand operand, void* cos, void* sin) const {
+void TableRows::Compute(int64_t token, int64_t count, DType dtype, Operand operand, void* cos, void* sin,
+                        bool large) const {
   const RotaryPlan& sequence_plan = plan(positions_.SequenceOf(token));
   auto *cos_bytes = static_cast<std::byte*>(cos), *sin_bytes = static_cast<std::byte*>(sin);
   if (table_) {
@@ -265,6 +266,7 @@ void TableRows::Compute(int64_t token, int64_t count, DType dtype, Operand opera
         .divide = direction_ == Direction::kInverse,
         .cos = cos,
         .sin = sin,
+        .large = large,
     };
     if (sequence_plan.xpos) {
       RunWithXpos(work, *sequence_plan.xpos, operand == Operand::kKey);

@@ -37,8 +37,10 @@ class TableRows {
   bool differ_by_operand() const { return plans_[0]->xpos.has_value(); }
 
   // Writes rows [count, pairs] of `dtype` for tokens [token, token + count), all of one sequence. kTranspose and
-  // kInverse negate the sines, and kInverse divides by the attention scaling.
-  void Compute(int64_t token, int64_t count, DType dtype, Operand operand, void* cos, void* sin) const;
+  // kInverse negate the sines, and kInverse divides by the attention scaling. `large`: they are part of a result that
+  // exceeds the caches.
+  void Compute(int64_t token, int64_t count, DType dtype, Operand operand, void* cos, void* sin,
+               bool large = false) const;
   // Cache key of what Compute writes. Not for given tables.
   std::string Key(int64_t token, int64_t count, DType dtype, Operand operand) const;
   // Inputs from which a device computes the rows that Compute writes. The tokens may span sequences if there is one

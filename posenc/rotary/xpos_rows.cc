@@ -62,6 +62,7 @@ void RunChain(const SinCosRows& work, DType type, const XposPlan& xpos, bool rec
     one.rows = 1;
     one.cos = cos.data();
     one.sin = sin.data();
+    one.large = false;
     ComputeSinCosRows(one, 0, 1);
     ScaleRow(xpos, work.positions[row], reciprocal, work.divide, powers, cos, sin);
     Convert(type, work.dtype, cos.data(), static_cast<std::byte*>(work.cos) + row * row_bytes, work.pairs);

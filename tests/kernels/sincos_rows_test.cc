@@ -1,6 +1,7 @@
 #include "posenc/kernels/sincos_rows.h"
 
 #include <gtest/gtest.h>
+#include <hwy/base.h>
 #include <hwy/targets.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <iostream>
 #include <limits>
 #include <random>
@@ -206,6 +208,37 @@ TEST(SinCosRows, LongRunsHaveTheValuesOfSingleRows) {
     const SinCosRows work = rows.Work();
     for (size_t row = 0; row < work.rows; ++row) ComputeSinCosRows(work, row, row + 1);
     EXPECT_TRUE(run.cos == rows.cos && run.sin == rows.sin) << Name(dtype);
+  }
+}
+
+// Large tables are stored past the caches if they are aligned: here with two tiles of columns, and with a row that is
+// stored again because an entry needs the slow path.
+TEST(SinCosRows, LargeTablesHaveTheSameBytes) {
+  constexpr size_t kPairs = 304, kRows = 100, kEntries = kPairs * kRows;
+  const HardCase hard = AnglesOfBoundaries(DType::kFP32, 1, 20000, kSeed)[0];
+  const std::vector<double> positions = EquallySpaced(hard.position - kRows / 2, 1, kRows);
+  std::vector<double> inv_freq = ThetaFrequencies(1e4, kPairs);
+  inv_freq.back() = hard.inv_freq;
+  std::vector<float> memory(4 * kEntries + 64);
+  for (const size_t offset : {0, 1}) {
+    const auto address = reinterpret_cast<uintptr_t>(memory.data());
+    float* const out = memory.data() + (hwy::RoundUpTo(address, 64) - address) / sizeof(float) + offset;
+    SinCosRows work = {.frequencies = Frequencies::kExact,
+                       .dtype = DType::kFP32,
+                       .positions = positions.data(),
+                       .inv_freq = inv_freq.data(),
+                       .rows = kRows,
+                       .pairs = kPairs,
+                       .cos = out,
+                       .sin = out + kEntries};
+    slow_calls = 0;
+    RunWithSlowPath(work, 0, kRows, CountingSlowPath);
+    EXPECT_GT(slow_calls, 0);
+    work.cos = out + 2 * kEntries;
+    work.sin = out + 3 * kEntries;
+    work.large = true;
+    ComputeSinCosRows(work, 0, kRows);
+    EXPECT_EQ(std::memcmp(out, out + 2 * kEntries, 2 * kEntries * sizeof(float)), 0) << offset;
   }
 }
 
