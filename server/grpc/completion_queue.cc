@@ -1,7 +1,11 @@
 #include "server/grpc/completion_queue.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <new>
 #include <optional>
 #include <utility>
@@ -9,7 +13,6 @@
 #include "posenc/base/status.h"
 #include "server/core/log.h"
 #include "server/core/refusal.h"
-#include "server/core/scheduling.h"
 #include "server/grpc/caller.h"
 #include "server/grpc/status_map.h"
 
@@ -282,6 +285,23 @@ void CompletionQueueLoop::Forget(GrpcRpc* rpc) {
   rpc->silent_list_->erase(*rpc->silent_);
   rpc->silent_.reset();
   --silent_count_;
+}
+
+// Asks Linux to run this thread soon after it wakes, even while others compute: its turns are shorter, and so come
+// earlier. Without effect before Linux 6.12, and where a sandbox forbids it.
+static void AskForShortSlices() {
+  // The kernel's struct sched_attr, whose headers differ between systems (sched_setattr(2)).
+  struct {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime_ns;  // of a thread with the usual policy: its slice; 0 for the kernel's choice, milliseconds
+    uint64_t deadline_ns, period_ns;
+  } attributes = {};
+  if (syscall(SYS_sched_getattr, 0, &attributes, sizeof(attributes), 0) != 0) return;
+  attributes.runtime_ns = 200'000;
+  syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
 
 static void Handle(void* tag, bool ok) {

@@ -15,8 +15,8 @@ std::vector<std::string> Workload(const Results& results);
 
 // "met", "not met" or "unclear"; empty if the run is no search.
 const char* VerdictOf(const Step& step);
-// What decided: "0.21 .. 0.64 % over, 1 % allowed", the interval of the share of calls over the limit, or a share of
-// lost calls, or that the client could not offer the rate.
+// Returns what decided the verdict: the interval of the share of calls over the limit ("0.21 .. 0.64 % over, 1 %
+// allowed"), the share of lost calls, or that the client could not offer the rate.
 std::string Evidence(const Step& step);
 
 // Sentences with a search's range, its share of the closed loop's peak, and what the time was spent on if that share is
