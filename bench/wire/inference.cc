@@ -109,7 +109,7 @@ class InferenceBench {
   InferenceBench(const InferenceAddresses& addresses, const Effort& effort)
       : addresses_(addresses),
         // Many short rounds, for a narrow confidence interval.
-        effort_{4 * effort.rounds, effort.seconds / 2} {}
+        effort_{12 * effort.rounds, effort.seconds / 4} {}
 
   void InMessages(const std::string& name, size_t bytes, double goal) {
     Measure(name, goal, [bytes] {
@@ -149,10 +149,10 @@ class InferenceBench {
  private:
   // Prints the p50 of ModelInfer beside those of ApplyRotary and of the copying server, which has the goal `of_copy`.
   // Each round has new connections and new memory, so that the interval covers how they differ; both methods of posenc
-  // use the same connection. The rounds have all orders: a connection's window grows with its calls, so what comes
-  // later is faster.
+  // use the same connection. Many calls come before: a connection's window grows with them. Within a round the callers
+  // take turns, in all orders, so that a change of the machine reaches all of them.
   void Measure(const std::string& name, double of_copy, const MakeRound& make) {
-    constexpr size_t kWarmUp = 30, kCalls = 20;
+    constexpr size_t kWarmUp = 100, kTurns = 6, kCalls = 5;
     std::array<std::vector<double>, 3> p50;
     std::array<size_t, 3> order = {0, 1, 2};
     for (int n = 0; n < effort_.rounds; ++n) {
@@ -161,15 +161,18 @@ class InferenceBench {
       Caller apply(infer, "ApplyRotary"), copy(addresses_.copy, "ApplyRotary");
       const std::array<std::pair<Caller*, const grpc::ByteBuffer*>, 3> callers = {
           {{&infer, &round.infer}, {&apply, &round.apply}, {&copy, &round.copy}}};
-      for (const bool warm : {false, true}) {
+      for (const auto& [caller, request] : callers) caller->Run(*request, 1, 0, kWarmUp);
+      std::array<std::vector<double>, 3> seconds;
+      for (size_t turn = 0; turn < kTurns; ++turn) {
         for (const size_t which : order) {
           const auto& [caller, request] = callers[which];
-          const Load load = caller->Run(*request, 1, warm ? effort_.seconds : 0, warm ? kCalls : kWarmUp);
-          if (warm) p50[which].push_back(1e3 * load.Percentile(0.5));
+          const Load load = caller->Run(*request, 1, effort_.seconds / kTurns, kCalls);
+          seconds[which].insert(seconds[which].end(), load.seconds.begin(), load.seconds.end());
         }
+        std::next_permutation(order.begin(), order.end());
       }
+      for (size_t which = 0; which < p50.size(); ++which) p50[which].push_back(1e3 * Median(std::move(seconds[which])));
       p50[2].back() += round.milliseconds_more;
-      std::next_permutation(order.begin(), order.end());
     }
     PrintP50(name, "ApplyRotary", p50[0], p50[1], kOfTyped);
     PrintP50(name, "copy", p50[0], p50[2], of_copy);

@@ -1,9 +1,11 @@
 """Starts posenc's server and those that it is compared with, lets posenc-bench-wire call them in turn, and prints the
 results. scripts/bench --wire runs this."""
 
+import collections
 import contextlib
 import json
 import pathlib
+import statistics
 import subprocess
 import tempfile
 import time
@@ -11,6 +13,7 @@ import time
 import judge
 
 PROGRAMS = pathlib.Path("build/release/bin")
+RUNS = 9  # each starts new servers: where a process's memory lies changes a call of 4 MiB by up to a third
 
 
 @contextlib.contextmanager
@@ -30,6 +33,18 @@ def serving(command, port_file):
 
 
 def measure(quick, pattern):
+    """Returns the rows of all runs: `ratios` is a list per run, of a ratio per round; figures are medians."""
+    runs = collections.defaultdict(list)
+    for number in range(3 if quick else RUNS):
+        print(f"Round {number + 1} of {3 if quick else RUNS} ...", flush=True)
+        for row in run(quick, pattern):
+            runs[judge.key(row)].append(row)
+    return [{**rows[0], "ratios": [row["ratios"] for row in rows],
+             **{who: statistics.median(row[who] for row in rows) for who in ("posenc", "other")}}
+            for rows in runs.values()]
+
+
+def run(quick, pattern):
     program = PROGRAMS / "posenc-bench-wire"
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as servers:
         files = pathlib.Path(directory)
