@@ -30,7 +30,7 @@ Contest Prepare(Frequencies frequencies, DType dtype, size_t pairs, double scale
                            .scale = scale,
                            .cos = out.get(),
                            .sin = out.get() + half,
-                           .large = ExceedsCaches(bytes)};
+                           .large = ExceedsCore(bytes)};
   const auto sweep = [&team, bytes, out](void (*store)(std::byte*, size_t)) -> Pass {
     return [&team, bytes, out, store] {
       team.Share(bytes, 4096, [&](size_t begin, size_t end) { store(out.get() + begin, end - begin); });

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <string_view>
 
@@ -26,29 +27,54 @@ std::optional<size_t> Kibibytes(const std::optional<std::string>& text) {
   return std::stoull(*text) << 10;
 }
 
-size_t KnownOrUsual() {
-  if (const std::optional<size_t> shown = SecondLevelCache(); shown && *shown > 0) return *shown;
+size_t SecondLevel() {
+  if (const std::optional<size_t> shown = CacheSize(2); shown && *shown > 0) return *shown;
   // On Arm, and with musl, the C library returns -1 or 0: assume 1 MiB, the size in most processors.
   const long known = sysconf(_SC_LEVEL2_CACHE_SIZE);
   return known > 0 ? static_cast<size_t>(known) : size_t{1} << 20;
 }
 
+bool IsAmd() {
+#if defined(__x86_64__)
+  return __builtin_cpu_is("amd") != 0;
+#else
+  return false;
+#endif
+}
+
+// Rotating 4 MiB of float32 out of place in AMD's L3 has 1.5 times the speed of stores to memory with one thread, and
+// 2.8 times with two (Zen 4). On Intel's servers, where all cores share one L3, stores to memory are as fast.
+size_t FastCaches() {
+  const size_t third = IsAmd() ? CacheSize(3).value_or(0) : 0;
+  return std::max(SecondLevel(), third / 2);  // other calls need some of L3, too
+}
+
 }  // namespace
 
-std::optional<size_t> SecondLevelCache(const std::string& root) {
+std::optional<size_t> CacheSize(int level, const std::string& root) {
   for (int n = 0;; ++n) {
     const std::string cache = root + "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(n) + "/";
-    const std::optional<int> level = FirstWord<int>(cache + "level");
-    if (!level) return std::nullopt;
-    if (*level == 2 && FirstWord<std::string>(cache + "type") != "Instruction") {
+    const std::optional<int> shown = FirstWord<int>(cache + "level");
+    if (!shown) return std::nullopt;
+    if (*shown == level && FirstWord<std::string>(cache + "type") != "Instruction") {
       return Kibibytes(FirstWord<std::string>(cache + "size"));
     }
   }
 }
 
-bool ExceedsCaches(size_t bytes) {
-  static const size_t second_level = KnownOrUsual();
+bool ExceedsCore(size_t bytes) {
+  static const size_t second_level = SecondLevel();
   return bytes > second_level;
+}
+
+bool ExceedsCaches(size_t bytes) {
+  static const size_t fast = FastCaches();
+  return bytes > fast;
+}
+
+size_t AheadInPlace() {
+  static const size_t ahead = IsAmd() ? 256 : 4096;
+  return ahead;
 }
 
 }  // namespace posenc

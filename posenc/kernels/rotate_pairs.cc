@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "posenc/base/caches.h"
 #include "posenc/base/line_allocator.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -95,7 +96,10 @@ HWY_NOINLINE void RotateTile(Format format, Loop loop, AnyLoop any, Tile tile) {
 
 // Prefetch distance in bytes. In the caches the lines of y are prefetched: stores need them in L1, and rows are too
 // short for the processor to fetch them in time. Beyond the caches x is prefetched, as reading is the bottleneck.
-size_t Ahead(const PairRotation& work) { return work.large ? kFarAhead : 1024; }
+size_t Ahead(const PairRotation& work) {
+  if (!work.large) return 1024;
+  return work.x == work.y ? AheadInPlace() : kFarAhead;
+}
 size_t AheadOfWritten(const PairRotation& work) {
   return Ahead(work) + (work.large ? reinterpret_cast<uintptr_t>(work.x) - reinterpret_cast<uintptr_t>(work.y) : 0);
 }
@@ -155,9 +159,11 @@ void RotateRows(Format format, Loop loop, const PairRotation& work, size_t begin
   }
 }
 
-// Returns whether RotateTokens applies: enough heads, adjacent in memory, in whole registers, no elements to copy.
+// Returns whether RotateTokens applies: enough heads, adjacent in memory, in whole registers, no elements to copy. A loop
+// that goes by column reads float32 in too large steps for memory beyond the caches.
 template <class Loop>
 bool HoldsTable(const PairRotation& work) {
+  if (Loop::kByColumn && work.large && work.dtype == DType::kFP32) return false;
   const size_t lanes = hn::Lanes(hn::ScalableTag<float>()), pairs = work.pairs / work.half_split_parts;
   return work.heads >= kHeadsToSpread && work.head_stride < work.token_stride && pairs % lanes == 0 &&
          Loop::HoldsTable(pairs / lanes) && (work.x == work.y || work.head_dim == 2 * work.pairs);

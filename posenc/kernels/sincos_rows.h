@@ -34,7 +34,7 @@ struct SinCosRows {
   bool divide = false;  // divide by a instead of multiplying; then a must not be 0
   void* cos;            // [rows, pairs] of dtype, row-major
   void* sin;            // [rows, pairs]
-  bool large = false;   // results exceed the caches (posenc/base/caches.h)
+  bool large = false;   // results exceed a core's caches (posenc/base/caches.h)
 };
 
 // Computes rows [begin, end). Thread-safe for disjoint ranges. Gives the same bytes on every CPU target.

@@ -99,7 +99,7 @@ absl::Status TableGeneration::WriteRows(int64_t row_begin, int64_t rows, std::by
   // Half-width rows are computed where they belong, unless the answer's tensors are not aligned to their elements.
   const auto aligned = [size](const std::byte* out) { return reinterpret_cast<uintptr_t>(out) % size == 0; };
   const bool directly = device == nullptr && form_ == TableForm::kHalfWidth && aligned(cos) && aligned(sin);
-  const bool large = ExceedsCaches(2 * static_cast<size_t>(rows) * row_bytes);
+  const bool large = ExceedsCore(2 * static_cast<size_t>(rows) * row_bytes);
   const size_t slab = device == nullptr ? cpu_slab : std::max<size_t>(device->slab_bytes() / (2 * pairs * size), 1);
   absl::Status status = pool.ParallelFor(rows, slab, cancelled, [&](size_t begin, size_t end) {
     const size_t count = end - begin;
