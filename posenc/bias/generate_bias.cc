@@ -49,22 +49,17 @@ ValueLists AlibiLists(const BiasLayout& layout, const Matrix<double>& query_posi
   constexpr int64_t kWorthwhile = 8;
   if (!shared || !(one_row || by_distance) || std::min(queries, keys) < kWorthwhile) return {};
   ValueLists lists;
-  std::vector<double> line;
-  if (!one_row) {
-    const double first = key_positions.values.front();
-    line.resize(queries + keys - 1);
-    for (size_t i = 0; i < line.size(); ++i) line[i] = first + static_cast<double>(i);
-    lists.first_distance = static_cast<int64_t>(first - query_positions.values.back());
-  }
-  const std::vector<double>& list_keys = one_row ? key_positions.values : line;
   lists.row_shift = one_row ? 0 : -1;
-  const auto columns = static_cast<int64_t>(list_keys.size());
+  const double first_key = key_positions.values.front();
+  if (!one_row) lists.first_distance = static_cast<int64_t>(first_key - query_positions.values.back());
+  const int64_t columns = one_row ? keys : queries + keys - 1;
   lists.values = {std::vector<float>(heads * columns), heads, columns, false};
-  DistanceBias work{.dtype = DType::kFP32, .queries = 1, .keys = list_keys.size()};
+  DistanceBias work{.dtype = DType::kFP32, .queries = 1, .keys = static_cast<size_t>(columns)};
   for (int64_t head = 0; head < heads; ++head) {
     LinearBias bias = AlibiBias(layout, 0, layout.cells.head_start + head);
     bias.query_positions = one_row ? &query_positions.values.front() : &query_positions.values.back();
-    bias.key_positions = list_keys.data();
+    bias.key_positions = one_row ? key_positions.values.data() : nullptr;
+    bias.first_key = first_key;
     work.bias = bias;
     work.out = reinterpret_cast<std::byte*>(lists.values.values.data() + head * columns);
     ComputeDistanceBias(work, 0, 1);

@@ -48,7 +48,9 @@ HWY_INLINE hn::Vec<hn::Rebind<float, D64>> BiasLanes(const LinearBias& linear, D
                                                      size_t key) {
   const hn::Rebind<float, D64> d;
   const auto zero = hn::Zero(d);
-  const auto keys = hn::LoadU(d64, linear.key_positions + key);
+  const auto keys = linear.key_positions != nullptr
+                        ? hn::LoadU(d64, linear.key_positions + key)
+                        : hn::Add(hn::Iota(d64, 0), hn::Set(d64, linear.first_key + static_cast<double>(key)));
   const auto distance = NarrowToFloat(d64, hn::Sub(keys, hn::Set(d64, row.query_position)));
   const auto slope =
       hn::IfThenElse(hn::Gt(distance, zero), hn::Set(d, linear.future_slope), hn::Set(d, linear.past_slope));

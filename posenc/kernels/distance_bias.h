@@ -31,10 +31,11 @@ struct NoBias {};
 // Positions for the distance; all are finite.
 struct LinearBias {
   const double* query_positions;    // [Sq]
-  const double* key_positions;      // [Sk]
+  const double* key_positions;      // [Sk]; null: key j is at first_key + j
   float past_slope = 0;             // finite
   float future_slope = 0;           // finite
   DType bias_dtype = DType::kFP32;  // the bias is first rounded to this (Falcon: BF16), then per `rounding`
+  double first_key = 0;             // read without key_positions; first_key + Sk is exact in float64
 };
 
 // Cell (i, j) has values[i * stride + j]. A NaN must have a payload of zeros, as arithmetic produces it. With a stride
