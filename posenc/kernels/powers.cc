@@ -21,7 +21,7 @@ HWY_INLINE size_t PowersOf(D d, const double* log_base, double exponent, size_t 
     const auto within = hn::Le(size, hn::Set(d, 700.0));
     const auto power = Exp(d, hn::IfThenElseZero(within, x));
     hn::StoreU(hn::IfThenElse(within, power, hn::NaN(d)), d, powers + i);
-    // 4u|x| from the product's factors and rounding, 4u from Exp; twice that, as slack for the caller's factor.
+    // 4u|x| from the product's factors and rounding, 4u from Exp; then slack for the caller's arithmetic.
     hn::StoreU(hn::Mul(hn::Add(size, hn::Set(d, 8.0)), hn::Set(d, 0x1p-50)), d, errors + i);
   }
   return i;

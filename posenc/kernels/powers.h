@@ -2,7 +2,8 @@
 // after a test. The bytes are the same on every processor.
 //
 // If log_base[i] has a relative error of at most u = 2^-53 and the exponent of at most 2u, the power's relative error
-// is at most errors[i] / 2; the other half covers the caller's factor. |exponent * log_base[i]| > 700 gives NaN.
+// is at most errors[i] / 2; the other half is slack for the caller's arithmetic. |exponent * log_base[i]| > 700 gives
+// NaN.
 #pragma once
 
 #include <cstddef>
