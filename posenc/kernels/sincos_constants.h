@@ -24,6 +24,11 @@ constexpr double kWidePerTurn = 0x1p-150;
 constexpr double kRunRelative = 0x1p-50;
 constexpr double kRunTurns = 0x1p20;
 
+// A power e^x that multiplies a narrow result (sincos_powers.cc): the greatest |x|, and what |x| adds to the result's
+// relative error bound.
+constexpr double kMostGrowth = 400;
+constexpr double kGrowthRelative = 0x1p-50;
+
 // pi/2 = kHalfPi1 + kHalfPi2 + kHalfPi3 + 2^-163.6
 constexpr double kHalfPi1 = 0x1.921fb54442d18p+0;
 constexpr double kHalfPi2 = 0x1.1a62633145c07p-54;

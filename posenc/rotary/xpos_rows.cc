@@ -1,15 +1,14 @@
-// Ziv's rounding test (docs/exact-tables.md) with doubles: both ends of a value's proven error interval are rounded,
-// and MPFR computes the values whose ends round to different numbers.
 #include "posenc/rotary/xpos_rows.h"
 
 #include <cmath>
-#include <cstring>
-#include <limits>
+#include <numeric>
 #include <vector>
 
 #include "posenc/exact/real.h"
 #include "posenc/kernels/convert.h"
+#include "posenc/kernels/first_scale.h"
 #include "posenc/kernels/powers.h"
+#include "posenc/kernels/sincos_powers.h"
 #include "posenc/kernels/sincos_slow.h"
 
 namespace posenc {
@@ -86,60 +85,26 @@ CosSin SlowEntry(const SinCosRows& work, const XposPlan& xpos, bool invert, doub
   });
 }
 
-// Rounds both ends of each entry's interval to work.dtype. MPFR computes the entry if they differ or the bound does not
-// hold.
+// Computes a row at a time in double, except for FP64, and then the entries that this does not prove with MPFR.
 void RunExact(const SinCosRows& work, const XposPlan& xpos, bool invert) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const size_t pairs = work.pairs, size = SizeOf(work.dtype);
-  struct Entries {
-    std::vector<double> value, low, high;
-    std::vector<std::byte> rounded_low, rounded_high;
-  };
-  ColumnPowers powers(pairs);
-  Entries cos, sin;
-  for (Entries* e : {&cos, &sin}) {
-    for (auto* v : {&e->value, &e->low, &e->high}) v->resize(pairs);
-    for (auto* v : {&e->rounded_low, &e->rounded_high}) v->resize(pairs * size);
-  }
+  const size_t size = SizeOf(work.dtype);
+  const SinCosPowers columns{work.dtype, work.inv_freq, xpos.log_zeta.data(), work.pairs,
+                             FirstScaleOf(work.scale, work.divide)};
+  std::vector<size_t> unproven(work.pairs);
+  std::iota(unproven.begin(), unproven.end(), size_t{0});  // FP64: every column
   for (size_t row = 0; row < work.rows; ++row) {
     const double position = work.positions[row];
-    ComputeSinCosRows(SinCosRows{.frequencies = Frequencies::kExact,
-                                 .dtype = DType::kFP64,
-                                 .positions = &position,
-                                 .inv_freq = work.inv_freq,
-                                 .rows = 1,
-                                 .pairs = pairs,
-                                 .cos = cos.value.data(),
-                                 .sin = sin.value.data()},
-                      0, 1);
     const double exponent = (position - xpos.centre) / xpos.scale_base;
-    powers.Compute(xpos, invert ? -exponent : exponent);
-    for (Entries* e : {&cos, &sin}) {
-      for (size_t i = 0; i < pairs; ++i) {
-        const double product = e->value[i] * powers.values[i];
-        const double scaled = work.divide ? product / work.scale : product * work.scale;
-        // The error bound is relative, so no intermediate value may have underflowed, except for the sine of angle 0.
-        const auto ordinary = [](double x) { return std::abs(x) > 0x1p-900 && std::abs(x) < 0x1p900; };
-        const bool usable = (ordinary(product) && ordinary(scaled)) || (scaled == 0 && e->value[i] == 0);
-        const double error = scaled * powers.errors[i];
-        e->low[i] = usable ? scaled - error : -kInfinity;
-        e->high[i] = usable ? scaled + error : kInfinity;
-      }
-      Convert(DType::kFP64, work.dtype, e->low.data(), e->rounded_low.data(), pairs);
-      Convert(DType::kFP64, work.dtype, e->high.data(), e->rounded_high.data(), pairs);
+    std::byte* const cos = static_cast<std::byte*>(work.cos) + row * work.pairs * size;
+    std::byte* const sin = static_cast<std::byte*>(work.sin) + row * work.pairs * size;
+    if (work.dtype != DType::kFP64) {
+      ComputeSinCosPowers(columns, position, invert ? -exponent : exponent, cos, sin, unproven);
     }
-    const bool all_proven = cos.rounded_low == cos.rounded_high && sin.rounded_low == sin.rounded_high;
-    const auto proven = [size](const Entries& e, size_t i) {
-      return std::memcmp(&e.rounded_low[i * size], &e.rounded_high[i * size], size) == 0;
-    };
-    for (size_t i = 0; i < pairs && !all_proven; ++i) {
-      if (proven(cos, i) && proven(sin, i)) continue;
+    for (const size_t i : unproven) {
       const CosSin slow = SlowEntry(work, xpos, invert, position, i);
-      Convert(DType::kFP64, work.dtype, &slow.cos, &cos.rounded_low[i * size], 1);
-      Convert(DType::kFP64, work.dtype, &slow.sin, &sin.rounded_low[i * size], 1);
+      Convert(DType::kFP64, work.dtype, &slow.cos, cos + i * size, 1);
+      Convert(DType::kFP64, work.dtype, &slow.sin, sin + i * size, 1);
     }
-    std::memcpy(static_cast<std::byte*>(work.cos) + row * pairs * size, cos.rounded_low.data(), pairs * size);
-    std::memcpy(static_cast<std::byte*>(work.sin) + row * pairs * size, sin.rounded_low.data(), pairs * size);
   }
 }
 

@@ -3,7 +3,9 @@
 
 #include <random>
 
+#include "posenc/kernels/sincos_slow.h"
 #include "posenc/rotary/xpos_rows.h"
+#include "tests/kernels/every_target.h"
 #include "tests/kernels/one_in.h"
 #include "tests/reference/mpfr_number.h"
 #include "tests/reference/sincos_oracle.h"
@@ -114,6 +116,57 @@ TEST(Xpos, ExactEntriesAreRoundedOnce) {
         }
       }
     }
+  }
+}
+
+// Positions, centres, scale bases and attention scalings of all sizes; the entries include infinities and subnormals.
+TEST(Xpos, RandomTablesAreCorrectlyRounded) {
+  std::mt19937 random(kSeed + 1);
+  RecordProperty("seed", kSeed + 1);
+  const auto between = [&](double low, double high) {
+    return std::uniform_real_distribution<double>(low, high)(random);
+  };
+  for (const DType dtype : {DType::kFP32, DType::kFP16, DType::kBF16}) {
+    for (size_t n = 0; n < 120 * Times() / OneIn(); ++n) {
+      Table table{Frequencies::kExact, dtype, random() % 2 == 0, random() % 2 == 0};
+      table.scale = n % 4 == 0 ? 1 : std::exp2(between(-3, 3)) * (n % 4 == 1 ? -1 : 1);
+      table.inv_freq = ThetaFrequencies(1 + n % 37);
+      table.xpos = {std::exp2(between(4, 12)), std::round(between(-4096, 4096))};
+      for (int row = 0; row < 16; ++row) {
+        table.positions.push_back(std::round(between(-1, 1) * std::exp2(between(0, row % 8 == 0 ? 40 : 14))));
+        if (row % 4 == 1) table.positions.back() += between(0, 1);
+      }
+      table.positions[15] = *table.xpos.centre;
+      table.Compute();
+      const size_t pairs = table.inv_freq.size();
+      for (size_t k = 0; k < 16 * pairs; ++k) {
+        const double position = table.positions[k / pairs];
+        using N = reference::Number<700>;
+        const N attention(table.scale);
+        const N scale = Scale<700>(table, k % pairs, position) * (table.divide ? N(1) / attention : attention);
+        const bool exact = position == *table.xpos.centre && !table.divide;
+        const CosSin want = ScaledSinCos(position, table.inv_freq[k % pairs], dtype, [&](mpfr_ptr value) {
+          return mpfr_mul(value, value, scale.get(), MPFR_RNDN) == 0 && exact ? 0 : 1;
+        });
+        ASSERT_EQ(Element(table.cos.data(), k, dtype), want.cos) << n << " at " << position << " " << Name(dtype);
+        ASSERT_EQ(Element(table.sin.data(), k, dtype), want.sin) << n << " at " << position << " " << Name(dtype);
+      }
+    }
+  }
+}
+
+TEST(Xpos, EveryTargetGivesTheSameBytes) {
+  for (const DType dtype : {DType::kFP32, DType::kFP16, DType::kBF16, DType::kFP64}) {
+    Table table{Frequencies::kExact, dtype, true, true, 0.7};
+    table.inv_freq = ThetaFrequencies(37);
+    for (int n = 0; n < (dtype == DType::kFP64 ? 8 : 300); ++n)
+      table.positions.push_back(n % 9 == 0 ? n * 1e6 : n - 40);
+    table.Compute();
+    Table other = table;
+    OnEveryTarget([&] {
+      other.Compute();
+      EXPECT_TRUE(other.cos == table.cos && other.sin == table.sin) << Name(dtype);
+    });
   }
 }
 
