@@ -25,9 +25,12 @@ constexpr double kRunRelative = 0x1p-50;
 constexpr double kRunTurns = 0x1p20;
 
 // A power e^x that multiplies a narrow result (sincos_powers.cc): the greatest |x|, and what |x| adds to the result's
-// relative error bound.
+// relative error bound. In a run (sincos_powers_run-inl.h), the greatest |x| of a block's middle, and of its rows
+// relative to the middle.
 constexpr double kMostGrowth = 400;
 constexpr double kGrowthRelative = 0x1p-50;
+constexpr double kMostMiddleGrowth = 100;
+constexpr double kMostBlockGrowth = 0.5;
 
 // pi/2 = kHalfPi1 + kHalfPi2 + kHalfPi3 + 2^-163.6
 constexpr double kHalfPi1 = 0x1.921fb54442d18p+0;

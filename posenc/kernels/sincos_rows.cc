@@ -208,9 +208,10 @@ bool CanStream(const SinCosRows& work) {
 RunFunction RunFunctionFor(const SinCosRows& work, const Constants& constants) {
   if (work.frequencies != Frequencies::kExact || !constants.first.in_range) return nullptr;
   switch (work.dtype) {
-    case DType::kFP32: return CanStream(work) ? FillRun<DType::kFP32, true> : FillRun<DType::kFP32, false>;
-    case DType::kFP16: return FillRun<DType::kFP16, false>;
-    case DType::kBF16: return FillRun<DType::kBF16, false>;
+    case DType::kFP32:
+      return CanStream(work) ? FillRun<DType::kFP32, true, RunTile> : FillRun<DType::kFP32, false, RunTile>;
+    case DType::kFP16: return FillRun<DType::kFP16, false, RunTile>;
+    case DType::kBF16: return FillRun<DType::kBF16, false, RunTile>;
     default: return nullptr;
   }
 }

@@ -50,6 +50,7 @@ struct Phases {
 };
 
 struct RunTile {
+  static constexpr bool kPowers = false;
   size_t width;      // columns, rounded up to whole vectors
   Phases middle;     // phases of the block's middle, times the scale
   Phases next;       // phases of kBlock steps: from one middle to the next
@@ -158,8 +159,8 @@ inline HWY_NOINLINE bool StartRun(const DoubleDouble& scale, double position, do
   return true;
 }
 
-// Sets the current block's sin_error; call before its rows are filled.
-HWY_INLINE void SetSinErrors(RunTile& run) {
+// Sets the current block's errors; call before its rows are filled.
+HWY_INLINE void SetErrors(RunTile& run) {
   const Doubles d;
   for (size_t i = 0; i < run.width; i += hn::Lanes(d)) {
     const auto size = hn::Abs(hn::Load(d, run.middle.sin + i));
@@ -219,19 +220,29 @@ struct RowOut {
 };
 
 // Fills the k-th rows before and after the middle, for the vector of columns from i on.
-template <DType kDType, bool kStream, class D, class V>
-HWY_INLINE void FillVectors(D d, const RunTile& run, size_t k, size_t i, V cos_error, RowOut before, RowOut after,
+template <DType kDType, bool kStream, class Run, class D, class V>
+HWY_INLINE void FillVectors(D d, const Run& run, size_t k, size_t i, V cos_error, RowOut before, RowOut after,
                             Doubt<kDType>& doubt_before, Doubt<kDType>& doubt_after) {
-  const V a = hn::Load(d, run.middle.cos + i), b = hn::Load(d, run.middle.sin + i);
+  V a = hn::Load(d, run.middle.cos + i), b = hn::Load(d, run.middle.sin + i);
   const V c = hn::Load(d, run.cos + k * run.width + i), s = hn::Load(d, run.sin + k * run.width + i);
+  V c_before = c, s_before = s;
+  if constexpr (Run::kPowers) {
+    a = hn::Load(d, run.grown_cos + i);
+    b = hn::Load(d, run.grown_sin + i);
+    c_before = hn::Load(d, run.cos_before + k * run.width + i);
+    s_before = hn::Load(d, run.sin_before + k * run.width + i);
+    cos_error = hn::Load(d, run.grown_cos_error + i);
+  }
   const V sin_error = hn::Load(d, run.sin_error + i);
-  V sum_low, sum_high, difference_low, difference_high;
-  Bounds(a, c, b, s, cos_error, sum_low, sum_high, difference_low, difference_high);
-  StoreRounded<kDType, kStream>(d, sum_low, sum_high, doubt_before, before.cos);
-  StoreRounded<kDType, kStream>(d, difference_low, difference_high, doubt_after, after.cos);
-  Bounds(b, c, a, s, sin_error, sum_low, sum_high, difference_low, difference_high);
-  StoreRounded<kDType, kStream>(d, difference_low, difference_high, doubt_before, before.sin);
-  StoreRounded<kDType, kStream>(d, sum_low, sum_high, doubt_after, after.sin);
+  V before_low, before_high, after_low, after_high, unused1, unused2;
+  Bounds(a, c_before, b, s_before, cos_error, before_low, before_high, unused1, unused2);
+  Bounds(a, c, b, s, cos_error, unused1, unused2, after_low, after_high);
+  StoreRounded<kDType, kStream>(d, before_low, before_high, doubt_before, before.cos);
+  StoreRounded<kDType, kStream>(d, after_low, after_high, doubt_after, after.cos);
+  Bounds(b, c_before, a, s_before, sin_error, unused1, unused2, before_low, before_high);
+  Bounds(b, c, a, s, sin_error, after_low, after_high, unused1, unused2);
+  StoreRounded<kDType, kStream>(d, before_low, before_high, doubt_before, before.sin);
+  StoreRounded<kDType, kStream>(d, after_low, after_high, doubt_after, after.sin);
 }
 
 struct PairProven {
@@ -239,8 +250,8 @@ struct PairProven {
 };
 
 // Fills the first `count` columns of the k-th rows before and after the middle.
-template <DType kDType, bool kStream>
-HWY_INLINE PairProven FillRowPair(const RunTile& run, size_t k, size_t count, RowOut before, RowOut after) {
+template <DType kDType, bool kStream, class Run>
+HWY_INLINE PairProven FillRowPair(const Run& run, size_t k, size_t count, RowOut before, RowOut after) {
   const Doubles d;
   const hn::RebindToUnsigned<TestedLanes<kDType>> du;
   const size_t lanes = hn::Lanes(d);
@@ -267,8 +278,8 @@ HWY_INLINE PairProven FillRowPair(const RunTile& run, size_t k, size_t count, Ro
 }
 
 // Fills rows [begin, begin + rows), `count` columns from `first` on. Appends unproven rows to `unproven`.
-template <DType kDType, bool kStream>
-HWY_NOINLINE void FillRun(const SinCosRows& work, size_t begin, size_t rows, size_t first, size_t count, RunTile& run,
+template <DType kDType, bool kStream, class Run>
+HWY_NOINLINE void FillRun(const SinCosRows& work, size_t begin, size_t rows, size_t first, size_t count, Run& run,
                           std::vector<size_t>& unproven) {
   HWY_ALIGN uint8_t beyond[2][kTile * SizeOf(kDType)];  // for the last block's rows beyond the run
   const auto out = [&](size_t row) -> RowOut {
@@ -278,7 +289,7 @@ HWY_NOINLINE void FillRun(const SinCosRows& work, size_t begin, size_t rows, siz
   };
   for (size_t block = 0; block < rows; block += kBlock) {
     if (block > 0) NextBlock(run);
-    SetSinErrors(run);
+    SetErrors(run);
     for (size_t k = 0; k < kHalf; ++k) {
       const size_t before = block + kHalf - 1 - k, after = block + kHalf + k;
       if (before >= rows) continue;

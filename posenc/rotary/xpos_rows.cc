@@ -1,12 +1,10 @@
 #include "posenc/rotary/xpos_rows.h"
 
 #include <cmath>
-#include <numeric>
 #include <vector>
 
 #include "posenc/exact/real.h"
 #include "posenc/kernels/convert.h"
-#include "posenc/kernels/first_scale.h"
 #include "posenc/kernels/powers.h"
 #include "posenc/kernels/sincos_powers.h"
 #include "posenc/kernels/sincos_slow.h"
@@ -85,25 +83,19 @@ CosSin SlowEntry(const SinCosRows& work, const XposPlan& xpos, bool invert, doub
   });
 }
 
-// Computes a row at a time in double, except for FP64, and then the entries that this does not prove with MPFR.
+// MPFR computes FP64, and what the kernel cannot decide.
 void RunExact(const SinCosRows& work, const XposPlan& xpos, bool invert) {
-  const size_t size = SizeOf(work.dtype);
-  const SinCosPowers columns{work.dtype, work.inv_freq, xpos.log_zeta.data(), work.pairs,
-                             FirstScaleOf(work.scale, work.divide)};
-  std::vector<size_t> unproven(work.pairs);
-  std::iota(unproven.begin(), unproven.end(), size_t{0});  // FP64: every column
+  const auto slow = [&](size_t row, size_t pair) { return SlowEntry(work, xpos, invert, work.positions[row], pair); };
+  if (work.dtype != DType::kFP64) {
+    return ComputeSinCosPowers({work, xpos.log_zeta.data(), xpos.centre, invert ? -xpos.scale_base : xpos.scale_base},
+                               slow);
+  }
+  auto *cos = static_cast<double*>(work.cos), *sin = static_cast<double*>(work.sin);
   for (size_t row = 0; row < work.rows; ++row) {
-    const double position = work.positions[row];
-    const double exponent = (position - xpos.centre) / xpos.scale_base;
-    std::byte* const cos = static_cast<std::byte*>(work.cos) + row * work.pairs * size;
-    std::byte* const sin = static_cast<std::byte*>(work.sin) + row * work.pairs * size;
-    if (work.dtype != DType::kFP64) {
-      ComputeSinCosPowers(columns, position, invert ? -exponent : exponent, cos, sin, unproven);
-    }
-    for (const size_t i : unproven) {
-      const CosSin slow = SlowEntry(work, xpos, invert, position, i);
-      Convert(DType::kFP64, work.dtype, &slow.cos, cos + i * size, 1);
-      Convert(DType::kFP64, work.dtype, &slow.sin, sin + i * size, 1);
+    for (size_t pair = 0; pair < work.pairs; ++pair) {
+      const CosSin value = slow(row, pair);
+      *cos++ = value.cos;
+      *sin++ = value.sin;
     }
   }
 }

@@ -1,4 +1,4 @@
-// The error bounds of sincos_fast-inl.h and sincos_run-inl.h, on every target, against MPFR.
+// The error bounds of sincos_fast-inl.h, sincos_run-inl.h and sincos_powers_run-inl.h, on every target, against MPFR.
 
 #include <gtest/gtest.h>
 #include <mpfr.h>
@@ -12,12 +12,15 @@
 #include <utility>
 #include <vector>
 
+#include "posenc/exact/real.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tests/kernels/sincos_bound_test.cc"
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
 #include "posenc/kernels/sincos_fast-inl.h"
+#include "posenc/kernels/sincos_powers_run-inl.h"
 #include "posenc/kernels/sincos_run-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -53,31 +56,42 @@ void Evaluate(const double* x_hi, const double* x_lo, size_t count, double* out)
 // Outputs per row and frequency of a block: numbers below and above the cosine and their distance to it, then the same
 // for the sine.
 constexpr size_t kRunOutputs = 6;
+constexpr size_t kUnused = 9;
 
-bool EvaluateRun(const DoubleDouble& scale, double position, double step, size_t block, const double* inv_freq,
-                 size_t count, double* out) {
+template <class Run>
+void EvaluateBlock(Run& run, size_t block, size_t count, double* out) {
   const Doubles d;
   using V = hn::Vec<Doubles>;
-  static RunTile run;
-  if (!StartRun(scale, position, position + step, inv_freq, count, run)) return false;
   for (size_t i = 0; i < block; ++i) NextBlock(run);
-  SetSinErrors(run);
-  const V cos_error = hn::Set(d, run.cos_error);
-  HWY_ALIGN double values[8][hn::MaxLanes(Doubles())];
+  SetErrors(run);
+  HWY_ALIGN double values[9][hn::MaxLanes(Doubles())];
   for (size_t k = 0; k < kHalf; ++k) {
     for (size_t i = 0; i < count; i += hn::Lanes(d)) {
-      const V a = hn::Load(d, run.middle.cos + i), b = hn::Load(d, run.middle.sin + i);
-      const V c = hn::Load(d, run.cos + k * run.width + i), s = hn::Load(d, run.sin + k * run.width + i);
-      const auto store = [&](V x, V y, V error, size_t sum, size_t difference) HWY_ATTR {
+      const auto load = [&](const double* from) HWY_ATTR { return hn::Load(d, from + i); };
+      const size_t row_k = k * run.width;
+      V a = load(run.middle.cos), b = load(run.middle.sin), cos_error = hn::Set(d, run.cos_error);
+      const V c = load(run.cos + row_k), s = load(run.sin + row_k);
+      V c_before = c, s_before = s;
+      if constexpr (Run::kPowers) {
+        a = load(run.grown_cos);
+        b = load(run.grown_sin);
+        c_before = load(run.cos_before + row_k);
+        s_before = load(run.sin_before + row_k);
+        cos_error = load(run.grown_cos_error);
+      }
+      const auto store = [&](V x, V cos, V y, V sin, V error, size_t sum, size_t difference) HWY_ATTR {
         V sum_low, sum_high, difference_low, difference_high;
-        Bounds(x, c, y, s, error, sum_low, sum_high, difference_low, difference_high);
-        hn::Store(sum_low, d, values[sum]);
-        hn::Store(sum_high, d, values[sum + 1]);
-        hn::Store(difference_low, d, values[difference]);
-        hn::Store(difference_high, d, values[difference + 1]);
+        Bounds(x, cos, y, sin, error, sum_low, sum_high, difference_low, difference_high);
+        if (sum != kUnused) hn::Store(sum_low, d, values[sum]);
+        if (sum != kUnused) hn::Store(sum_high, d, values[sum + 1]);
+        if (difference != kUnused) hn::Store(difference_low, d, values[difference]);
+        if (difference != kUnused) hn::Store(difference_high, d, values[difference + 1]);
       };
-      store(a, b, cos_error, 0, 4);
-      store(b, a, hn::Load(d, run.sin_error + i), 6, 2);
+      store(a, c_before, b, s_before, cos_error, 0, kUnused);
+      store(a, c, b, s, cos_error, kUnused, 4);
+      store(b, c_before, a, s_before, load(run.sin_error), kUnused, 2);
+      store(b, c, a, s, load(run.sin_error), 6, kUnused);
+      hn::Store(cos_error, d, values[8]);
       for (size_t lane = 0; lane < std::min(hn::Lanes(d), count - i); ++lane) {
         for (const bool after : {false, true}) {
           const size_t row = after ? kHalf + k : kHalf - 1 - k;
@@ -85,7 +99,7 @@ bool EvaluateRun(const DoubleDouble& scale, double position, double step, size_t
           const size_t from = after ? 4 : 0;
           to[0] = values[from][lane];
           to[1] = values[from + 1][lane];
-          to[2] = run.cos_error;
+          to[2] = values[8][lane];
           to[3] = values[from + 2][lane];
           to[4] = values[from + 3][lane];
           to[5] = run.sin_error[i + lane];
@@ -93,6 +107,22 @@ bool EvaluateRun(const DoubleDouble& scale, double position, double step, size_t
       }
     }
   }
+}
+
+bool EvaluateRun(const DoubleDouble& scale, double position, double step, size_t block, const double* inv_freq,
+                 size_t count, double* out) {
+  static RunTile run;
+  if (!StartRun(scale, position, position + step, inv_freq, count, run)) return false;
+  EvaluateBlock(run, block, count, out);
+  return true;
+}
+
+bool EvaluatePowersRun(const DoubleDouble& scale, double position, double step, size_t block, const double* inv_freq,
+                       const double* log_base, double centre, double scale_base, size_t count, double* out) {
+  static PowersRun run;
+  const SinCosPowers work{.rows = {}, .log_base = log_base, .centre = centre, .scale_base = scale_base};
+  if (!StartPowersRun(work, scale, position, position + step, inv_freq, log_base, count, run)) return false;
+  EvaluateBlock(run, block, count, out);
   return true;
 }
 
@@ -106,6 +136,7 @@ namespace {
 
 HWY_EXPORT(Evaluate);
 HWY_EXPORT(EvaluateRun);
+HWY_EXPORT(EvaluatePowersRun);
 constexpr size_t kOutputs = HWY_NAMESPACE::kOutputs;
 constexpr size_t kRunOutputs = HWY_NAMESPACE::kRunOutputs;
 constexpr size_t kBlock = HWY_NAMESPACE::kBlock;
@@ -206,27 +237,38 @@ struct RunBlock {
   size_t block;
   std::vector<double> inv_freq;
   std::vector<double> cos_hi, cos_lo, sin_hi, sin_lo;
+  // With powers:
+  std::vector<double> base = {}, log_base = {};
+  double centre = 0, scale_base = 1;
 };
 
 void AddEntries(RunBlock& run) {
-  mpfr_t angle, scale, cos, sin;
-  mpfr_inits2(300, angle, scale, cos, sin, static_cast<mpfr_ptr>(nullptr));
+  mpfr_t angle, power, scale, cos, sin;
+  mpfr_inits2(300, angle, power, scale, cos, sin, static_cast<mpfr_ptr>(nullptr));
   mpfr_set_d(scale, run.scale.hi, MPFR_RNDN);
   mpfr_add_d(scale, scale, run.scale.lo, MPFR_RNDN);
   for (size_t row = 0; row < kBlock; ++row) {
-    for (const double f : run.inv_freq) {
+    for (size_t i = 0; i < run.inv_freq.size(); ++i) {
       mpfr_set_d(angle, run.step, MPFR_RNDN);
       mpfr_mul_ui(angle, angle, run.block * kBlock + row, MPFR_RNDN);
       mpfr_add_d(angle, angle, run.position, MPFR_RNDN);
-      mpfr_mul_d(angle, angle, f, MPFR_RNDN);
+      mpfr_sub_d(power, angle, run.centre, MPFR_RNDN);
+      mpfr_div_d(power, power, run.scale_base, MPFR_RNDN);
+      mpfr_mul_d(angle, angle, run.inv_freq[i], MPFR_RNDN);
       mpfr_sin_cos(sin, cos, angle, MPFR_RNDN);
+      if (!run.base.empty()) {
+        mpfr_set_d(angle, run.base[i], MPFR_RNDN);
+        mpfr_pow(power, angle, power, MPFR_RNDN);
+        mpfr_mul(cos, cos, power, MPFR_RNDN);
+        mpfr_mul(sin, sin, power, MPFR_RNDN);
+      }
       mpfr_mul(cos, cos, scale, MPFR_RNDN);
       mpfr_mul(sin, sin, scale, MPFR_RNDN);
       SplitInTwo(cos, run.cos_hi, run.cos_lo);
       SplitInTwo(sin, run.sin_hi, run.sin_lo);
     }
   }
-  mpfr_clears(angle, scale, cos, sin, static_cast<mpfr_ptr>(nullptr));
+  mpfr_clears(angle, power, scale, cos, sin, static_cast<mpfr_ptr>(nullptr));
 }
 
 // First and last blocks; positions far from zero, through zero, by fractions and by large steps; frequencies of all
@@ -261,19 +303,41 @@ std::vector<RunBlock> SampleRuns() {
   return runs;
 }
 
-TEST(SinCosBound, OfRunsHoldsOnEveryTarget) {
-  const std::vector<RunBlock> runs = SampleRuns();
+// The same with powers: exponents up to the limits for a block's middle and for its rows.
+std::vector<RunBlock> WithPowers(std::vector<RunBlock> runs) {
+  std::mt19937_64 random(kSeed + 1);
+  const auto between = [&](double low, double high) {
+    return std::uniform_real_distribution<double>(low, high)(random);
+  };
+  for (RunBlock& run : runs) {
+    for (auto* old : {&run.cos_hi, &run.cos_lo, &run.sin_hi, &run.sin_lo}) old->clear();
+    for (size_t i = 0; i < run.inv_freq.size(); ++i) run.base.push_back(between(2.0 / 7, 1));
+    for (const double base : run.base) run.log_base.push_back(RoundedLog<double>(base));
+    run.scale_base = run.step * std::exp2(between(5.3, 14)) * (random() % 2 == 0 ? -1 : 1);
+    const double here = run.position + run.step * static_cast<double>(run.block * kBlock);
+    run.centre = here + run.scale_base * between(-1, 1) * (random() % 3 == 0 ? 78 : 4);
+    AddEntries(run);
+  }
+  return runs;
+}
+
+// Expects errors within the bounds on every target.
+void ExpectRunsWithinBounds(const std::vector<RunBlock>& runs, const char* name) {
   for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
     hwy::SetSupportedTargetsForTest(target);
     double worst = 0;
     for (const RunBlock& run : runs) {
       const size_t count = run.inv_freq.size();
-      HWY_ALIGN_MAX double inv_freq[32];
+      HWY_ALIGN_MAX double inv_freq[32], log_base[32];
       ASSERT_EQ(count, 32u);
       std::copy_n(run.inv_freq.data(), count, inv_freq);
+      std::copy_n(run.log_base.data(), run.log_base.size(), log_base);
       std::vector<double> out(kBlock * count * kRunOutputs);
-      ASSERT_TRUE(
-          HWY_DYNAMIC_DISPATCH(EvaluateRun)(run.scale, run.position, run.step, run.block, inv_freq, count, out.data()));
+      ASSERT_TRUE(run.base.empty() ? HWY_DYNAMIC_DISPATCH(EvaluateRun)(run.scale, run.position, run.step, run.block,
+                                                                       inv_freq, count, out.data())
+                                   : HWY_DYNAMIC_DISPATCH(EvaluatePowersRun)(run.scale, run.position, run.step,
+                                                                             run.block, inv_freq, log_base, run.centre,
+                                                                             run.scale_base, count, out.data()));
       for (size_t i = 0; i < kBlock * count; ++i) {
         for (const bool cosine : {true, false}) {
           const double* value = out.data() + i * kRunOutputs + (cosine ? 0 : 3);
@@ -287,9 +351,15 @@ TEST(SinCosBound, OfRunsHoldsOnEveryTarget) {
       }
     }
     hwy::SetSupportedTargetsForTest(0);
-    std::cout << hwy::TargetName(target) << ": errors up to " << worst << " of the bound for runs\n";
+    std::cout << hwy::TargetName(target) << ": errors up to " << worst << " of the bound for " << name << "\n";
     EXPECT_LT(worst, 0.75) << "seed " << kSeed;
+    EXPECT_GT(worst, 0.05);  // the bound is not far too large
   }
+}
+
+TEST(SinCosBound, OfRunsHoldsOnEveryTarget) { ExpectRunsWithinBounds(SampleRuns(), "runs"); }
+TEST(SinCosBound, OfRunsWithPowersHoldsOnEveryTarget) {
+  ExpectRunsWithinBounds(WithPowers(SampleRuns()), "runs with powers");
 }
 
 }  // namespace
