@@ -58,54 +58,58 @@ void Evaluate(const double* x_hi, const double* x_lo, size_t count, double* out)
 constexpr size_t kRunOutputs = 6;
 constexpr size_t kUnused = 9;
 
+// Evaluates the k-th rows before and after the middle, for the vector of columns from i on.
 template <class Run>
-void EvaluateBlock(Run& run, size_t block, size_t count, double* out) {
+HWY_NOINLINE void EvaluateVectors(const Run& run, size_t k, size_t i, size_t count, double* out) {
   const Doubles d;
   using V = hn::Vec<Doubles>;
+  HWY_ALIGN double values[9][hn::MaxLanes(Doubles())];
+  const auto load = [&](const double* from) HWY_ATTR { return hn::Load(d, from + i); };
+  const size_t row_k = k * run.width;
+  V a = load(run.middle.cos), b = load(run.middle.sin), cos_error = hn::Set(d, run.cos_error);
+  const V c = load(run.cos + row_k), s = load(run.sin + row_k);
+  V c_before = c, s_before = s;
+  if constexpr (Run::kPowers) {
+    a = load(run.grown_cos);
+    b = load(run.grown_sin);
+    c_before = load(run.cos_before + row_k);
+    s_before = load(run.sin_before + row_k);
+    cos_error = load(run.grown_cos_error);
+  }
+  const auto store = [&](V x, V cos, V y, V sin, V error, size_t sum, size_t difference) HWY_ATTR {
+    V sum_low, sum_high, difference_low, difference_high;
+    Bounds(x, cos, y, sin, error, sum_low, sum_high, difference_low, difference_high);
+    if (sum != kUnused) hn::Store(sum_low, d, values[sum]);
+    if (sum != kUnused) hn::Store(sum_high, d, values[sum + 1]);
+    if (difference != kUnused) hn::Store(difference_low, d, values[difference]);
+    if (difference != kUnused) hn::Store(difference_high, d, values[difference + 1]);
+  };
+  store(a, c_before, b, s_before, cos_error, 0, kUnused);
+  store(a, c, b, s, cos_error, kUnused, 4);
+  store(b, c_before, a, s_before, load(run.sin_error), kUnused, 2);
+  store(b, c, a, s, load(run.sin_error), 6, kUnused);
+  hn::Store(cos_error, d, values[8]);
+  for (size_t lane = 0; lane < std::min(hn::Lanes(d), count - i); ++lane) {
+    for (const bool after : {false, true}) {
+      const size_t row = after ? kHalf + k : kHalf - 1 - k;
+      double* to = out + (row * count + i + lane) * kRunOutputs;
+      const size_t from = after ? 4 : 0;
+      to[0] = values[from][lane];
+      to[1] = values[from + 1][lane];
+      to[2] = values[8][lane];
+      to[3] = values[from + 2][lane];
+      to[4] = values[from + 3][lane];
+      to[5] = run.sin_error[i + lane];
+    }
+  }
+}
+
+template <class Run>
+void EvaluateBlock(Run& run, size_t block, size_t count, double* out) {
   for (size_t i = 0; i < block; ++i) NextBlock(run);
   SetErrors(run);
-  HWY_ALIGN double values[9][hn::MaxLanes(Doubles())];
   for (size_t k = 0; k < kHalf; ++k) {
-    for (size_t i = 0; i < count; i += hn::Lanes(d)) {
-      const auto load = [&](const double* from) HWY_ATTR { return hn::Load(d, from + i); };
-      const size_t row_k = k * run.width;
-      V a = load(run.middle.cos), b = load(run.middle.sin), cos_error = hn::Set(d, run.cos_error);
-      const V c = load(run.cos + row_k), s = load(run.sin + row_k);
-      V c_before = c, s_before = s;
-      if constexpr (Run::kPowers) {
-        a = load(run.grown_cos);
-        b = load(run.grown_sin);
-        c_before = load(run.cos_before + row_k);
-        s_before = load(run.sin_before + row_k);
-        cos_error = load(run.grown_cos_error);
-      }
-      const auto store = [&](V x, V cos, V y, V sin, V error, size_t sum, size_t difference) HWY_ATTR {
-        V sum_low, sum_high, difference_low, difference_high;
-        Bounds(x, cos, y, sin, error, sum_low, sum_high, difference_low, difference_high);
-        if (sum != kUnused) hn::Store(sum_low, d, values[sum]);
-        if (sum != kUnused) hn::Store(sum_high, d, values[sum + 1]);
-        if (difference != kUnused) hn::Store(difference_low, d, values[difference]);
-        if (difference != kUnused) hn::Store(difference_high, d, values[difference + 1]);
-      };
-      store(a, c_before, b, s_before, cos_error, 0, kUnused);
-      store(a, c, b, s, cos_error, kUnused, 4);
-      store(b, c_before, a, s_before, load(run.sin_error), kUnused, 2);
-      store(b, c, a, s, load(run.sin_error), 6, kUnused);
-      hn::Store(cos_error, d, values[8]);
-      for (size_t lane = 0; lane < std::min(hn::Lanes(d), count - i); ++lane) {
-        for (const bool after : {false, true}) {
-          const size_t row = after ? kHalf + k : kHalf - 1 - k;
-          double* to = out + (row * count + i + lane) * kRunOutputs;
-          const size_t from = after ? 4 : 0;
-          to[0] = values[from][lane];
-          to[1] = values[from + 1][lane];
-          to[2] = values[8][lane];
-          to[3] = values[from + 2][lane];
-          to[4] = values[from + 3][lane];
-          to[5] = run.sin_error[i + lane];
-        }
-      }
-    }
+    for (size_t i = 0; i < count; i += hn::Lanes(Doubles())) EvaluateVectors(run, k, i, count, out);
   }
 }
 
