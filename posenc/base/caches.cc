@@ -72,9 +72,9 @@ bool ExceedsCaches(size_t bytes) {
   return bytes > fast;
 }
 
-size_t AheadInPlace() {
-  static const size_t ahead = IsAmd() ? 256 : 4096;
-  return ahead;
+bool FetchesByItself() {
+  static const bool amd = IsAmd();
+  return amd;
 }
 
 }  // namespace posenc

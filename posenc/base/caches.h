@@ -20,8 +20,8 @@ bool ExceedsCore(size_t bytes);
 // anyway. Thread-safe.
 bool ExceedsCaches(size_t bytes);
 
-// Returns how many bytes ahead a loop should prefetch memory beyond the caches that it overwrites in place. AMD's
-// processors fetch it in time by themselves, and a greater distance disturbs them. Thread-safe.
-size_t AheadInPlace();
+// Returns true if the processor itself fetches what a loop is about to read and write, as AMD's do: in the caches, and far
+// ahead of memory that is overwritten, prefetching then only takes time. Thread-safe.
+bool FetchesByItself();
 
 }  // namespace posenc

@@ -97,8 +97,9 @@ HWY_NOINLINE void RotateTile(Format format, Loop loop, AnyLoop any, Tile tile) {
 // Prefetch distance in bytes. In the caches the lines of y are prefetched: stores need them in L1, and rows are too
 // short for the processor to fetch them in time. Beyond the caches x is prefetched, as reading is the bottleneck.
 size_t Ahead(const PairRotation& work) {
-  if (!work.large) return 1024;
-  return work.x == work.y ? AheadInPlace() : kFarAhead;
+  const bool needless = FetchesByItself();
+  if (!work.large) return needless ? 0 : 1024;
+  return needless && work.x == work.y ? 256 : kFarAhead;
 }
 size_t AheadOfWritten(const PairRotation& work) {
   return Ahead(work) + (work.large ? reinterpret_cast<uintptr_t>(work.x) - reinterpret_cast<uintptr_t>(work.y) : 0);
