@@ -8,7 +8,8 @@
 namespace posenc {
 
 // Returns the size of the first core's cache of this level (2 or 3) in bytes, as the kernel reports it; nullopt if it
-// reports none, as in some virtual machines. `root` is prepended to /sys: "" is this machine, tests pass a recorded tree.
+// reports none, as in some virtual machines. `root` is prepended to /sys: "" is this machine, tests pass a recorded
+// tree.
 std::optional<size_t> CacheSize(int level, const std::string& root = "");
 
 // Returns true if `bytes`, all the memory that a call reads and writes, exceeds one core's L2 cache. Thread-safe.
@@ -20,8 +21,8 @@ bool ExceedsCore(size_t bytes);
 // anyway. Thread-safe.
 bool ExceedsCaches(size_t bytes);
 
-// Returns true if the processor itself fetches what a loop is about to read and write, as AMD's do: in the caches, and far
-// ahead of memory that is overwritten, prefetching then only takes time. Thread-safe.
+// Returns true if the processor itself fetches what a loop is about to read and write in memory order, as AMD's do: in
+// the caches, and far ahead of memory that is overwritten, prefetching then only takes time. Thread-safe.
 bool FetchesByItself();
 
 }  // namespace posenc

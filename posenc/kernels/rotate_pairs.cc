@@ -96,13 +96,14 @@ HWY_NOINLINE void RotateTile(Format format, Loop loop, AnyLoop any, Tile tile) {
 
 // Prefetch distance in bytes. In the caches the lines of y are prefetched: stores need them in L1, and rows are too
 // short for the processor to fetch them in time. Beyond the caches x is prefetched, as reading is the bottleneck.
-size_t Ahead(const PairRotation& work) {
+size_t Ahead(const PairRotation& work, bool by_column) {
   const bool needless = FetchesByItself();
-  if (!work.large) return needless ? 0 : 1024;
+  if (!work.large) return needless && !by_column ? 0 : 1024;
   return needless && work.x == work.y ? 256 : kFarAhead;
 }
-size_t AheadOfWritten(const PairRotation& work) {
-  return Ahead(work) + (work.large ? reinterpret_cast<uintptr_t>(work.x) - reinterpret_cast<uintptr_t>(work.y) : 0);
+size_t AheadOfWritten(const PairRotation& work, bool by_column) {
+  return Ahead(work, by_column) +
+         (work.large ? reinterpret_cast<uintptr_t>(work.x) - reinterpret_cast<uintptr_t>(work.y) : 0);
 }
 
 template <class Lane, class Format, class Loop>
@@ -120,8 +121,8 @@ void RotateRows(Format format, Loop loop, const PairRotation& work, size_t begin
   Step tokens{0, work.token_stride, Loop::kPartsTable ? spread_row * sizeof(float) : table_row, spread_row};
   Tile tile;
   tile.row.pairs = pairs;
-  const size_t ahead = Ahead(work);
-  tile.row.ahead = AheadOfWritten(work);
+  const size_t ahead = Ahead(work, false);
+  tile.row.ahead = AheadOfWritten(work, false);
   // In place with different pairings, results overwrite other pairs' elements: the head row is copied first.
   tile.crossing = work.x == work.y && work.input_pairing != work.output_pairing ? scratch : nullptr;
   const size_t element = sizeof(typename Format::Bits), rotated = 2 * work.pairs;
@@ -160,8 +161,8 @@ void RotateRows(Format format, Loop loop, const PairRotation& work, size_t begin
   }
 }
 
-// Returns whether RotateTokens applies: enough heads, adjacent in memory, in whole registers, no elements to copy. A loop
-// that goes by column reads float32 in too large steps for memory beyond the caches.
+// Returns whether RotateTokens applies: enough heads, adjacent in memory, in whole registers, no elements to copy. A
+// loop that goes by column reads float32 in too large steps for memory beyond the caches.
 template <class Loop>
 bool HoldsTable(const PairRotation& work) {
   if (Loop::kByColumn && work.large && work.dtype == DType::kFP32) return false;
@@ -175,7 +176,7 @@ template <class Format, class Loop>
 HWY_NOINLINE void RotateTokens(Format format, Loop loop, const PairRotation& work, size_t begin, size_t end) {
   const hn::ScalableTag<float> d;
   const size_t parts = work.half_split_parts, pairs = work.pairs / parts, element = sizeof(typename Format::Bits);
-  Row row{.pairs = pairs, .ahead = AheadOfWritten(work)};
+  Row row{.pairs = pairs, .ahead = AheadOfWritten(work, Loop::kByColumn)};
   for (size_t token = begin; token < end; ++token) {
     for (size_t part = 0; part < parts; ++part) {
       const size_t start = token * work.token_stride + (work.rotary_offset + 2 * part * pairs) * element;
