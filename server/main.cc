@@ -2,9 +2,12 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <limits>
+#include <string>
+#include <system_error>
 
 #include "absl/synchronization/mutex.h"
 #include "posenc/kernels/target.h"
@@ -46,6 +49,17 @@ int Wait(Signals* signals, Server* server) {
   }
 }
 
+// Writes the port to a file. A new file appears with its contents, for scripts that wait for it.
+bool WritePort(const std::string& path, int port) {
+  std::error_code error;
+  const bool is_new = !std::filesystem::exists(path, error);
+  const std::string written = is_new ? path + ".new" : path;
+  std::ofstream file(written);
+  if (!(file << port << std::endl)) return false;
+  if (is_new) std::filesystem::rename(written, path, error);
+  return !error;
+}
+
 int Run(const Config& config, int64_t descriptors, Signals* signals) {
   auto server = Server::Start(config);
   if (!server.ok()) return Fail(std::string(server.status().message()));
@@ -57,10 +71,8 @@ int Run(const Config& config, int64_t descriptors, Signals* signals) {
   for (const auto& [name, value] : Describe(config)) fields.emplace_back(name, value);
   Log(LogLevel::info, "serving", fields);
   FlushLog(std::chrono::milliseconds(100));  // before anyone waits for the port
-  if (!config.port_file.empty()) {
-    std::ofstream file(config.port_file);
-    if (!(file << (*server)->port() << std::endl)) return Fail("cannot write --port-file " + config.port_file);
-  }
+  if (!config.port_file.empty() && !WritePort(config.port_file, (*server)->port()))
+    return Fail("cannot write --port-file " + config.port_file);
 
   const int signal = Wait(signals, server->get());
   Log(LogLevel::info, "draining", {{"signal", signal}});

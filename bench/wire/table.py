@@ -22,7 +22,7 @@ def serving(command, port_file):
     process = subprocess.Popen([*command, "--port-file", port_file], stdout=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 30
-        while not port_file.exists():
+        while not (port_file.exists() and port_file.read_text()):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise SystemExit(f"bench: {command[0]} did not start")
             time.sleep(0.01)

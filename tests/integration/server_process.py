@@ -40,8 +40,9 @@ class ServerProcess:
     def _wait_for_port(self, port_file):
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
-            text = port_file.read_text() if port_file.exists() else ""
-            if text.endswith("\n"):
+            if port_file.exists():
+                text = port_file.read_text()
+                assert text.endswith("\n"), "the file appeared before its contents"
                 return int(text)
             assert self._process.poll() is None, f"posenc-server ended: {self.log()}"
             time.sleep(0.01)
