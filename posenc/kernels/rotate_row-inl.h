@@ -51,8 +51,8 @@ HWY_INLINE void Turn(Format format, D d, Rounding rounding, hn::Vec<D> c, hn::Ve
 
 // Interface of a loop: Rotate() rotates pairs from `pair` on while they fill its vectors, and returns the first pair
 // left. Each step reads all its elements before it writes any, so y may be x. HoldsTable(vectors of pairs in a row) is
-// true if RotateHeads can rotate all of a token's head rows with the table in registers; kByColumn, if it then takes one
-// column of all heads after the other.
+// true if RotateHeads can rotate all of a token's head rows with the table in registers; kByColumn, if it then takes
+// one column of all heads after the other.
 
 // Base of the loops whose RotateHeads takes rows of two or four vectors of pairs. Wider rows would be processed column
 // by column, which costs more than it gains.
