@@ -34,9 +34,9 @@ def serving(command, port_file):
 
 def measure(quick, pattern):
     """Returns the rows of all runs: `ratios` is a list per run, of a ratio per round; figures are medians."""
-    runs = collections.defaultdict(list)
-    for number in range(3 if quick else RUNS):
-        print(f"Round {number + 1} of {3 if quick else RUNS} ...", flush=True)
+    runs, count = collections.defaultdict(list), 3 if quick else RUNS
+    for number in range(count):
+        print(f"Round {number + 1} of {count} ...", flush=True)
         for row in run(quick, pattern):
             runs[judge.key(row)].append(row)
     return [{**rows[0], "ratios": [row["ratios"] for row in rows],

@@ -307,7 +307,7 @@ std::vector<RunBlock> SampleRuns() {
   return runs;
 }
 
-// The same with powers: exponents up to the limits for a block's middle and for its rows.
+// Runs with powers keep their bound, too. The exponents go up to the limits for a block's middle and for its rows.
 std::vector<RunBlock> WithPowers(std::vector<RunBlock> runs) {
   std::mt19937_64 random(kSeed + 1);
   const auto between = [&](double low, double high) {
