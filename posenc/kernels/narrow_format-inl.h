@@ -79,11 +79,11 @@ HWY_INLINE void StoreAsBF16(D d, V v, uint16_t* out) {
 // Uses integer arithmetic if the processor has no FP16 conversion: Highway's emulation breaks infinities and NaN.
 template <class D, class V>
 HWY_INLINE void StoreAsFP16(D d, V v, uint16_t* out) {
-  const hn::Rebind<float, D> df;
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
   const hn::Rebind<hwy::float16_t, D> dh;
   hn::StoreU(hn::DemoteTo(dh, ToFloat(d, v)), dh, reinterpret_cast<hwy::float16_t*>(out));
 #else
+  const hn::Rebind<float, D> df;
   const hn::RebindToSigned<decltype(df)> di;
   const auto constant = [di](int32_t bits) HWY_ATTR { return hn::Set(di, bits); };
   const auto value = ToFloat(d, v);

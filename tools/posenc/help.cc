@@ -47,7 +47,7 @@ std::vector<std::string> Groups(const CLI::App& app) {
 class OrderedFormatter : public CLI::Formatter {
  public:
   std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
-    if (mode == CLI::AppFormatMode::Sub) return make_expanded(app);
+    if (mode == CLI::AppFormatMode::Sub) return CLI::Formatter::make_help(app, std::move(name), mode);
     std::string text = make_description(app);
     text += make_usage(app, std::move(name)) + make_positionals(app);
     for (const std::string& group : Groups(*app)) text += make_group(group, false, OptionsOf(*app, group));
