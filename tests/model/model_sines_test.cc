@@ -1,9 +1,12 @@
 // Sines and cosines that a model adds to its input, by config.json: GenerateEmbedding's sinusoidal.model and
 // grid.model.
+#include <absl/strings/ascii.h>
+#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <numbers>
+#include <string>
 
 #include "posenc/model/model_types.h"
 #include "tests/service/call.h"
@@ -31,12 +34,22 @@ v1::GenerateEmbeddingRequest Grid(const std::string& config_json) {
   return request;
 }
 
+// Like ShortDebugString(), whose text newer protobuf releases make unfit for comparisons.
+std::string InOneLine(const google::protobuf::Message& message) {
+  google::protobuf::TextFormat::Printer printer;
+  printer.SetSingleLineMode(true);
+  std::string text;
+  EXPECT_TRUE(printer.PrintToString(message, &text));
+  absl::StripTrailingAsciiWhitespace(&text);
+  return text;
+}
+
 // Expects this plan, and the same answer for the plan's settings.
 void ExpectPlan(v1::GenerateEmbeddingRequest request, const std::string& plan) {
   const auto response = Call(request);
   ASSERT_THAT(response, IsOk());
   const v1::Plan& said = response->info().plan();
-  EXPECT_EQ(request.has_grid() ? said.grid().ShortDebugString() : said.sinusoidal().ShortDebugString(), plan);
+  EXPECT_EQ(request.has_grid() ? InOneLine(said.grid()) : InOneLine(said.sinusoidal()), plan);
   if (request.has_grid()) {
     *request.mutable_grid() = said.grid();
   } else {

@@ -39,7 +39,8 @@ v1::GenerateBiasRequest RequestFor(const json& record, const v1::BiasMethod& met
 // The chain equals all records. In one odd setting the real formula is a whole number, which float32 misses.
 TEST(GoldenBias, T5sBuckets) {
   for (const json& record : Recorded()["t5"]) {
-    T5Settings settings{record["num_buckets"], record["max_distance"], record["bidirectional"]};
+    T5Settings settings{record["num_buckets"].get<int64_t>(), record["max_distance"].get<int64_t>(),
+                        record["bidirectional"].get<bool>()};
     ASSERT_THAT(Complete(settings), IsOk());
     const int64_t largest = record["largest"];
     const auto recorded = record["buckets"].get<std::vector<int32_t>>();

@@ -365,7 +365,7 @@ TEST(Golden, TablesOfTransformers) {
     request.mutable_positions()->set_axis_dimension(v1::AXIS_DIMENSION_FIRST);
     request.set_dtype(v1::DATA_TYPE_FP32);
     v1::TableForm form;
-    ASSERT_TRUE(v1::TableForm_Parse(record["form"], &form));
+    ASSERT_TRUE(v1::TableForm_Parse(record["form"].get<std::string>(), &form));
     request.set_form(form);
     request.mutable_precision()->set_preset(v1::PRECISION_PRESET_F32);
     const auto table = Call(request);
