@@ -40,6 +40,8 @@ constexpr int kSlack = 1 << 20;
 constexpr int kTries = 5;
 // Time after the last call for gRPC to shut down by itself, in which callers can read the end of their answers.
 constexpr milliseconds kQuiet{1000};
+// Time between two checks whether all answers have arrived.
+constexpr milliseconds kArrivalCheck{20};
 constexpr seconds kWatchdogGrace{5};
 // Calls that may wait for their first message, however few are admitted: messages that have come may not be read yet.
 constexpr size_t kLeastSilent = 1024;
@@ -292,7 +294,9 @@ bool Server::Drain() {
   const auto deadline = steady_clock::now() + timeout;
   const Watchdog watchdog(timeout + kWatchdogGrace);
   // Calls of callers that do not send or read are cancelled before the deadline, so that all calls end by then.
-  core_.timers.LimitWaits(milliseconds(timeout) * 3 / 4);
+  const milliseconds for_callers = milliseconds(timeout) * 3 / 4;
+  const auto callers_end = steady_clock::now() + for_callers;
+  core_.timers.LimitWaits(for_callers);
   // Once GOAWAY is sent, gRPC 1.51 closes a connection when its last call ends, and a caller that has not read all of
   // the answer loses the rest. So GOAWAY is sent after the last call: the connection then closes when the caller has
   // answered the ping that comes with GOAWAY, which it reads last.
@@ -307,9 +311,13 @@ bool Server::Drain() {
   });
   const bool answered = core_.admission->WaitForHandlers(deadline);
   // The remaining calls are health watches and reflection, which end only when cancelled. The shutdown has begun by
-  // now, so no further handler is entered; one that was entered in between is waited for.
+  // now, so no further handler is entered; one that was entered in between is waited for. Cancelling closes the
+  // connections, and a caller that sends anything then, such as a window update, loses what has not arrived.
   if (answered && shutdown.wait_for(kQuiet) != std::future_status::ready) {
     core_.admission->WaitForHandlers(deadline);
+    while (listener_->HasUnacknowledged() && steady_clock::now() < callers_end &&
+           shutdown.wait_for(kArrivalCheck) != std::future_status::ready) {
+    }
     grpc_server_cancel_all_calls(grpc_server_->c_server());
   }
   shutdown.wait();

@@ -1,9 +1,12 @@
 #include "server/listen/connections.h"
 
 #include <arpa/inet.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -74,6 +77,15 @@ Connections::Verdict Connections::Add(int descriptor, Peer peer) {
 size_t Connections::CountOpen() {
   if (Clock::now() - last_check_ > std::chrono::milliseconds(100)) RemoveClosed();
   return connections_.size();
+}
+
+bool Connections::HasUnacknowledged() const {
+  return std::any_of(connections_.begin(), connections_.end(), [](const auto& entry) {
+    const auto& [descriptor, connection] = entry;
+    int bytes = 0;
+    return connection.peer && InodeOf(descriptor) == connection.inode && ioctl(descriptor, SIOCOUTQ, &bytes) == 0 &&
+           bytes > 0;
+  });
 }
 
 bool Connections::IsFull(Peer peer) const {

@@ -35,6 +35,9 @@ class Connections {
   Verdict Add(int descriptor, Peer peer);
   // Number of open connections, at most a tenth of a second old.
   size_t CountOpen();
+  // True while a host has not acknowledged all that was sent to it over TCP. What its kernel has acknowledged, or has
+  // over a Unix socket, can still be read there after the connection is closed; the rest may be lost.
+  bool HasUnacknowledged() const;
 
  private:
   struct Connection {

@@ -169,4 +169,9 @@ Listener::Counters Listener::counters() {
   return {static_cast<int64_t>(connections_.CountOpen()), accepted_, refused_};
 }
 
+bool Listener::HasUnacknowledged() {
+  const std::lock_guard lock(mutex_);
+  return connections_.HasUnacknowledged();
+}
+
 }  // namespace posenc::server

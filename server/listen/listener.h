@@ -53,6 +53,8 @@ class Listener {
 
   // Thread-safe.
   Counters counters();
+  // See Connections. Thread-safe; also after Close().
+  bool HasUnacknowledged();
   // False while there are no descriptors for new connections. Thread-safe.
   bool IsAccepting() const { return !out_of_descriptors_; }
 

@@ -183,10 +183,11 @@ def test_while_draining_calls_finish_and_new_ones_are_refused(start_server):
 
 
 class SlowLink(threading.Thread):
-    """Takes one connection to the server, and passes on what it says by small pieces."""
+    """Takes one connection to the server, and passes on what it says by small pieces, with pauses of so many seconds."""
 
-    def __init__(self, port):
+    def __init__(self, port, pause=0.001):
         super().__init__(daemon=True)
+        self.pause = pause
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.server = socket.socket()
@@ -197,7 +198,7 @@ class SlowLink(threading.Thread):
     def run(self):
         self.client, _ = self.listener.accept()
         threading.Thread(target=self.pass_on, args=(self.client, self.server, 65536, 0), daemon=True).start()
-        self.pass_on(self.server, self.client, 2048, 0.001)
+        self.pass_on(self.server, self.client, 2048, self.pause)
 
     @staticmethod
     def pass_on(source, destination, size, pause):
@@ -219,6 +220,31 @@ def test_a_drain_waits_for_slow_readers(start_server):
         tiles += stream
         assert sum(tile.cos.shape[0] for tile in tiles) == 10_000
     assert server.wait() == 0
+
+
+def test_a_drain_waits_until_answers_have_arrived(start_server):
+    """The last call has ended for the server seconds before its answer has arrived, while the caller still sends."""
+    server = start_server()
+    link = SlowLink(server.port, pause=0.003)
+    with Client(link.port) as client:
+        stream = client.method("StreamTable")(samples.stream(count=8000, rotary_dim=128), timeout=SECONDS)
+        tiles = [next(stream)]
+        server.signal(signal.SIGTERM)
+        tiles += stream
+        assert sum(tile.cos.shape[0] for tile in tiles) == 8000
+    assert server.wait() == 0
+
+
+def test_a_drain_does_not_wait_for_a_host_that_takes_nothing(start_server):
+    server = start_server("--drain-timeout", "2")
+    link = SlowLink(server.port, pause=1000)
+    with Client(link.port) as client, Client(server.port) as other:
+        call = client.method("GenerateTable").future(samples.table(count=200, rotary_dim=64), timeout=SECONDS)
+        while other.when_idle().requests_started == 0:
+            time.sleep(0.01)
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+        call.cancel()
 
 
 def test_a_drain_ends_at_its_time_limit(start_server):

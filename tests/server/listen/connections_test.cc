@@ -118,5 +118,40 @@ TEST(Connections, AreCheckedAtTheLimit) {
   }
 }
 
+TEST(Connections, KnowWhatAHostHasNotAcknowledged) {
+  Connections connections(10, 10);
+  const Descriptor listening(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const Descriptor host(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int size = 4096;
+  ASSERT_EQ(setsockopt(host.get(), SOL_SOCKET, SO_RCVBUF, &size, sizeof(size)), 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  auto* const name = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(bind(listening.get(), name, length), 0);
+  ASSERT_EQ(listen(listening.get(), 1), 0);
+  ASSERT_EQ(getsockname(listening.get(), name, &length), 0);
+  ASSERT_EQ(connect(host.get(), name, length), 0);
+  const Descriptor connection(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  ASSERT_EQ(connections.Add(connection.get(), PeerAt("127.0.0.1")), Verdict::kAdmitted);
+  EXPECT_FALSE(connections.HasUnacknowledged());
+
+  std::vector<char> bytes(100'000);
+  while (send(connection.get(), bytes.data(), bytes.size(), 0) > 0) {
+  }
+  EXPECT_TRUE(connections.HasUnacknowledged()) << "the host reads nothing, and its buffer is full";
+}
+
+TEST(Connections, NeedNoAcknowledgementOfUnixSockets) {
+  Connections connections(10, 10);
+  int pair[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+  const Descriptor connection(pair[0]), host(pair[1]);
+  ASSERT_EQ(connections.Add(connection.get(), std::nullopt), Verdict::kAdmitted);
+  ASSERT_EQ(send(connection.get(), "unread", 6, 0), 6);
+  EXPECT_FALSE(connections.HasUnacknowledged());
+}
+
 }  // namespace
 }  // namespace posenc::server
