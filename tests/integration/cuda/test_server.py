@@ -1,26 +1,39 @@
-"""Tests a server with the plugin for NVIDIA GPUs: the real plugin without a GPU, and one over a stand-in for CUDA.
+"""Tests a server with the plugin for NVIDIA GPUs: the real plugin on a GPU (scripts/test-cuda), or one over a stand-in
+for CUDA and the real plugin without a GPU (scripts/test).
 
-POSENC_CUDA_PLUGINS is the directory in which scripts/test-cuda --on-host built both. scripts/test runs this after it.
+POSENC_CUDA_PLUGINS is the directory in which scripts/test-cuda built both. POSENC_CUDA_DEVICE is "gpu" if there is one.
 """
 
+import contextlib
 import os
 import pathlib
+import sys
+import tempfile
 
 import numpy
 import pytest
 import samples
 from client import Client
-from posenc.v1 import bias_pb2, rotary_pb2, service_pb2, tensor_pb2
+from posenc.v1 import bias_pb2, rotary_pb2, service_pb2, shared_memory_pb2, tensor_pb2
 from server_process import ServerProcess
+from shared_memory import Side
 from tensors import BF16, FP16, FP32, FP64, tensor
 
 PLUGINS = pathlib.Path(os.environ["POSENC_CUDA_PLUGINS"])
+ON_GPU = os.environ.get("POSENC_CUDA_DEVICE") == "gpu"
+PLUGIN = PLUGINS / ("libposenc_cuda.so" if ON_GPU else "cmake/test/libposenc_cuda_on_host.so")
 
 
 @pytest.fixture(scope="module")
-def server(server_program, tmp_path_factory):
-    plugin = PLUGINS / "cmake" / "test" / "libposenc_cuda_on_host.so"
-    with ServerProcess(server_program, tmp_path_factory.mktemp("server"), "--device-plugin", plugin) as server:
+def socket():
+    with tempfile.TemporaryDirectory(prefix="posenc-") as directory:  # short enough for a socket
+        yield f"{directory}/memory.sock"
+
+
+@pytest.fixture(scope="module")
+def server(server_program, tmp_path_factory, socket):
+    flags = ("--device-plugin", PLUGIN, "--shared-memory-socket", socket)
+    with ServerProcess(server_program, tmp_path_factory.mktemp("server"), *flags) as server:
         yield server
 
 
@@ -30,6 +43,7 @@ def on_device(server):
         yield client
 
 
+@pytest.mark.skipif(ON_GPU, reason="this machine has a GPU")
 def test_the_plugin_without_a_gpu_says_so(start_server):
     server = start_server("--device-plugin", PLUGINS / "libposenc_cuda.so")
     with Client(server.port) as client:
@@ -127,3 +141,26 @@ def test_gathered_biases(on_device, client, name, dtype):
     request = gathered(name)
     request.dtype = dtype
     same(on_device, client, "GenerateBias", request, ("bias",))
+
+
+@pytest.mark.skipif(not ON_GPU, reason="no GPU")
+@pytest.mark.parametrize("dtype", [FP32, BF16])
+def test_memory_of_another_process(on_device, client, socket, dtype):
+    """The owner allocates on the GPU and passes a handle; the call carries none of the tensor's bytes."""
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[3] / "cuda" / "test"))
+    from sharing import SharedByAProcess
+    request = samples.rotary(numpy.random.default_rng(7).standard_normal((2, 500, 32, 128)), dtype=dtype, offset=1 << 20)
+    expected = client.call("ApplyRotary", request).q.data
+    array = numpy.frombuffer(request.q.tensor.data, "u1")
+    with SharedByAProcess(PLUGINS / "cmake" / "test" / "libposenc_cuda_test.so", array) as (handle, read), \
+            contextlib.closing(Side(socket)) as side:
+        registered = side.ask(shared_memory_pb2.SharedMemoryRequest(
+            register_device_memory=shared_memory_pb2.RegisterDeviceMemory(
+                device="cuda:0", handle=bytes(handle.bytes), byte_size=array.nbytes)))
+        region = tensor_pb2.Region(token=registered.token, byte_size=array.nbytes)
+        request.q.tensor.data = b""
+        request.q.tensor.region.CopyFrom(region)
+        request.q.output.CopyFrom(region)
+        answer = on_device.call("ApplyRotary", request)
+        assert answer.info.device == "cuda:0" and answer.q.data == b""
+        assert read() == expected
