@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cuda/elements/bias.h"
 #include "posenc/device/plugin_abi.h"
 
 namespace posenc::cuda {
@@ -52,29 +53,31 @@ struct RotateArguments {
 };
 cudaError_t LaunchRotate(const RotateArguments& work, cudaStream_t stream);
 
-// Counterpart of posenc_bias with all arrays in device memory; scores and out are [queries, keys].
+// Counterpart of posenc_bias with all arrays in device memory; scores and out are [queries, keys]. Real is double, or
+// float where that gives the same bits (cuda/elements/bias.h).
+template <class Real>
 struct BiasArguments {
   posenc_dtype dtype, bias_dtype;
   posenc_rounding rounding;
   uint64_t queries, keys;
   const float* values;
   uint64_t value_count;
-  double first;
+  Real first;
   bool cls_query, cls_key;
-  const double *query_positions, *key_positions;
+  Query<Real>* query;         // [queries], changed for fully masked rows
+  const Real* key_positions;  // null if there is no bias by positions
   float past_slope, future_slope;
   const float* bias;  // cell (0, 0); a stride of -1 reads before it
   int64_t bias_stride;
-  const double *mask_query_positions, *mask_key_positions;
-  bool causal;
-  double prefix_end, window_left, window_right;
-  const double *query_documents, *key_documents;
+  bool masked;
+  const Real *mask_key_positions, *key_documents;
   const uint8_t* key_valid;
   float fill;
   bool zero_fully_masked_rows;
   const void* scores;  // null if absent; may equal out
   void* out;
 };
-cudaError_t LaunchBias(const BiasArguments& work, cudaStream_t stream);
+template <class Real>
+cudaError_t LaunchBias(const BiasArguments<Real>& work, cudaStream_t stream);
 
 }  // namespace posenc::cuda

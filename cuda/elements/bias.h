@@ -1,21 +1,13 @@
-// One cell of a bias with its mask: the formulas of posenc/kernels/distance_bias.h.
+// Cells of a bias with its mask: the formulas of posenc/kernels/distance_bias.h.
+//
+// Real is double, or float where all positions, bounds and documents are float32 values. Both give the same bits:
+// comparisons are exact, and the difference of two float32 values has the same rounding to float32 by way of float64 as
+// without (double rounding is innocuous for 53 >= 2 * 24 + 2 significant bits: Figueroa, 1995).
 #pragma once
 
 #include "cuda/elements/formats.h"
 
 namespace posenc::cuda {
-
-// Bounds on the keys that a query sees. For an absent kind of mask the defaults of RowMask and KeyMask apply.
-struct RowMask {
-  double lowest = -HUGE_VAL;  // least visible mask position of a key
-  double highest = HUGE_VAL;
-  double document = 0;
-};
-struct KeyMask {
-  double position = 0;
-  double document = 0;
-  uint8_t valid = 1;
-};
 
 struct Windows {
   double left;
@@ -24,56 +16,76 @@ struct Windows {
   double prefix_end;
 };
 
-// Sets the bounds on key positions for a query at `position`.
-POSENC_ELEMENT void SetBounds(const Windows& windows, double position, RowMask& row) {
-  row.lowest = position - windows.left;
-  row.highest = position + windows.right;
-  if (!windows.causal) return;
-  const double last = position < windows.prefix_end ? windows.prefix_end : position;
-  if (last < row.highest) row.highest = last;
-}
-
-POSENC_ELEMENT bool Visible(const RowMask& row, const KeyMask& key) {
-  return key.position >= row.lowest && key.position <= row.highest && key.document == row.document && key.valid != 0;
-}
-
-struct Slopes {
-  float past;
-  float future;
-  posenc_dtype dtype;  // the bias is rounded to this first
+// What cells need of their query. The defaults hide no key.
+template <class Real>
+struct Query {
+  Real position = 0;
+  Real lowest = -HUGE_VAL;  // least visible mask position of a key
+  Real highest = HUGE_VAL;
+  Real document = 0;
 };
 
-POSENC_ELEMENT float LinearBias(const Slopes& slopes, double query_position, double key_position) {
+// Sets the bounds on key positions for a query with this mask position.
+POSENC_ELEMENT void SetBounds(const Windows& windows, double mask_position, Query<double>& query) {
+  query.lowest = mask_position - windows.left;
+  query.highest = mask_position + windows.right;
+  if (!windows.causal) return;
+  const double last = mask_position < windows.prefix_end ? windows.prefix_end : mask_position;
+  if (last < query.highest) query.highest = last;
+}
+
+// A key's position for Within: a key that is not valid is within no bounds.
+template <class Real>
+POSENC_ELEMENT Real MaskPosition(Real position, uint8_t valid) {
+  return valid != 0 ? position : static_cast<Real>(NAN);
+}
+
+template <class Real>
+POSENC_ELEMENT bool Within(const Query<Real>& query, Real mask_position) {
+  return mask_position >= query.lowest && mask_position <= query.highest;
+}
+
+// The bias before it is rounded to bias_dtype.
+template <class Real>
+POSENC_ELEMENT float LinearBias(float past_slope, float future_slope, Real query_position, Real key_position) {
   const float distance = static_cast<float>(key_position - query_position);
-  const float bias = (distance > 0 ? slopes.future : slopes.past) * distance + 0.0f;  // turns -0 into +0
-  if (slopes.dtype == POSENC_BF16) return RoundTo(BFloat16(), bias);
-  if (slopes.dtype == POSENC_FP16) return RoundTo(Float16(), bias);
-  return bias;
+  return (distance > 0 ? future_slope : past_slope) * distance + 0.0f;  // turns -0 into +0
 }
 
 // Index of a cell's gathered value: by positions, or one of the last three values for a cls token. The positions are
-// subtracted before `first`, because their difference is exact wherever the positions are.
-POSENC_ELEMENT uint64_t ValueOf(bool cls_query, bool cls_key, uint64_t value_count, double first, double query_position,
-                                double key_position) {
-  if (cls_query) return value_count - (cls_key ? 1 : 3);
-  if (cls_key) return value_count - 2;
-  return static_cast<uint64_t>(static_cast<int64_t>(key_position - query_position - first));
+// subtracted before `first`, because their difference is exact wherever the positions are. With float, `first` is an
+// integer and |first| + value_count at most 2^24, so that this difference is an integer that float holds.
+template <class Real>
+POSENC_ELEMENT int32_t ValueOf(bool cls_query, bool cls_key, uint64_t value_count, Real first, Real query_position,
+                               Real key_position) {
+  const auto count = static_cast<int32_t>(value_count);
+  if (cls_query) return count - (cls_key ? 1 : 3);
+  if (cls_key) return count - 2;
+  return static_cast<int32_t>(key_position - query_position - first);
 }
 
-struct CellKind {
-  posenc_rounding rounding;
-  bool scored;  // else the score is not read
-  bool biased;  // else the bias is +0
-};
+// The following functions take several cells at once, so that they branch once for all of them.
 
-// Value of a visible cell: the bias, score + bias, or the unchanged score.
-template <class Format>
-POSENC_ELEMENT typename Format::Bits Cell(Format format, const CellKind& kind, typename Format::Bits score,
-                                          float bias) {
-  if (!kind.scored) return Encode(format, bias);
-  if (!kind.biased) return score;
-  const float rounded = kind.rounding == POSENC_ROUND_EACH_OPERATION ? RoundTo(format, bias) : bias;
-  return Encode(format, Decode(format, score) + rounded);
+template <unsigned kCells>
+POSENC_ELEMENT void RoundCells(posenc_dtype dtype, float (&cells)[kCells]) {
+  if (dtype == POSENC_BF16) {
+    for (float& cell : cells) cell = RoundTo(BFloat16(), cell);
+  } else if (dtype == POSENC_FP16) {
+    for (float& cell : cells) cell = RoundTo(Float16(), cell);
+  }
+}
+
+// Makes biases scores + biases, before their rounding to the dtype. If not `biased`, the scores are unchanged.
+template <class Format, unsigned kCells>
+POSENC_ELEMENT void AddScores(Format format, bool biased, posenc_rounding rounding,
+                              const typename Format::Bits (&scores)[kCells], float (&cells)[kCells]) {
+  if (biased && rounding == POSENC_ROUND_EACH_OPERATION) {
+    for (float& cell : cells) cell = RoundTo(format, cell);
+  }
+  for (unsigned k = 0; k < kCells; ++k) {
+    const float score = Decode(format, scores[k]);
+    cells[k] = biased ? score + cells[k] : score;
+  }
 }
 
 }  // namespace posenc::cuda

@@ -35,12 +35,13 @@ POSENC_ELEMENT float Decode(Float16, uint16_t bits) {
 }
 
 POSENC_ELEMENT uint32_t Encode(Float32, float value) { return BitCast<uint32_t>(value); }
-POSENC_ELEMENT uint16_t Encode(BFloat16, float value) {
+POSENC_ELEMENT uint32_t EncodePair(BFloat16 format, float low, float high);
+POSENC_ELEMENT uint16_t Encode(BFloat16 format, float value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  uint16_t rounded;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(rounded) : "f"(value));
-  return rounded;
+  return static_cast<uint16_t>(
+      EncodePair(format, value, 0));  // several times as fast as the instruction for one number
 #else
+  (void)format;
   const uint32_t bits = BitCast<uint32_t>(value);
   if (value != value) return static_cast<uint16_t>(bits >> 16 | 0x40);  // a carry could turn the NaN into a number
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
@@ -68,6 +69,28 @@ POSENC_ELEMENT uint16_t Encode(Float16, float value) {
     narrow = BitCast<uint32_t>(BitCast<float>(magnitude) + 0.5f) - 0x3f000000;
   }
   return static_cast<uint16_t>(sign | narrow);
+#endif
+}
+
+// Encodes two numbers: `low` in the lower half of the result.
+POSENC_ELEMENT uint32_t EncodePair(BFloat16 format, float low, float high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  (void)format;
+  uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+#else
+  return uint32_t{Encode(format, high)} << 16 | Encode(format, low);
+#endif
+}
+POSENC_ELEMENT uint32_t EncodePair(Float16 format, float low, float high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  (void)format;
+  uint32_t pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+#else
+  return uint32_t{Encode(format, high)} << 16 | Encode(format, low);
 #endif
 }
 

@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <vector>
 
 #include "cuda/launch.h"
 #include "cuda/runtime/calls.h"
@@ -20,10 +23,58 @@ const float* UploadRows(Arrays& arrays, const posenc_bias& work) {
   return rows - lowest;
 }
 
-}  // namespace
+std::vector<Query<double>> QueriesOf(const posenc_bias& work) {
+  std::vector<Query<double>> queries(work.queries);
+  for (uint64_t i = 0; i < work.queries; ++i) {
+    Query<double>& query = queries[i];
+    if (work.query_positions != nullptr) query.position = work.query_positions[i];
+    if (work.mask_query_positions != nullptr) {
+      SetBounds({work.window_left, work.window_right, work.causal != 0, work.prefix_end}, work.mask_query_positions[i],
+                query);
+    }
+    if (work.query_documents != nullptr) query.document = work.query_documents[i];
+  }
+  return queries;
+}
 
-void Bias(Device& device, const posenc_bias& work) {
-  if (work.queries == 0 || work.keys == 0) return;
+// Returns true if the cells may be computed from float instead of double (cuda/elements/bias.h).
+bool FitsFloat(const posenc_bias& work, const std::vector<Query<double>>& queries) {
+  const auto is_float = [](double value) { return static_cast<float>(value) == value; };
+  const auto are_floats = [&](const double* keys) {
+    return keys == nullptr || std::all_of(keys, keys + work.keys, is_float);
+  };
+  constexpr double kIntegers = 0x1p24;  // float holds all integers up to this
+  const bool gathers =
+      work.values == nullptr || (std::floor(work.first) == work.first &&
+                                 std::fabs(work.first) + static_cast<double>(work.value_count) <= kIntegers);
+  return gathers && are_floats(work.key_positions) && are_floats(work.mask_key_positions) &&
+         are_floats(work.key_documents) && std::all_of(queries.begin(), queries.end(), [&](const auto& query) {
+           return is_float(query.position) && is_float(query.lowest) && is_float(query.highest) &&
+                  is_float(query.document);
+         });
+}
+
+template <class Real>
+Query<Real> As(const Query<double>& query) {
+  return {static_cast<Real>(query.position), static_cast<Real>(query.lowest), static_cast<Real>(query.highest),
+          static_cast<Real>(query.document)};
+}
+template <class Real>
+Real As(double number) {
+  return static_cast<Real>(number);
+}
+
+// Uploads `count` numbers or queries as Real. Returns null if `from` is null.
+template <class Real, class T>
+auto UploadAs(Arrays& arrays, const T* from, uint64_t count) {
+  std::vector<decltype(As<Real>(*from))> converted;
+  if (from != nullptr)
+    std::transform(from, from + count, std::back_inserter(converted), [](const T& value) { return As<Real>(value); });
+  return arrays.Upload(converted.data(), converted.size());
+}
+
+template <class Real>
+void BiasFrom(Device& device, const posenc_bias& work, const std::vector<Query<double>>& queries) {
   const uint64_t bytes = work.queries * work.keys * SizeOf(work.dtype);
   const bool out_staged = work.out.device == nullptr;
   const bool scores_staged = work.scores.device == nullptr && work.scores.pieces != nullptr;
@@ -32,7 +83,7 @@ void Bias(Device& device, const posenc_bias& work) {
 
   const Device::Lease slot = device.Borrow();
   Arrays arrays(*slot);
-  BiasArguments arguments = {};
+  BiasArguments<Real> arguments = {};
   arguments.dtype = static_cast<posenc_dtype>(work.dtype);
   arguments.bias_dtype = static_cast<posenc_dtype>(work.bias_dtype);
   arguments.rounding = static_cast<posenc_rounding>(work.rounding);
@@ -40,23 +91,18 @@ void Bias(Device& device, const posenc_bias& work) {
   arguments.keys = work.keys;
   arguments.values = arrays.Upload(work.values, work.value_count);
   arguments.value_count = work.value_count;
-  arguments.first = work.first;
+  arguments.first = static_cast<Real>(work.first);
   arguments.cls_query = work.cls_query != 0;
   arguments.cls_key = work.cls_key != 0;
-  arguments.query_positions = arrays.Upload(work.query_positions, work.queries);
-  arguments.key_positions = arrays.Upload(work.key_positions, work.keys);
+  arguments.query = UploadAs<Real>(arrays, queries.data(), work.queries);
+  arguments.key_positions = UploadAs<Real>(arrays, work.key_positions, work.keys);
   arguments.past_slope = work.past_slope;
   arguments.future_slope = work.future_slope;
   arguments.bias = UploadRows(arrays, work);
   arguments.bias_stride = work.bias_stride;
-  arguments.mask_query_positions = arrays.Upload(work.mask_query_positions, work.queries);
-  arguments.mask_key_positions = arrays.Upload(work.mask_key_positions, work.keys);
-  arguments.causal = work.causal != 0;
-  arguments.prefix_end = work.prefix_end;
-  arguments.window_left = work.window_left;
-  arguments.window_right = work.window_right;
-  arguments.query_documents = arrays.Upload(work.query_documents, work.queries);
-  arguments.key_documents = arrays.Upload(work.key_documents, work.keys);
+  arguments.masked = work.mask_key_positions != nullptr || work.key_documents != nullptr || work.key_valid != nullptr;
+  arguments.mask_key_positions = UploadAs<Real>(arrays, work.mask_key_positions, work.keys);
+  arguments.key_documents = UploadAs<Real>(arrays, work.key_documents, work.keys);
   arguments.key_valid = arrays.Upload(work.key_valid, work.keys);
   arguments.fill = work.fill;
   arguments.zero_fully_masked_rows = work.zero_fully_masked_rows != 0;
@@ -70,6 +116,18 @@ void Bias(Device& device, const posenc_bias& work) {
   if (out_staged) DownloadToStaging(*slot, matrix.data(), bytes);
   slot->Await();
   if (out_staged) StagingToPieces(*slot, work.out);
+}
+
+}  // namespace
+
+void Bias(Device& device, const posenc_bias& work) {
+  if (work.queries == 0 || work.keys == 0) return;
+  const std::vector<Query<double>> queries = QueriesOf(work);
+  if (FitsFloat(work, queries)) {
+    BiasFrom<float>(device, work, queries);
+  } else {
+    BiasFrom<double>(device, work, queries);
+  }
 }
 
 }  // namespace posenc::cuda

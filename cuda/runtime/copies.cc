@@ -60,7 +60,7 @@ void StagingToPieces(const Slot& slot, const posenc_tensor& tensor) {
   }
 }
 
-const void* Arrays::UploadBytes(const void* from, uint64_t bytes) {
+void* Arrays::UploadBytes(const void* from, uint64_t bytes) {
   if (from == nullptr || bytes == 0) return nullptr;
   const Scratch& array = arrays_.emplace_back(slot_, bytes);
   Check(cudaMemcpyAsync(array.data(), from, bytes, cudaMemcpyHostToDevice, slot_.stream), "copying to the device");

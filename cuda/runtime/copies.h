@@ -30,11 +30,11 @@ class Arrays {
  public:
   explicit Arrays(const Slot& slot) : slot_(slot) {}
   template <class T>
-  const T* Upload(const T* from, uint64_t count) {
-    return static_cast<const T*>(UploadBytes(from, count * sizeof(T)));
+  T* Upload(const T* from, uint64_t count) {
+    return static_cast<T*>(UploadBytes(from, count * sizeof(T)));
   }
   // Returns the device address; null if `from` is null or `bytes` is 0.
-  const void* UploadBytes(const void* from, uint64_t bytes);
+  void* UploadBytes(const void* from, uint64_t bytes);
 
  private:
   const Slot& slot_;

@@ -74,35 +74,39 @@ void BenchRotations(void* x, void* y) {
   }
 }
 
+template <class Real>
 void BenchBiases(void* scores, void* out) {
   constexpr uint64_t kKeys = 8192;
-  std::vector<double> positions(std::max(kKeys, kTensorBytes / kKeys));  // queries are fewer
-  for (size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<double>(i);
-  double* const at = Upload(positions);
+  std::vector<Query<Real>> queries(kTensorBytes / sizeof(uint16_t) / kKeys);
+  for (size_t i = 0; i < queries.size(); ++i) queries[i].position = queries[i].highest = static_cast<Real>(i);
+  std::vector<Real> positions(kKeys);
+  for (size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<Real>(i);
+  Query<Real>* const at_queries = Upload(queries);
+  Real* const at_keys = Upload(positions);
   for (const Type& type : kTypes) {
-    BiasArguments work = {};
+    BiasArguments<Real> work = {};
     work.dtype = type.dtype;
     work.queries = kTensorBytes / type.size / kKeys;
     work.keys = kKeys;
-    work.query_positions = work.key_positions = at;
+    work.query = at_queries;
+    work.key_positions = at_keys;
     work.past_slope = 0.25f;
-    work.prefix_end = -HUGE_VAL;
-    work.window_left = work.window_right = HUGE_VAL;
     work.fill = -HUGE_VALF;
     work.out = out;
     const auto run = [&](const char* what, double bytes, const char* roof_name, double roof_bytes, const Work& roof) {
       Compare(
-          std::string("bias ") + type.name + what, bytes,
-          [work](cudaStream_t stream) { Check(LaunchBias(work, stream)); }, roof_name, roof_bytes, roof);
+          std::string("bias ") + type.name + what + (sizeof(Real) == sizeof(double) ? ", float64 positions" : ""),
+          bytes, [work](cudaStream_t stream) { Check(LaunchBias(work, stream)); }, roof_name, roof_bytes, roof);
     };
     run(" alone", kTensorBytes, "memset", kTensorBytes, Fill(out, kTensorBytes));
-    work.mask_query_positions = work.mask_key_positions = at;
-    work.causal = true;
+    work.masked = true;
+    work.mask_key_positions = at_keys;
     run(" alone, causal", kTensorBytes, "memset", kTensorBytes, Fill(out, kTensorBytes));
     work.scores = scores;
     run(" and scores, causal", 2.0 * kTensorBytes, "memcpy", 2.0 * kTensorBytes, Copy(out, scores, kTensorBytes));
   }
-  Check(cudaFree(at));
+  Check(cudaFree(at_queries));
+  Check(cudaFree(at_keys));
 }
 
 void BenchTables(void* cos, void* sin) {
@@ -150,7 +154,8 @@ int Main(const char* plugin_path) {
   void* const a = Allocate(kTensorBytes);
   void* const b = Allocate(kTensorBytes);
   BenchRotations(a, b);
-  BenchBiases(a, b);
+  BenchBiases<float>(a, b);
+  BenchBiases<double>(a, b);
   BenchTables(a, b);
   Check(cudaFree(a));
   Check(cudaFree(b));

@@ -88,21 +88,22 @@ def rotation(plugin, dtype, table_dtype, frequencies, rounding="once", interleav
 
 
 def bias(plugin, dtype, stride=None, scores=True, documents=False, prefix=False, on_device=False, queries=70, keys=90,
-         rounding="once", cls=None):
-    """A bias given as rows of this stride, or linear if that is None; or gathered, with a cls token or without one."""
+         rounding="once", cls=None, at=0.0, step=1.0):
+    """A bias given as rows of this stride, or linear if that is None; or gathered, with a cls token or without one. Key 0
+    is at position `at`, the next one at a distance of `step`."""
     form = Format(dtype)
-    i, j = numpy.arange(queries, dtype="<f8") + keys - queries, numpy.arange(keys, dtype="<f8")
+    i, j = at + step * (numpy.arange(queries) + float(keys - queries)), at + step * numpy.arange(keys, dtype="<f8")
     work = Bias(dtype=DTYPES[dtype], rounding=ROUNDINGS[rounding], queries=queries, keys=keys, causal=1,
-                prefix_end=7 if prefix else -numpy.inf, window_left=33, window_right=numpy.inf, fill=-3.0,
+                prefix_end=at + 7 * step if prefix else -numpy.inf, window_left=33 * step, window_right=numpy.inf, fill=-3.0,
                 past_slope=0.25, future_slope=-0.5, mask_query_positions=address(i), mask_key_positions=address(j),
                 zero_fully_masked_rows=1)
     if cls is not None:
         values = RANDOM.standard_normal(queries + 2 * keys).astype("<f4")
         origins, places = 2 * keys - RANDOM.integers(0, keys, queries).astype("<f8"), (
-            2.0 * keys + RANDOM.integers(0, queries, keys))
+            at + 2.0 * keys + RANDOM.integers(0, queries, keys))
         work.values, work.value_count, work.cls_query, work.cls_key = address(values), len(values), cls, cls
-        work.query_positions, work.key_positions, work.first = address(origins), address(places), -7
-        value = values[(places - origins[:, None]).astype(int) + 7]
+        work.query_positions, work.key_positions, work.first = address(origins), address(places), at - 7
+        value = values[(places - origins[:, None] - at).astype(int) + 7]
         if cls:
             value[0], value[:, 0], value[0, 0] = values[-3], values[-2], values[-1]
     elif stride is None:
@@ -118,9 +119,9 @@ def bias(plugin, dtype, stride=None, scores=True, documents=False, prefix=False,
         if rounding == "each":
             value = form.round(value).astype("<f4")
         value = form.float64(given).astype("<f4") + value
-    highest = numpy.maximum(i, 7) if prefix else i
-    visible = (j <= highest[:, None]) & (j >= i[:, None] - 33)
-    query_documents, key_documents = numpy.floor(i / 13), numpy.floor(j / 17)
+    highest = numpy.maximum(i, at + 7 * step) if prefix else i
+    visible = (j <= highest[:, None]) & (j >= i[:, None] - 33 * step)
+    query_documents, key_documents = numpy.floor((i - at) / (13 * step)), numpy.floor((j - at) / (17 * step))
     if documents:
         work.query_documents, work.key_documents = address(query_documents), address(key_documents)
         visible &= query_documents[:, None] == key_documents
@@ -171,5 +172,12 @@ def all_cases():
             settings.append({"dtype": dtype, "cls": cls, "on_device": cls == 1, "scores": dtype != "BF16"})
     settings.append({"dtype": "FP32", "stride": -1, "queries": 1000, "keys": 3001})
     settings.append({"dtype": "BF16", "cls": 1, "queries": 700, "keys": 2048})
+    # Positions that float holds, which kernels use then, and those beyond: 2^24 and more, negative, fractions.
+    for at, step in ((2.0**24 - 1000, 1), (2.0**24 - 60, 1), (-2.0**24, 1), (2.0**31, 1), (-3, 0.25), (-3, 0.1)):
+        for dtype, keys in (("FP32", 90), ("BF16", 96)):
+            n = len(settings)
+            settings.append({"dtype": dtype, "keys": keys, "at": at, "step": step, "scores": n % 3 > 0,
+                             "documents": n % 4 > 1, "prefix": n % 3 > 1, "on_device": n % 5 == 2})
+        settings.append({"dtype": "FP32", "cls": 0, "at": float(round(at)), "scores": False})
     for setting in settings:
         yield f"bias {setting}", lambda plugin, setting=setting: bias(plugin, **setting)

@@ -67,42 +67,37 @@ void RotateRows(Format format, const RotateArguments& work) {
   }
 }
 
-template <class Format>
-void FillBias(Format format, const BiasArguments& work) {
+template <class Format, class Real>
+void FillBias(Format format, const BiasArguments<Real>& work) {
   using Bits = typename Format::Bits;
-  const CellKind kind = {work.rounding, work.scores != nullptr,
-                         work.values != nullptr || work.key_positions != nullptr || work.bias != nullptr};
+  const bool biased = work.values != nullptr || work.key_positions != nullptr || work.bias != nullptr;
   for (uint64_t i = 0; i < work.queries; ++i) {
-    RowMask row;
-    if (work.mask_query_positions != nullptr) {
-      SetBounds({work.window_left, work.window_right, work.causal, work.prefix_end}, work.mask_query_positions[i], row);
-    }
-    if (work.query_documents != nullptr) row.document = work.query_documents[i];
+    const Query<Real> query = work.query[i];
     const auto visible = [&](uint64_t j) {
-      KeyMask key;
-      if (work.mask_key_positions != nullptr) key.position = work.mask_key_positions[j];
-      if (work.key_documents != nullptr) key.document = work.key_documents[j];
-      if (work.key_valid != nullptr) key.valid = work.key_valid[j];
-      return Visible(row, key);
+      const Real position = work.mask_key_positions != nullptr ? work.mask_key_positions[j] : Real{0};
+      return Within(query, MaskPosition(position, work.key_valid != nullptr ? work.key_valid[j] : uint8_t{1})) &&
+             (work.key_documents == nullptr || work.key_documents[j] == query.document);
     };
     bool any = false;
     for (uint64_t j = 0; j < work.keys; ++j) any |= visible(j);
     const float hidden = !any && work.zero_fully_masked_rows ? 0 : work.fill;
     for (uint64_t j = 0; j < work.keys; ++j) {
       const uint64_t cell = i * work.keys + j;
-      Bits& out = static_cast<Bits*>(work.out)[cell];
-      float bias = 0;
+      float value[1] = {};
       if (work.values != nullptr) {
-        bias = work.values[ValueOf(work.cls_query && i == 0, work.cls_key && j == 0, work.value_count, work.first,
-                                   work.query_positions[i], work.key_positions[j])];
+        value[0] = work.values[ValueOf(work.cls_query && i == 0, work.cls_key && j == 0, work.value_count, work.first,
+                                       query.position, work.key_positions[j])];
       } else if (work.key_positions != nullptr) {
-        bias = LinearBias({work.past_slope, work.future_slope, work.bias_dtype}, work.query_positions[i],
-                          work.key_positions[j]);
+        value[0] = LinearBias(work.past_slope, work.future_slope, query.position, work.key_positions[j]);
+        RoundCells(work.bias_dtype, value);
       } else if (work.bias != nullptr) {
-        bias = work.bias[static_cast<int64_t>(i) * work.bias_stride + static_cast<int64_t>(j)];
+        value[0] = work.bias[static_cast<int64_t>(i) * work.bias_stride + static_cast<int64_t>(j)];
       }
-      const Bits score = work.scores == nullptr ? Bits{} : static_cast<const Bits*>(work.scores)[cell];
-      out = visible(j) ? Cell(format, kind, score, bias) : Encode(format, hidden);
+      if (work.scores != nullptr) {
+        const Bits score[1] = {static_cast<const Bits*>(work.scores)[cell]};
+        AddScores(format, biased, work.rounding, score, value);
+      }
+      static_cast<Bits*>(work.out)[cell] = Encode(format, visible(j) ? value[0] : hidden);
     }
   }
 }
@@ -138,10 +133,13 @@ cudaError_t LaunchRotate(const RotateArguments& work, cudaStream_t stream) {
   return cudaSuccess;
 }
 
-cudaError_t LaunchBias(const BiasArguments& work, cudaStream_t stream) {
+template <class Real>
+cudaError_t LaunchBias(const BiasArguments<Real>& work, cudaStream_t stream) {
   if (const cudaError_t error = host::Fault(); error != cudaSuccess) return error;
   host::Enqueue(stream, [work] { WithFormat(work.dtype, [&](auto format) { FillBias(format, work); }); });
   return cudaSuccess;
 }
+template cudaError_t LaunchBias(const BiasArguments<float>& work, cudaStream_t stream);
+template cudaError_t LaunchBias(const BiasArguments<double>& work, cudaStream_t stream);
 
 }  // namespace posenc::cuda
