@@ -103,6 +103,16 @@ inline constexpr double kTooLarge = PowerOfTwo(Format::kMaxExponent + 1);
 template <class Format>
 inline constexpr double kDroppedBits = PowerOfTwo(Float64::kMantissaBits - Format::kMantissaBits);
 
+POSENC_ELEMENT double LargestFinite(posenc_dtype dtype) {
+  switch (dtype) {
+    case POSENC_FP32: return kLargestFinite<Float32>;
+    case POSENC_FP16: return kLargestFinite<Float16>;
+    case POSENC_BF16: return kLargestFinite<BFloat16>;
+    case POSENC_FP64: break;
+  }
+  return kLargestFinite<Float64>;
+}
+
 // RoundTo rounds to the format and returns the argument's type. A double is rounded once, not by way of float.
 POSENC_ELEMENT float RoundTo(Float32, float value) { return value; }
 POSENC_ELEMENT double RoundTo(Float32, double value) { return static_cast<float>(value); }
@@ -121,6 +131,11 @@ POSENC_ELEMENT double RoundTo(Format, double value) {
   const double shifter = power * kDroppedBits<Format>;
   const double rounded = magnitude + shifter - shifter;
   return copysign(rounded > kLargestFinite<Format> ? HUGE_VAL : rounded, value);
+}
+POSENC_ELEMENT float RoundTo(posenc_dtype dtype, float value) {
+  if (dtype == POSENC_FP16) return RoundTo(Float16(), value);
+  if (dtype == POSENC_BF16) return RoundTo(BFloat16(), value);
+  return value;
 }
 POSENC_ELEMENT double RoundTo(posenc_dtype dtype, double value) {
   switch (dtype) {

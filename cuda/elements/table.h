@@ -54,7 +54,7 @@ POSENC_ELEMENT NarrowFormat FirstFormat(const TableRecipe& recipe) {
 POSENC_ELEMENT bool RoundIfProven(const NarrowFormat& format, double turn_error, double& value) {
   const double magnitude = fabs(value);
   const double error = fma(magnitude, kNarrowRelative, turn_error);
-  const double power_of_two = BitCast<double>(BitCast<uint64_t>(magnitude) & 0x7ff0000000000000);
+  const double power_of_two = BitCast<double>(BitCast<uint64_t>(value) & 0x7ff0000000000000);
   // Adding `shift` rounds off all bits below the format's last bit at this magnitude.
   const double shift = (power_of_two > format.least_normal ? power_of_two : format.least_normal) * format.to_quantum;
   const double rounded = (value - error) + shift - shift;
@@ -111,18 +111,17 @@ POSENC_ELEMENT bool FirstRounded(const TableRecipe& recipe, double position, dou
 }
 
 // Second rounding, to the table's dtype. POSENC_FLOAT32 and POSENC_FLOAT64 first multiply (or divide) by the scale in
-// that type. POSENC_EXACT only rounds: its first rounding had no upper limit.
+// that type. After POSENC_EXACT only an overflow is left, because the first rounding, to dtype, had no upper limit.
 POSENC_ELEMENT double SecondRounded(const TableRecipe& recipe, double value) {
-  if (recipe.frequencies == POSENC_EXACT) return RoundTo(recipe.dtype, value);
+  if (recipe.frequencies == POSENC_EXACT) {
+    return fabs(value) > LargestFinite(recipe.dtype) ? copysign(HUGE_VAL, value) : value;
+  }
   if (value == 0) return 0.0;  // the sine of angle zero, which stays +0
-  double scaled;
   if (recipe.frequencies == POSENC_FLOAT32) {
     const float narrow = static_cast<float>(value), scale = static_cast<float>(recipe.scale);
-    scaled = recipe.divide ? narrow / scale : narrow * scale;
-  } else {
-    scaled = recipe.divide ? value / recipe.scale : value * recipe.scale;
+    return RoundTo(recipe.dtype, recipe.divide ? narrow / scale : narrow * scale);
   }
-  return RoundTo(recipe.dtype, scaled);
+  return RoundTo(recipe.dtype, recipe.divide ? value / recipe.scale : value * recipe.scale);
 }
 
 POSENC_ELEMENT Entry Finished(const TableRecipe& recipe, Entry first) {

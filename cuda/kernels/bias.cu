@@ -15,8 +15,7 @@ constexpr unsigned kQueriesAtOnce = 4;
 template <class Format, bool kVectors>
 constexpr unsigned kKeysAtOnce = kVectors ? Vector<typename Format::Bits>::kElements : 4;
 
-// Enough blocks to keep the largest devices evenly busy. With more, keys would be loaded more often.
-constexpr uint64_t kBlocksWanted = 8192;
+// Float needs fewer registers, so that more threads can hide the memory's latency.
 template <class Real>
 constexpr unsigned kResidentBlocks = sizeof(Real) == sizeof(float) ? 6 : kLeastBlocks;
 
@@ -110,7 +109,7 @@ __global__ void __launch_bounds__(kBlockThreads, kResidentBlocks<Real>)
   const uint64_t tile = uint64_t{blockIdx.x} * blockDim.x * kCells;
   const Keys<kCells, kVectors> keys = {tile + threadIdx.x * (kVectors ? kCells : 1), kVectors ? 1 : blockDim.x,
                                        work.keys};
-  if (!keys.Has(0)) return;
+  if (!keys.Has(0)) return;  // (a grid has room for more keys than memory for a row of their cells)
   Real positions[kCells] = {}, mask_positions[kCells] = {}, documents[kCells] = {};
   if constexpr (kByPositions) keys.Load(work.key_positions, positions);
   keys.Load(work.mask_key_positions, mask_positions);

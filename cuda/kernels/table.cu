@@ -1,4 +1,4 @@
-// Tables of cosines and sines, one entry per thread.
+// Tables of cosines and sines. A thread computes one entry at a time, of one pair.
 #include "cuda/elements/table.h"
 
 #include "cuda/kernels/grid.h"
@@ -15,8 +15,10 @@ __device__ void Store(posenc_dtype dtype, double value, void* to, uint64_t index
   }
 }
 
-template <bool kWide>
-__global__ void __launch_bounds__(kBlockThreads) Fill(const TableArguments work, const TableRecipe recipe) {
+// kWide is that of FirstRounded.
+template <posenc_frequencies kFrequencies, bool kWide>
+__global__ void __launch_bounds__(kBlockThreads) Fill(const TableArguments work, TableRecipe recipe) {
+  recipe.frequencies = kFrequencies;  // the compiler drops what other frequencies need
   for (uint64_t pair = uint64_t{blockIdx.y} * blockDim.x + threadIdx.x; pair < work.pairs;
        pair += uint64_t{gridDim.y} * blockDim.x) {
     const double inv_freq = work.inv_freq[pair];
@@ -69,11 +71,18 @@ cudaError_t LaunchTable(const TableArguments& work, cudaStream_t stream) {
                               work.scale_in_range, work.zero_cos,    work.scale,
                               work.divide,         work.negate_sin};
   const dim3 block = Block(work.pairs, work.rows);
-  const dim3 grid = Grid(Quotient(work.rows, block.y), Quotient(work.pairs, block.x));
-  if (IsWide(work.frequencies, work.dtype)) {
-    Fill<true><<<grid, block, 0, stream>>>(work, recipe);
-  } else {
-    Fill<false><<<grid, block, 0, stream>>>(work, recipe);
+  const uint64_t columns = Quotient(work.pairs, block.x);
+  const dim3 grid = Grid(std::min(Quotient(work.rows, block.y), Quotient(kBlocksWanted, columns)), columns);
+  switch (work.frequencies) {
+    case POSENC_EXACT:
+      if (IsWide(work.frequencies, work.dtype)) {
+        Fill<POSENC_EXACT, true><<<grid, block, 0, stream>>>(work, recipe);
+      } else {
+        Fill<POSENC_EXACT, false><<<grid, block, 0, stream>>>(work, recipe);
+      }
+      break;
+    case POSENC_FLOAT32: Fill<POSENC_FLOAT32, false><<<grid, block, 0, stream>>>(work, recipe); break;
+    case POSENC_FLOAT64: Fill<POSENC_FLOAT64, true><<<grid, block, 0, stream>>>(work, recipe); break;
   }
   return cudaGetLastError();
 }

@@ -89,14 +89,16 @@ def rotation(plugin, dtype, table_dtype, frequencies, rounding="once", interleav
 
 def bias(plugin, dtype, stride=None, scores=True, documents=False, prefix=False, on_device=False, queries=70, keys=90,
          rounding="once", cls=None, at=0.0, step=1.0):
-    """A bias given as rows of this stride, or linear if that is None; or gathered, with a cls token or without one. Key 0
-    is at position `at`, the next one at a distance of `step`."""
+    """A bias given as rows of this stride, or linear if that is None; or gathered, with a cls token or without one.
+
+    Key 0 is at position `at`, the next one at a distance of `step`.
+    """
     form = Format(dtype)
     i, j = at + step * (numpy.arange(queries) + float(keys - queries)), at + step * numpy.arange(keys, dtype="<f8")
     work = Bias(dtype=DTYPES[dtype], rounding=ROUNDINGS[rounding], queries=queries, keys=keys, causal=1,
-                prefix_end=at + 7 * step if prefix else -numpy.inf, window_left=33 * step, window_right=numpy.inf, fill=-3.0,
-                past_slope=0.25, future_slope=-0.5, mask_query_positions=address(i), mask_key_positions=address(j),
-                zero_fully_masked_rows=1)
+                prefix_end=at + 7 * step if prefix else -numpy.inf, window_left=33 * step, window_right=numpy.inf,
+                fill=-3.0, past_slope=0.25, future_slope=-0.5, mask_query_positions=address(i),
+                mask_key_positions=address(j), zero_fully_masked_rows=1)
     if cls is not None:
         values = RANDOM.standard_normal(queries + 2 * keys).astype("<f4")
         origins, places = 2 * keys - RANDOM.integers(0, keys, queries).astype("<f8"), (
