@@ -47,7 +47,7 @@ Subcommand AddExplain(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand(
       "explain", "Explains a config.json or settings: formula, frequencies, scaling, slopes, notes");
   const auto flags = std::make_shared<ExplainFlags>();
-  flags->rotary.Add(*app);
+  flags->rotary.Add(*app, true);
   flags->bias.Add(*app);
   flags->precision.Add(*app);
   AddFieldFlags(*app, "Lengths", &flags->request,

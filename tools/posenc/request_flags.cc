@@ -14,8 +14,9 @@
 
 namespace posenc::command {
 
-void ModelFlags::Add(CLI::App& app) {
-  app.add_option("--model", path_, "A model's config.json or GGUF, a folder that has one, or -: standard input")
+void ModelFlags::Add(CLI::App& app, bool argument) {
+  app.add_option(argument ? "model,--model" : "--model", path_,
+                 "A model's config.json or GGUF, a folder that has one, or -: standard input")
       ->type_name("PATH")
       ->group("Model");
   AddFieldFlags(app, "Model", &config_,
@@ -48,8 +49,8 @@ absl::Status ModelFlags::PutBeside(google::protobuf::Message* weights) const {
   return absl::OkStatus();
 }
 
-void RotaryFlags::Add(CLI::App& app) {
-  model_.Add(app);
+void RotaryFlags::Add(CLI::App& app, bool model_as_argument) {
+  model_.Add(app, model_as_argument);
   AddFieldFlags(app, "Pairing", &pairings_,
                 {{"input_pairing", "Pairing of the inputs q and k; with --model: overrides the model's"},
                  {"output_pairing", "Pairing of the outputs; default: that of the inputs"}});

@@ -21,7 +21,8 @@ namespace posenc::command {
 // Flags --model, --component, --layer-type and --layer-index.
 class ModelFlags {
  public:
-  void Add(CLI::App& app);
+  // `argument`: the model may also be given as the command's argument, without --model.
+  void Add(CLI::App& app, bool argument = false);
   bool given() const { return !path_.empty(); }
   const std::string& path() const { return path_; }
   // Call it if --model is absent: returns a usage error if a flag that needs --model was given.
@@ -41,7 +42,7 @@ class ModelFlags {
 // Flags of a rotary embedding: --model, or its settings.
 class RotaryFlags {
  public:
-  void Add(CLI::App& app);
+  void Add(CLI::App& app, bool model_as_argument = false);
   bool given() const;
   // Adds the source of the settings to what is missing, if no flag gives one.
   void AddMissing(Missing* missing) const;
