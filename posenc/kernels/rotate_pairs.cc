@@ -94,14 +94,18 @@ HWY_NOINLINE void RotateTile(Format format, Loop loop, AnyLoop any, Tile tile) {
   }
 }
 
+// True if a column of ElementLoop has at most two cache lines, one in 16-bit types. AVX-512's has twice as many.
+constexpr bool kNarrowColumns = HWY_TARGET > HWY_AVX3;
+
 // Prefetch distance in bytes. In the caches the lines of y are prefetched: stores need them in L1, and rows are too
 // short for the processor to fetch them in time. Beyond the caches x is prefetched, as reading is the bottleneck.
 size_t Ahead(const PairRotation& work, bool by_column) {
   const bool needless = FetchesByItself();
   if (!work.large) return needless && !by_column ? 0 : 1024;
-  // Measured on a Zen 4 and, with AVX2, on a Zen 3.
-  constexpr size_t kNearAhead = HWY_TARGET <= HWY_AVX3 ? 256 : 1024;
-  return needless && work.x == work.y ? kNearAhead : kFarAhead;
+  // Measured on a Zen 4 and, with AVX2, on a Zen 3; float16 interleaved with AVX2 on a Zen 4.
+  const bool far = kNarrowColumns && work.dtype == DType::kFP16 && work.input_pairing == Pairing::kInterleaved;
+  if (!needless || work.x != work.y || far) return kFarAhead;
+  return kNarrowColumns ? 1024 : 256;
 }
 size_t AheadOfWritten(const PairRotation& work, bool by_column) {
   return Ahead(work, by_column) +
@@ -163,11 +167,19 @@ void RotateRows(Format format, Loop loop, const PairRotation& work, size_t begin
   }
 }
 
-// Returns whether RotateTokens applies: enough heads, adjacent in memory, in whole registers, no elements to copy. A
-// loop that goes by column reads float32 in too large steps for memory beyond the caches.
+// Returns whether a loop that could go by column should go in memory order, because a column's steps are too large: for
+// float32 beyond the caches, and with narrow columns for float16 there and, out of place, beyond the L2 cache (measured
+// on a Zen 4 with AVX2).
+bool NeedsMemoryOrder(const PairRotation& work) {
+  if (work.dtype == DType::kFP32) return work.large;
+  const size_t bytes = work.tokens * work.heads * work.head_dim * SizeOf(work.dtype);
+  return kNarrowColumns && FetchesByItself() && (work.large || (work.x != work.y && ExceedsCore(2 * bytes)));
+}
+
+// Returns whether RotateTokens applies: enough heads, adjacent in memory, in whole registers, no elements to copy.
 template <class Loop>
 bool HoldsTable(const PairRotation& work) {
-  if (Loop::kByColumn && work.large && work.dtype == DType::kFP32) return false;
+  if (Loop::kByColumn && NeedsMemoryOrder(work)) return false;
   const size_t lanes = hn::Lanes(hn::ScalableTag<float>()), pairs = work.pairs / work.half_split_parts;
   return work.heads >= kHeadsToSpread && work.head_stride < work.token_stride && pairs % lanes == 0 &&
          Loop::HoldsTable(pairs / lanes) && (work.x == work.y || work.head_dim == 2 * work.pairs);
