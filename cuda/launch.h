@@ -1,5 +1,5 @@
-// Kernel launches: over device memory, asynchronous on a stream. Kernels call the functions of elements/ once per
-// element or pair, so that the CPU tests of those functions cover the kernels' arithmetic.
+// Kernel launches: over device memory, asynchronous on a stream. Kernels call the functions of elements/ for one or
+// several elements, so that the CPU tests of those functions cover the kernels' arithmetic.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -69,7 +69,7 @@ struct BiasArguments {
   float past_slope, future_slope;
   const float* bias;  // cell (0, 0); a stride of -1 reads before it
   int64_t bias_stride;
-  bool masked;
+  bool masked;  // whether keys have mask positions, documents or validity
   const Real *mask_key_positions, *key_documents;
   const uint8_t* key_valid;
   float fill;

@@ -75,7 +75,8 @@ POSENC_ELEMENT void RoundCells(posenc_dtype dtype, float (&cells)[kCells]) {
   }
 }
 
-// Makes biases scores + biases, before their rounding to the dtype. If not `biased`, the scores are unchanged.
+// Makes biases scores + biases, before their rounding to the dtype. If not `biased`, it returns the scores (of which a
+// NaN may become another NaN).
 template <class Format, unsigned kCells>
 POSENC_ELEMENT void AddScores(Format format, bool biased, posenc_rounding rounding,
                               const typename Format::Bits (&scores)[kCells], float (&cells)[kCells]) {

@@ -1,6 +1,6 @@
 // POSENC_ELEMENT marks a function that is compiled twice: for the CPU, where it is tested, and for the device.
 //
-// Elements are the arithmetic of the kernels (cuda/kernels/), one number or pair at a time. Compilers must not contract
+// Elements are the arithmetic of the kernels (cuda/kernels/), for one or a few numbers. Compilers must not contract
 // multiplications and additions into fused multiply-adds; only fma() fuses.
 #pragma once
 

@@ -38,8 +38,8 @@ POSENC_ELEMENT uint32_t Encode(Float32, float value) { return BitCast<uint32_t>(
 POSENC_ELEMENT uint32_t EncodePair(BFloat16 format, float low, float high);
 POSENC_ELEMENT uint16_t Encode(BFloat16 format, float value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  return static_cast<uint16_t>(
-      EncodePair(format, value, 0));  // several times as fast as the instruction for one number
+  // The instruction for two numbers is several times as fast as that for one.
+  return static_cast<uint16_t>(EncodePair(format, value, 0));
 #else
   (void)format;
   const uint32_t bits = BitCast<uint32_t>(value);

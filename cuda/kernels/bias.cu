@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kBlockThreads, kResidentBlocks<Real>)
   const uint64_t tile = uint64_t{blockIdx.x} * blockDim.x * kCells;
   const Keys<kCells, kVectors> keys = {tile + threadIdx.x * (kVectors ? kCells : 1), kVectors ? 1 : blockDim.x,
                                        work.keys};
-  if (!keys.Has(0)) return;  // (a grid has room for more keys than memory for a row of their cells)
+  if (!keys.Has(0)) return;  // No loop over tiles: memory ends before the grid's limit.
   Real positions[kCells] = {}, mask_positions[kCells] = {}, documents[kCells] = {};
   if constexpr (kByPositions) keys.Load(work.key_positions, positions);
   keys.Load(work.mask_key_positions, mask_positions);

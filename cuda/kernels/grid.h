@@ -15,8 +15,8 @@ namespace posenc::cuda {
 // threads need many registers. Without kLeastBlocks the compiler would spill registers in those kernels rather than
 // have so few blocks.
 constexpr unsigned kBlockThreads = 128, kLeastBlocks = 4;
-// Blocks that keep the largest devices evenly busy. Threads of that many blocks each do several pieces of work, and
-// load once what these share.
+// Blocks that keep the largest devices evenly busy. With fewer blocks than work, a thread does several pieces and loads
+// once what these share.
 constexpr uint64_t kBlocksWanted = 8192;
 constexpr uint64_t kMostBlocksX = 0x7fffffff, kMostBlocksY = 0xffff;
 

@@ -83,6 +83,7 @@ cudaError_t LaunchTable(const TableArguments& work, cudaStream_t stream) {
       break;
     case POSENC_FLOAT32: Fill<POSENC_FLOAT32, false><<<grid, block, 0, stream>>>(work, recipe); break;
     case POSENC_FLOAT64: Fill<POSENC_FLOAT64, true><<<grid, block, 0, stream>>>(work, recipe); break;
+    default: return cudaErrorInvalidValue;
   }
   return cudaGetLastError();
 }

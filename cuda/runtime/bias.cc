@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <cmath>
-#include <iterator>
+#include <string>
 #include <vector>
 
 #include "cuda/launch.h"
@@ -11,6 +11,9 @@
 
 namespace posenc::cuda {
 namespace {
+
+// A call makes a Query of each. More queries in one slab have less than 16 keys, and are faster on the CPU.
+constexpr uint64_t kMostQueries = kSlabBytes / sizeof(Query<double>);
 
 // Uploads the part of a given bias that cells read, from the lowest index to the highest. Returns the device address
 // that index 0 has (it may lie outside of that part).
@@ -23,58 +26,56 @@ const float* UploadRows(Arrays& arrays, const posenc_bias& work) {
   return rows - lowest;
 }
 
-std::vector<Query<double>> QueriesOf(const posenc_bias& work) {
-  std::vector<Query<double>> queries(work.queries);
+Query<double> QueryOf(const posenc_bias& work, uint64_t index) {
+  Query<double> query;
+  if (work.key_positions != nullptr) query.position = work.query_positions[index];
+  if (work.mask_key_positions != nullptr) {
+    SetBounds({work.window_left, work.window_right, work.causal != 0, work.prefix_end},
+              work.mask_query_positions[index], query);
+  }
+  if (work.key_documents != nullptr) query.document = work.query_documents[index];
+  return query;
+}
+
+// Returns true if the cells may be computed from float instead of double (cuda/elements/bias.h).
+bool FitsFloat(const posenc_bias& work) {
+  const auto is_float = [](double value) { return static_cast<float>(value) == value; };
+  for (const double* const keys : {work.key_positions, work.mask_key_positions, work.key_documents}) {
+    if (keys != nullptr && !std::all_of(keys, keys + work.keys, is_float)) return false;
+  }
   for (uint64_t i = 0; i < work.queries; ++i) {
-    Query<double>& query = queries[i];
-    if (work.query_positions != nullptr) query.position = work.query_positions[i];
-    if (work.mask_query_positions != nullptr) {
-      SetBounds({work.window_left, work.window_right, work.causal != 0, work.prefix_end}, work.mask_query_positions[i],
-                query);
+    const Query<double> query = QueryOf(work, i);
+    for (const double value : {query.position, query.lowest, query.highest, query.document}) {
+      if (!is_float(value)) return false;
     }
-    if (work.query_documents != nullptr) query.document = work.query_documents[i];
+  }
+  constexpr double kIntegers = 0x1p24;  // float holds all integers up to this
+  return work.values == nullptr || (std::floor(work.first) == work.first &&
+                                    std::fabs(work.first) + static_cast<double>(work.value_count) <= kIntegers);
+}
+
+template <class Real>
+std::vector<Query<Real>> QueriesAs(const posenc_bias& work) {
+  std::vector<Query<Real>> queries;
+  queries.reserve(work.queries);
+  for (uint64_t i = 0; i < work.queries; ++i) {
+    const Query<double> query = QueryOf(work, i);
+    queries.push_back({static_cast<Real>(query.position), static_cast<Real>(query.lowest),
+                       static_cast<Real>(query.highest), static_cast<Real>(query.document)});
   }
   return queries;
 }
 
-// Returns true if the cells may be computed from float instead of double (cuda/elements/bias.h).
-bool FitsFloat(const posenc_bias& work, const std::vector<Query<double>>& queries) {
-  const auto is_float = [](double value) { return static_cast<float>(value) == value; };
-  const auto are_floats = [&](const double* keys) {
-    return keys == nullptr || std::all_of(keys, keys + work.keys, is_float);
-  };
-  constexpr double kIntegers = 0x1p24;  // float holds all integers up to this
-  const bool gathers =
-      work.values == nullptr || (std::floor(work.first) == work.first &&
-                                 std::fabs(work.first) + static_cast<double>(work.value_count) <= kIntegers);
-  return gathers && are_floats(work.key_positions) && are_floats(work.mask_key_positions) &&
-         are_floats(work.key_documents) && std::all_of(queries.begin(), queries.end(), [&](const auto& query) {
-           return is_float(query.position) && is_float(query.lowest) && is_float(query.highest) &&
-                  is_float(query.document);
-         });
+// Returns an empty vector for null.
+template <class Real>
+std::vector<Real> KeysAs(const double* keys, uint64_t count) {
+  std::vector<Real> converted(keys == nullptr ? 0 : count);
+  std::transform(keys, keys + converted.size(), converted.begin(), [](double key) { return static_cast<Real>(key); });
+  return converted;
 }
 
 template <class Real>
-Query<Real> As(const Query<double>& query) {
-  return {static_cast<Real>(query.position), static_cast<Real>(query.lowest), static_cast<Real>(query.highest),
-          static_cast<Real>(query.document)};
-}
-template <class Real>
-Real As(double number) {
-  return static_cast<Real>(number);
-}
-
-// Uploads `count` numbers or queries as Real. Returns null if `from` is null.
-template <class Real, class T>
-auto UploadAs(Arrays& arrays, const T* from, uint64_t count) {
-  std::vector<decltype(As<Real>(*from))> converted;
-  if (from != nullptr)
-    std::transform(from, from + count, std::back_inserter(converted), [](const T& value) { return As<Real>(value); });
-  return arrays.Upload(converted.data(), converted.size());
-}
-
-template <class Real>
-void BiasFrom(Device& device, const posenc_bias& work, const std::vector<Query<double>>& queries) {
+void BiasFrom(Device& device, const posenc_bias& work) {
   const uint64_t bytes = work.queries * work.keys * SizeOf(work.dtype);
   const bool out_staged = work.out.device == nullptr;
   const bool scores_staged = work.scores.device == nullptr && work.scores.pieces != nullptr;
@@ -82,6 +83,10 @@ void BiasFrom(Device& device, const posenc_bias& work, const std::vector<Query<d
   if (scores_staged) CheckPieces(work.scores, bytes);
 
   const Device::Lease slot = device.Borrow();
+  const auto queries = QueriesAs<Real>(work);
+  const auto key_positions = KeysAs<Real>(work.key_positions, work.keys);
+  const auto mask_key_positions = KeysAs<Real>(work.mask_key_positions, work.keys);
+  const auto key_documents = KeysAs<Real>(work.key_documents, work.keys);
   Arrays arrays(*slot);
   BiasArguments<Real> arguments = {};
   arguments.dtype = static_cast<posenc_dtype>(work.dtype);
@@ -94,15 +99,15 @@ void BiasFrom(Device& device, const posenc_bias& work, const std::vector<Query<d
   arguments.first = static_cast<Real>(work.first);
   arguments.cls_query = work.cls_query != 0;
   arguments.cls_key = work.cls_key != 0;
-  arguments.query = UploadAs<Real>(arrays, queries.data(), work.queries);
-  arguments.key_positions = UploadAs<Real>(arrays, work.key_positions, work.keys);
+  arguments.query = arrays.Upload(queries.data(), queries.size());
+  arguments.key_positions = arrays.Upload(key_positions.data(), key_positions.size());
   arguments.past_slope = work.past_slope;
   arguments.future_slope = work.future_slope;
   arguments.bias = UploadRows(arrays, work);
   arguments.bias_stride = work.bias_stride;
   arguments.masked = work.mask_key_positions != nullptr || work.key_documents != nullptr || work.key_valid != nullptr;
-  arguments.mask_key_positions = UploadAs<Real>(arrays, work.mask_key_positions, work.keys);
-  arguments.key_documents = UploadAs<Real>(arrays, work.key_documents, work.keys);
+  arguments.mask_key_positions = arrays.Upload(mask_key_positions.data(), mask_key_positions.size());
+  arguments.key_documents = arrays.Upload(key_documents.data(), key_documents.size());
   arguments.key_valid = arrays.Upload(work.key_valid, work.keys);
   arguments.fill = work.fill;
   arguments.zero_fully_masked_rows = work.zero_fully_masked_rows != 0;
@@ -122,11 +127,14 @@ void BiasFrom(Device& device, const posenc_bias& work, const std::vector<Query<d
 
 void Bias(Device& device, const posenc_bias& work) {
   if (work.queries == 0 || work.keys == 0) return;
-  const std::vector<Query<double>> queries = QueriesOf(work);
-  if (FitsFloat(work, queries)) {
-    BiasFrom<float>(device, work, queries);
+  if (work.queries > kMostQueries) {
+    throw Failure(POSENC_UNSUPPORTED, std::to_string(work.queries) + " queries are more than the " +
+                                          std::to_string(kMostQueries) + " that one call can have");
+  }
+  if (FitsFloat(work)) {
+    BiasFrom<float>(device, work);
   } else {
-    BiasFrom<double>(device, work, queries);
+    BiasFrom<double>(device, work);
   }
 }
 

@@ -24,8 +24,7 @@ void UploadPieces(Slot& slot, const posenc_tensor& tensor, uint64_t bytes, void*
 void DownloadToStaging(Slot& slot, const void* from, uint64_t bytes);
 void StagingToPieces(const Slot& slot, const posenc_tensor& tensor);
 
-// Copies of the caller's arrays in device memory, freed with this object. The caller's memory is not pinned, so CUDA
-// has read it when an upload returns.
+// Copies of arrays in device memory, freed with this object. CUDA may read an array until Slot::Await.
 class Arrays {
  public:
   explicit Arrays(const Slot& slot) : slot_(slot) {}

@@ -28,6 +28,8 @@ def refuses_too_much(plugin):
     assert refusal(plugin, "rotate", byref(rotation.work)) == UNSUPPORTED
     bias = Bias(queries=1, keys=too_large.size // 4, fill=1, out=whole(too_large))
     assert refusal(plugin, "bias", byref(bias)) == UNSUPPORTED
+    bias = Bias(queries=(1 << 20) + 1, keys=1, fill=1, out=pieces((too_large, 0, ((1 << 20) + 1) * 4)))
+    assert refusal(plugin, "bias", byref(bias)) == UNSUPPORTED
     positions, inv_freq = numpy.zeros(too_large.size // 512), numpy.zeros(64)
     table = table_of(positions, inv_freq, "exact", "FP32")
     assert refusal(plugin, "table", byref(table), address(too_large), address(too_large)) == UNSUPPORTED

@@ -94,16 +94,21 @@ HWY_NOINLINE void RotateTile(Format format, Loop loop, AnyLoop any, Tile tile) {
   }
 }
 
-// True if a column of ElementLoop has at most two cache lines, one in 16-bit types. AVX-512's has twice as many.
-constexpr bool kNarrowColumns = HWY_TARGET > HWY_AVX3;
+// True if a column of ElementLoop has at most two cache lines, one in 16-bit types, as with AVX2. AVX-512's has twice
+// as many.
+constexpr bool kNarrowColumns = hn::MaxLanes(hn::ScalableTag<float>()) <= 8;
 
 // Prefetch distance in bytes. In the caches the lines of y are prefetched: stores need them in L1, and rows are too
 // short for the processor to fetch them in time. Beyond the caches x is prefetched, as reading is the bottleneck.
 size_t Ahead(const PairRotation& work, bool by_column) {
   const bool needless = FetchesByItself();
   if (!work.large) return needless && !by_column ? 0 : 1024;
-  // Measured on a Zen 4 and, with AVX2, on a Zen 3; float16 interleaved with AVX2 on a Zen 4.
+  // Measured on a Zen 4 and, with AVX2, on a Zen 3; float16 interleaved with AVX2 on a Zen 4. Not measured: SSE4.
   const bool far = kNarrowColumns && work.dtype == DType::kFP16 && work.input_pairing == Pairing::kInterleaved;
+  // Prefetches of two halves this wide from farther ahead disturb the processor's own: half the speed, on a Zen 4.
+  const bool wide_halves = work.dtype == DType::kFP32 && work.input_pairing == Pairing::kHalfSplit &&
+                           work.pairs >= 128 * work.half_split_parts;
+  if (needless && wide_halves) return 256;
   if (!needless || work.x != work.y || far) return kFarAhead;
   return kNarrowColumns ? 1024 : 256;
 }
@@ -167,9 +172,9 @@ void RotateRows(Format format, Loop loop, const PairRotation& work, size_t begin
   }
 }
 
-// Returns whether a loop that could go by column should go in memory order, because a column's steps are too large: for
-// float32 beyond the caches, and with narrow columns for float16 there and, out of place, beyond the L2 cache (measured
-// on a Zen 4 with AVX2).
+// Returns whether a loop that could go by column should go in memory order, because a column's steps are too large:
+// float32: beyond the caches. float16 with narrow columns, on AMD: beyond the caches and, out of place, if these tokens
+// do not fit the L2 cache (measured on a Zen 4 with AVX2).
 bool NeedsMemoryOrder(const PairRotation& work) {
   if (work.dtype == DType::kFP32) return work.large;
   const size_t bytes = work.tokens * work.heads * work.head_dim * SizeOf(work.dtype);

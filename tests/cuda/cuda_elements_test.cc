@@ -76,6 +76,12 @@ TEST(CudaElementsTest, EncodesFloats) {
     ExpectConverted(DType::kFP32, dtype, format, values, [format](float v) { return cuda::Encode(format, v); });
     ExpectConverted(DType::kFP32, dtype, format, values,
                     [format](float v) { return cuda::Encode(format, cuda::RoundTo(format, v)); });
+    if constexpr (sizeof(typename decltype(format)::Bits) == 2) {
+      for (size_t i = 1; i < values.size(); ++i) {
+        const uint32_t pair = cuda::EncodePair(format, values[i - 1], values[i]);
+        ASSERT_EQ(pair, uint32_t{cuda::Encode(format, values[i])} << 16 | cuda::Encode(format, values[i - 1]));
+      }
+    }
   });
 }
 

@@ -22,6 +22,7 @@ TYPED = [
     ("posenc rope --layout bs\t\n", "--q FILE"),
     ("posenc rope --layout=th\t\n", "--q FILE"),
     ("posenc explain --model conf\t\n", "inv_freq (rad/token)"),
+    ("posenc explain conf\t\n", "inv_freq (rad/token)"),
 ]
 
 
@@ -82,6 +83,7 @@ def test_a_tab_completes_the_word(tmp_path, environment, command, setup):
     ("posenc completion fi", {"fish"}),
     ("posenc rope --layout bs", {"bshd"}),
     ("posenc explain --model conf", {"config.json"}),
+    ("posenc explain conf", {"config.json"}),
 ])
 def test_fish_completes_the_word(tmp_path, environment, line, words):
     if shutil.which("fish") is None:

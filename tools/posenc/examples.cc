@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::pair<const char*, const char*> kExamples[] = {
     {"posenc", R"(Examples:
-  posenc explain --model config.json
+  posenc explain config.json
       Prints a model's positional encoding: formula, frequencies, wavelengths, attention scaling.
   posenc compare config.json other/config.json
       Tells whether two models encode positions alike, and where they differ. Exit code 0: alike, 1: not.
@@ -16,7 +16,7 @@ constexpr std::pair<const char*, const char*> kExamples[] = {
 
 `posenc help COMMAND` has three examples of each command.)"},
     {"posenc explain", R"(Examples:
-  posenc explain --model config.json
+  posenc explain config.json
       Prints a model's positional encoding. The model may also be a folder or a GGUF file.
   posenc explain --rope-type yarn --factor 4 --original-max-position-embeddings 4096 --rotary-dim 64 --input-pairing half-split
       Explains settings without a model.

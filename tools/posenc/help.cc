@@ -82,7 +82,10 @@ std::string ManPage(const CLI::App& app) {
                                   Roff(CommandWords(&app)), "\n");
   const auto arguments = app.get_options([](const CLI::Option* option) { return option->get_positional(); });
   const std::vector<const CLI::App*> commands = Commands(app);
-  for (const CLI::Option* argument : arguments) absl::StrAppend(&page, ".I ", Roff(argument->get_type_name()), "\n");
+  for (const CLI::Option* argument : arguments) {
+    const std::string name = Roff(argument->get_type_name());
+    page += argument->nonpositional() ? "[\\fI" + name + "\\fR]\n" : ".I " + name + "\n";  // also a flag's value
+  }
   const bool needs_command = app.get_require_subcommand_min() > 0;
   absl::StrAppend(&page,
                   commands.empty() ? ""

@@ -7,7 +7,6 @@ POSENC_CUDA_PLUGINS is the directory in which scripts/test-cuda built both. POSE
 import contextlib
 import os
 import pathlib
-import sys
 import tempfile
 
 import numpy
@@ -145,9 +144,9 @@ def test_gathered_biases(on_device, client, name, dtype):
 
 @pytest.mark.skipif(not ON_GPU, reason="no GPU")
 @pytest.mark.parametrize("dtype", [FP32, BF16])
-def test_memory_of_another_process(on_device, client, socket, dtype):
+def test_memory_of_another_process(on_device, client, socket, dtype, monkeypatch):
     """The owner allocates on the GPU and passes a handle; the call carries none of the tensor's bytes."""
-    sys.path.insert(0, str(pathlib.Path(__file__).parents[3] / "cuda" / "test"))
+    monkeypatch.syspath_prepend(pathlib.Path(__file__).parents[3] / "cuda" / "test")
     from sharing import SharedByAProcess
     request = samples.rotary(numpy.random.default_rng(7).standard_normal((2, 500, 32, 128)), dtype=dtype, offset=1 << 20)
     expected = client.call("ApplyRotary", request).q.data
