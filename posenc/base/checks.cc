@@ -38,9 +38,11 @@ absl::Status CheckDataType(std::string_view name, DType dtype) {
 }
 
 absl::Status CheckSequenceBounds(std::string_view name, const std::vector<int64_t>& bounds, int64_t tokens) {
-  if (bounds.empty() || bounds.front() != 0) {
-    return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[0]", name),
-                           bounds.empty() ? "absent" : fmt::format("{}", bounds[0]), "must be 0");
+  if (bounds.empty()) {
+    return InvalidArgument("OUT_OF_RANGE", fmt::format("{}.shape", name), "[0]", "must not be empty");
+  }
+  if (bounds[0] != 0) {
+    return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[0]", name), fmt::format("{}", bounds[0]), "must be 0");
   }
   for (size_t n = 1; n < bounds.size(); ++n) {
     if (bounds[n] < bounds[n - 1]) {

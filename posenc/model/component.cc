@@ -167,7 +167,8 @@ absl::StatusOr<Component> SelectComponent(const nlohmann::json& file, const std:
         names.empty() ? fmt::format("must be absent: {}", all) : fmt::format("must be one of {}", names));
   }
   if (selected.empty()) {
-    return InvalidArgument("UNSUPPORTED", whole.Path("model_type"), model_type.value_or(std::string(kAbsent)),
+    return InvalidArgument(model_type ? "UNSUPPORTED" : "MISSING", whole.Path("model_type"),
+                           model_type.value_or(std::string(kAbsent)),
                            fmt::format("must have a part with what the call needs{}{}", all.empty() ? "" : ": ", all));
   }
   if (selected.size() > 1) {

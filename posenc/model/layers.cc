@@ -47,7 +47,7 @@ std::string ThetaName(double theta) {
 absl::StatusOr<std::vector<std::string>> FromThetaList(const Part& part, int64_t layers) {
   POSENC_ASSIGN_OR_RETURN(const auto thetas, part.config.Numbers("layer_rope_theta"));
   if (!thetas || static_cast<int64_t>(thetas->size()) < layers) {
-    return InvalidArgument("MISMATCH", part.config.Path("layer_rope_theta"),
+    return InvalidArgument(thetas ? "MISMATCH" : "MISSING", part.config.Path("layer_rope_theta"),
                            thetas ? fmt::format("{} entries", thetas->size()) : "absent",
                            fmt::format("must have one entry per layer: {}", layers));
   }

@@ -299,7 +299,8 @@ absl::StatusOr<std::vector<ModelLayers>> RotaryLayersOf(const Part& part, const 
   POSENC_RETURN_IF_ERROR(CheckHasRotary(part));
   if (!part.known && !MentionsRope(part)) {
     POSENC_ASSIGN_OR_RETURN(const auto model_type, part.config.String("model_type"));
-    return InvalidArgument("UNSUPPORTED", part.config.Path("model_type"), model_type.value_or(std::string(kAbsent)),
+    return InvalidArgument(model_type ? "UNSUPPORTED" : "MISSING", part.config.Path("model_type"),
+                           model_type.value_or(std::string(kAbsent)),
                            "must be known, or the file must hold one of rope_theta, rope_scaling, rope_parameters, "
                            "rotary_dim, rotary_pct, qk_rope_head_dim");
   }

@@ -127,7 +127,8 @@ MATCHER_P3(FailsWith, code, reason, field, "") {
   const ErrorDetails details = DetailsOf(status);
   *result_listener << status << " with reason " << details.reason << ", field " << details.field;
   // What error.proto promises of every error about a request.
-  const bool says_all = !details.value.empty() && details.limit.starts_with("must ");
+  const bool says_all = !details.value.empty() && details.limit.starts_with("must ") &&
+                        (details.reason == "MALFORMED" || (details.value == "absent") == (details.reason == "MISSING"));
   if (!says_all)
     *result_listener << ", whose value is \"" << details.value << "\" and limit \"" << details.limit << "\"";
   return status.code() == code && details.reason == reason && details.field == field && says_all;
