@@ -1,6 +1,6 @@
 """Random changes to legal requests of every RPC never end the server, and never occupy a thread after the call's end.
 
-POSENC_MUTATED_CALLS is the number of calls; 200,000 take about ten minutes. POSENC_MUTATION_SEED is the random seed.
+POSENC_MUTATED_CALLS is the number of calls; 200,000 take two to ten minutes. POSENC_MUTATION_SEED is the random seed.
 """
 
 import concurrent.futures
