@@ -16,7 +16,7 @@ struct Windows {
   double prefix_end;
 };
 
-// What cells need of their query. The defaults hide no key.
+// Holds what the cells of a query's row need. With the defaults the query sees every key.
 template <class Real>
 struct Query {
   Real position = 0;

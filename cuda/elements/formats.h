@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "cuda/elements/element.h"
 #include "posenc/device/plugin_abi.h"
@@ -35,7 +36,9 @@ POSENC_ELEMENT float Decode(Float16, uint16_t bits) {
 }
 
 POSENC_ELEMENT uint32_t Encode(Float32, float value) { return BitCast<uint32_t>(value); }
-POSENC_ELEMENT uint32_t EncodePair(BFloat16 format, float low, float high);
+// Encodes two numbers as BF16 or FP16: `low` in the lower half of the result.
+template <class Format>
+POSENC_ELEMENT uint32_t EncodePair(Format format, float low, float high);
 POSENC_ELEMENT uint16_t Encode(BFloat16 format, float value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   // The instruction for two numbers is several times as fast as that for one.
@@ -72,22 +75,16 @@ POSENC_ELEMENT uint16_t Encode(Float16, float value) {
 #endif
 }
 
-// Encodes two numbers: `low` in the lower half of the result.
-POSENC_ELEMENT uint32_t EncodePair(BFloat16 format, float low, float high) {
+template <class Format>
+POSENC_ELEMENT uint32_t EncodePair(Format format, float low, float high) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   (void)format;
   uint32_t pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-#else
-  return uint32_t{Encode(format, high)} << 16 | Encode(format, low);
-#endif
-}
-POSENC_ELEMENT uint32_t EncodePair(Float16 format, float low, float high) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  (void)format;
-  uint32_t pair;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  if constexpr (std::is_same_v<Format, BFloat16>) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  }
   return pair;
 #else
   return uint32_t{Encode(format, high)} << 16 | Encode(format, low);

@@ -84,7 +84,8 @@ std::string ManPage(const CLI::App& app) {
   const std::vector<const CLI::App*> commands = Commands(app);
   for (const CLI::Option* argument : arguments) {
     const std::string name = Roff(argument->get_type_name());
-    page += argument->nonpositional() ? "[\\fI" + name + "\\fR]\n" : ".I " + name + "\n";  // also a flag's value
+    // An argument that a flag can give, too, may be left out.
+    page += argument->nonpositional() ? "[\\fI" + name + "\\fR]\n" : ".I " + name + "\n";
   }
   const bool needs_command = app.get_require_subcommand_min() > 0;
   absl::StrAppend(&page,
