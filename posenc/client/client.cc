@@ -83,14 +83,6 @@ grpc::Status SendUnary(const std::shared_ptr<grpc::Channel>& channel, const std:
   return status;
 }
 
-// An in-place call in shared memory overwrites its input, so it may be repeated only if the server refused it before it
-// began.
-bool MayRepeat(const google::protobuf::Message& request, const absl::Status& status) {
-  if (!absl::IsUnavailable(status) || !wire::IsInPlace(request)) return true;
-  const std::string reason = DetailsOf(status).reason;
-  return reason == "OVERLOADED" || reason == "DRAINING";
-}
-
 }  // namespace
 
 Client::Client(ClientOptions options) : options_(std::move(options)) {
@@ -114,6 +106,7 @@ Attempt Client::Try(Duration remaining, Call call) const {
   const grpc::Status status = call(channel, context);
   Attempt attempt;
   attempt.status = FromGrpc(status, options_.address, was_connected_);
+  attempt.not_started = SaysNotStarted(status);
   if (!status.ok()) attempt.pushback_ms = PushbackFrom(context.GetServerTrailingMetadata());
   return attempt;
 }
@@ -131,11 +124,14 @@ absl::Status Client::DoUnary(const wire::RpcDescription& rpc, const google::prot
                              const CallOptions& options, google::protobuf::Message* response) {
   POSENC_RETURN_IF_ERROR(CheckMemory(request, options));
   POSENC_ASSIGN_OR_RETURN(const wire::Gathered bytes, wire::Gather(request, options.inputs));
+  const bool in_place = wire::IsInPlace(request);
   grpc::ByteBuffer answer;
   POSENC_RETURN_IF_ERROR(
       Retry(options_.retry, options_.environment, options.timeout.value_or(options_.timeout), [&](Duration remaining) {
         Attempt attempt = TryUnary(rpc.path, remaining, bytes, &answer);
-        attempt.repeatable = MayRepeat(request, attempt.status);
+        // A call in place in shared memory overwrites its input. OVERLOADED alone does not say that it did not begin:
+        // memory may run out during the work.
+        attempt.repeatable = attempt.not_started || !in_place;
         return attempt;
       }));
   // No retry from here on, because the outputs may have changed.

@@ -13,44 +13,54 @@ namespace {
 constexpr std::string_view kErrorInfoType = "type.googleapis.com/google.rpc.ErrorInfo";
 constexpr std::string_view kDomain = "posenc";
 
-std::optional<ErrorDetails> DetailsIn(const v1::RichStatus& rich) {
+std::optional<v1::ErrorInfo> InfoIn(const v1::RichStatus& rich) {
   for (const google::protobuf::Any& any : rich.details()) {
     v1::ErrorInfo info;
-    if (any.type_url() != kErrorInfoType || !info.ParseFromString(any.value()) || info.domain() != kDomain) continue;
-    const auto metadata = [&info](const std::string& key) {
-      const auto found = info.metadata().find(key);
-      return found == info.metadata().end() ? std::string() : found->second;
-    };
-    return ErrorDetails{.reason = info.reason(),
-                        .field = metadata("field"),
-                        .value = metadata("value"),
-                        .limit = metadata("limit"),
-                        .other_field = metadata("other_field"),
-                        .line = metadata("line"),
-                        .column = metadata("column"),
-                        .operand = metadata("operand"),
-                        .byte_offset = metadata("byte_offset")};
+    if (any.type_url() == kErrorInfoType && info.ParseFromString(any.value()) && info.domain() == kDomain) return info;
   }
   return std::nullopt;
 }
 
-std::optional<ErrorDetails> ParseDetails(const std::string& serialized) {
+std::optional<v1::ErrorInfo> InfoIn(const grpc::Status& status) {
   v1::RichStatus rich;
-  return rich.ParseFromString(serialized) ? DetailsIn(rich) : std::nullopt;
+  return rich.ParseFromString(status.error_details()) ? InfoIn(rich) : std::nullopt;
+}
+
+std::string Metadata(const v1::ErrorInfo& info, const std::string& key) {
+  const auto found = info.metadata().find(key);
+  return found == info.metadata().end() ? std::string() : found->second;
+}
+
+absl::Status FromInfo(absl::StatusCode code, std::string_view message, const v1::ErrorInfo& info) {
+  return Restore(code, message,
+                 {.reason = info.reason(),
+                  .field = Metadata(info, "field"),
+                  .value = Metadata(info, "value"),
+                  .limit = Metadata(info, "limit"),
+                  .other_field = Metadata(info, "other_field"),
+                  .line = Metadata(info, "line"),
+                  .column = Metadata(info, "column"),
+                  .operand = Metadata(info, "operand"),
+                  .byte_offset = Metadata(info, "byte_offset")});
 }
 
 }  // namespace
 
 absl::Status FromRich(const v1::RichStatus& rich) {
   const auto code = static_cast<absl::StatusCode>(rich.code());
-  const auto details = DetailsIn(rich);
-  return details ? Restore(code, rich.message(), *details) : absl::Status(code, rich.message());
+  const auto info = InfoIn(rich);
+  return info ? FromInfo(code, rich.message(), *info) : absl::Status(code, rich.message());
+}
+
+bool SaysNotStarted(const grpc::Status& status) {
+  const auto info = InfoIn(status);
+  return info && Metadata(*info, "started") == "false";
 }
 
 absl::Status FromGrpc(const grpc::Status& status, const std::string& address, bool was_connected) {
   if (status.ok()) return absl::OkStatus();
   const auto code = static_cast<absl::StatusCode>(status.error_code());  // the numbers are the same
-  if (const auto details = ParseDetails(status.error_details())) return Restore(code, status.error_message(), *details);
+  if (const auto info = InfoIn(status)) return FromInfo(code, status.error_message(), *info);
   if (code == absl::StatusCode::kUnavailable && was_connected) {
     return absl::UnavailableError(absl::StrCat("the connection to ", address, " was lost (", status.error_message(),
                                                "); has posenc-server ended there?"));

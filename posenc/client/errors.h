@@ -25,6 +25,9 @@ absl::Status FromGrpc(const grpc::Status& status, const std::string& address, bo
 // Converts an error that came in a message.
 absl::Status FromRich(const v1::RichStatus& rich);
 
+// True if a posenc server says that work on the request had not begun.
+bool SaysNotStarted(const grpc::Status& status);
+
 // Parses the trailer grpc-retry-pushback-ms: milliseconds to wait; negative: do not retry. Returns -1 for a value that
 // is not a number, as gRPC's own clients do. Absent without the trailer.
 std::optional<int64_t> PushbackFrom(const std::multimap<grpc::string_ref, grpc::string_ref>& trailers);

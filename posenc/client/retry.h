@@ -38,6 +38,8 @@ struct Attempt {
   std::optional<int64_t> pushback_ms;
   // The attempt made progress from which the next one continues: attempts and backoff start over.
   bool progressed = false;
+  // The server says that work on the request had not begun.
+  bool not_started = false;
 };
 
 // Calls `attempt` with the remaining time until an attempt is not repeatable or ends with anything but UNAVAILABLE, the

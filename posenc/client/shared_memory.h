@@ -18,7 +18,7 @@ namespace posenc {
 //   *request.mutable_q()->mutable_output() = memory->Part(0, bytes);  // in place
 //
 // During a call the server reads and writes the parts that it names: do not access them. After a failed call in place
-// their contents are undefined, unless the server refused the call (UNAVAILABLE, OVERLOADED or DRAINING).
+// their contents are undefined.
 class SharedMemory {
  public:
   // `socket`: the server's --shared-memory-socket. `bytes` >= 1; they start as zeros. Returns the server's error, or

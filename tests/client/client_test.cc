@@ -36,13 +36,15 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 // Makes an error like the server's (proto/posenc/v1/error.proto).
-grpc::Status Error(grpc::StatusCode code, const std::string& message, const ErrorDetails& details) {
+grpc::Status Error(grpc::StatusCode code, const std::string& message, const ErrorDetails& details,
+                   bool started = false) {
   v1::ErrorInfo info;
   info.set_reason(details.reason);
   info.set_domain("posenc");
   (*info.mutable_metadata())["field"] = details.field;
   (*info.mutable_metadata())["value"] = details.value;
   (*info.mutable_metadata())["limit"] = details.limit;
+  (*info.mutable_metadata())["started"] = started ? "true" : "false";
   v1::RichStatus rich;
   rich.set_code(code);
   rich.set_message(message);
@@ -303,8 +305,10 @@ TEST_F(ClientTest, RepeatsACallInPlaceOnlyWhereItWasRefused) {
   service_.add_bias = [&] { return ++calls == 1 ? Busy() : calls == 2 ? draining : broken; };
   EXPECT_EQ(Client(options_).AddBias(request).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(calls, 3) << "refused twice, then broken";
-  // An error with an unknown reason does not say that the call has not begun.
-  service_.add_bias = [&] { return ++calls, Error(grpc::StatusCode::UNAVAILABLE, "gone", {"OTHER", "", "", ""}); };
+  // Memory may run out after the work has begun.
+  service_.add_bias = [&] {
+    return ++calls, Error(grpc::StatusCode::UNAVAILABLE, "too many bytes", {"OVERLOADED", "", "", ""}, true);
+  };
   calls = 0;
   EXPECT_EQ(Client(options_).AddBias(request).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(calls, 1);
