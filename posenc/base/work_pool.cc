@@ -58,9 +58,10 @@ constexpr std::chrono::milliseconds kLate(1);
 
 }  // namespace
 
-WorkPool::WorkPool(size_t threads) : awake_(std::max<size_t>(threads, 1)), begun_(std::max<size_t>(threads, 1) + 1) {
-  for (size_t i = 0; i + 1 < begun_.size(); ++i) threads_.emplace_back([this, i] { Work(&begun_[i]); });
-  relief_ = std::thread([this] { Relieve(&begun_.back()); });
+WorkPool::WorkPool(size_t threads) : awake_(std::max<size_t>(threads, 1)), busy_(awake_ + 1) {
+  const size_t count = awake_;
+  for (size_t i = 0; i < count; ++i) threads_.emplace_back([this, i] { Work(i); });
+  relief_ = std::thread([this, count] { Relieve(count); });
 }
 
 WorkPool::~WorkPool() {
@@ -99,15 +100,7 @@ NoWorkStealing::~NoWorkStealing() {
   helped = helped_before_;
 }
 
-size_t WorkPool::CountLongTasks(Clock::duration time) const {
-  const Clock::rep latest = (Clock::now() - time).time_since_epoch().count();
-  return std::count_if(begun_.begin(), begun_.end(), [&](const Begun& begun) {
-    const Clock::rep at = begun;
-    return at != 0 && at < latest;
-  });
-}
-
-void WorkPool::Work(Begun* begun) {
+void WorkPool::Work(size_t thread) {
   for (;; ++awake_) {
     StayAwake([this] { return waiting_ > 0; });
     TaskQueue::Taken taken;
@@ -123,9 +116,9 @@ void WorkPool::Work(Begun* begun) {
       CountWaiting();
       if (idle_ == 0 && tasks_.small() > 0) late_.notify_one();
     }
-    *begun = Clock::now().time_since_epoch().count();
+    busy_.Begin(thread);
     Run(&taken);
-    *begun = 0;
+    busy_.End(thread);
   }
 }
 
@@ -161,7 +154,7 @@ void WorkPool::RunBetweenSlabs() {
   Run(&taken);
 }
 
-void WorkPool::Relieve(Begun* begun) {
+void WorkPool::Relieve(size_t thread) {
   std::unique_lock lock(mutex_);
   for (;;) {
     late_.wait(lock, [this] { return stopping_ || tasks_.small() > 0; });
@@ -173,9 +166,9 @@ void WorkPool::Relieve(Begun* begun) {
     ++small_taken_;
     CountWaiting();
     lock.unlock();
-    *begun = Clock::now().time_since_epoch().count();
+    busy_.Begin(thread);
     Run(&taken);
-    *begun = 0;
+    busy_.End(thread);
     lock.lock();
   }
 }

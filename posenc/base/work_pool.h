@@ -12,6 +12,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "posenc/base/busy_threads.h"
 #include "posenc/base/interruption.h"
 #include "posenc/base/task_queue.h"
 
@@ -31,7 +32,7 @@ class WorkPool {
 
   size_t threads() const { return threads_.size(); }
   // Number of threads that have been in one task for longer than `time`. Thread-safe.
-  size_t CountLongTasks(std::chrono::steady_clock::duration time) const;
+  size_t CountLongTasks(std::chrono::steady_clock::duration time) const { return busy_.CountLongerThan(time); }
 
   // Runs the task on a thread of the pool; FIFO within an owner's lane. `owner` is null: the owner of the task that
   // this thread runs, or nobody. A task that throws terminates the process. Thread-safe.
@@ -46,10 +47,8 @@ class WorkPool {
                            absl::FunctionRef<void(size_t begin, size_t end)> body);
 
  private:
-  using Clock = std::chrono::steady_clock;
-  using Begun = std::atomic<Clock::rep>;  // when a thread's task began; 0: none
-  void Work(Begun* begun);
-  void Relieve(Begun* begun);
+  void Work(size_t thread);
+  void Relieve(size_t thread);
   void RunBetweenSlabs();
   // Runs a task that was taken and charges its owner.
   void Run(TaskQueue::Taken* taken);
@@ -64,7 +63,7 @@ class WorkPool {
   size_t idle_ = 0;                 // threads that wait for a task
   size_t small_taken_ = 0;          // tasks since the start
   bool stopping_ = false;
-  std::vector<Begun> begun_;  // of each thread, and of the relief thread
+  BusyThreads busy_;  // each thread, and the relief thread
   std::vector<std::thread> threads_;
   std::thread relief_;
 };

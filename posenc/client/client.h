@@ -45,10 +45,10 @@ struct ClientOptions {
 
 // Retries: every method is a pure function of its request. UNAVAILABLE calls are retried as RetryPolicy and the
 // server's push-back allow, with a fresh ClientContext for each attempt. Calls in shared memory and in place (an output
-// that is its operand's own region) are retried only if the server says that it had not begun; a stream of tiles only until its
-// first tile was handed over. StreamApplyRotary sends unanswered chunks again in a new stream. gRPC's own retries are
-// off: they do not cover requests above 256 KiB. CallOptions.outputs may overlap .inputs: an answer is written only
-// when complete, after the last attempt.
+// that is its operand's own region) are retried only if the server says that it had not begun; a stream of tiles only
+// until its first tile was handed over. StreamApplyRotary sends unanswered chunks again in a new stream. gRPC's own
+// retries are off: they do not cover requests above 256 KiB. CallOptions.outputs may overlap .inputs: an answer is
+// written only when complete, after the last attempt.
 //
 // Tensors of 4 KiB and more are sent without a copy from the request, CallOptions.inputs or, if streamed, RotaryMemory.
 // A call returns when gRPC has released them. That is at the deadline at the latest, unless the server's end of the

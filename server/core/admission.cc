@@ -9,7 +9,7 @@ namespace posenc::server {
 namespace {
 
 constexpr int64_t kReserve = 16;      // the reserve is this part of a limit
-constexpr int64_t kReserveShare = 4;  // a holder may hold this part of the reserve
+constexpr int64_t kReserveShare = 4;  // a holder may hold this part of the reserve, and a group all but this part
 constexpr std::chrono::seconds kPresence(1);
 
 }  // namespace
@@ -23,22 +23,23 @@ Charge& Charge::operator=(Charge&& other) noexcept {
     requests_ = other.requests_;
     handlers_ = other.handlers_;
     is_shared_ = other.is_shared_;
+    group_ = other.group_;
+    reserved_ = other.reserved_;
   }
   return *this;
 }
 
 void Charge::Return() {
-  if (const std::shared_ptr<Admission> admission = std::move(admission_)) admission->Return(*this);
+  if (const std::shared_ptr<Admission> admission = std::move(admission_)) admission->Return(this);
 }
 
 void Charge::ReturnBytes(int64_t bytes) {
   if (admission_ == nullptr || bytes == 0) return;
-  admission_->ReturnBytes(bytes, share_);
-  bytes_ -= bytes;
+  admission_->ReturnBytes(bytes, this);
 }
 
-std::shared_ptr<Admission> Admission::Create(int64_t max_requests, int64_t max_bytes) {
-  return std::shared_ptr<Admission>(new Admission(max_requests, max_bytes));
+std::shared_ptr<Admission> Admission::Create(int64_t max_requests, int64_t max_bytes, GroupOf group_of) {
+  return std::shared_ptr<Admission>(new Admission(max_requests, max_bytes, group_of));
 }
 
 Charge Admission::EnterHandler() {
@@ -81,6 +82,7 @@ Admission::Verdict Admission::AdmitBytes(int64_t size, int64_t held, Charge* byt
   if (bytes->admission_ == nullptr) {
     *bytes = Take(size, 0, 0, share);
   } else {
+    Reserve(BytesOfReserve(size), 0, share, bytes);
     Add(size, 0, share);
     bytes->bytes_ += size;
   }
@@ -155,29 +157,71 @@ bool Admission::IsInPart(int64_t size, const Share& share, double part) const {
                                  static_cast<double>(holds.bytes + size) <= part * static_cast<double>(max_bytes_));
 }
 
+int64_t Admission::BytesOfReserve(int64_t size) const {
+  return std::clamp<int64_t>(size - (max_bytes_ - counters_.in_flight_bytes), 0, size);
+}
+
+int64_t Admission::RequestsOfReserve() const { return counters_.in_flight_requests >= max_requests_ ? 1 : 0; }
+
+GroupShare Admission::HeldByGroup(const Share& share) const {
+  const auto found = group_of_ == nullptr ? groups_.end() : groups_.find(group_of_(share.first));
+  return found == groups_.end() ? GroupShare() : found->second;
+}
+
 bool Admission::BytesFit(int64_t size, const Share* share) const {
-  const int64_t free = max_bytes_ - counters_.in_flight_bytes, reserve = max_bytes_ / kReserve;
-  if (size <= free) return true;
-  return share != nullptr && size <= reserve / kReserveShare - share->second.bytes && size <= free + reserve;
+  const int64_t of_reserve = BytesOfReserve(size);
+  if (of_reserve == 0) return true;
+  if (share == nullptr) return false;
+  const int64_t reserve = max_bytes_ / kReserve, part = reserve / kReserveShare;
+  return size <= part - share->second.bytes && size <= max_bytes_ + reserve - counters_.in_flight_bytes &&
+         of_reserve <= reserve - part - HeldByGroup(*share).bytes;
 }
 
 bool Admission::RequestFits(const Share* share) const {
-  const int64_t free = max_requests_ - counters_.in_flight_requests, reserve = max_requests_ / kReserve;
-  if (free > 0) return true;
-  return share != nullptr && share->second.requests < reserve / kReserveShare && free + reserve > 0;
+  if (RequestsOfReserve() == 0) return true;
+  if (share == nullptr) return false;
+  const int64_t reserve = max_requests_ / kReserve, part = reserve / kReserveShare;
+  return share->second.requests < part && counters_.in_flight_requests < max_requests_ + reserve &&
+         HeldByGroup(*share).requests < reserve - part;
 }
 
 Charge Admission::Take(int64_t bytes, int64_t requests, int64_t handlers, Share* share) {
+  Charge charge;
+  Reserve(BytesOfReserve(bytes), requests * RequestsOfReserve(), share, &charge);
   Add(bytes, requests, share);
   if (share != nullptr) ++share->second.charges;
   handlers_ += handlers;
-  Charge charge;
   charge.admission_ = shared_from_this();
   charge.share_ = share;
   charge.bytes_ = bytes;
   charge.requests_ = requests;
   charge.handlers_ = handlers;
   return charge;
+}
+
+void Admission::Reserve(int64_t bytes, int64_t requests, const Share* share, Charge* charge) {
+  if ((bytes == 0 && requests == 0) || share == nullptr || group_of_ == nullptr) return;
+  if (charge->group_ == nullptr) {
+    const std::string group = group_of_(share->first);
+    if (group.empty()) return;
+    charge->group_ = &*groups_.try_emplace(group).first;
+  }
+  for (GroupShare* const held : {&charge->group_->second, &charge->reserved_}) {
+    held->bytes += bytes;
+    held->requests += requests;
+  }
+}
+
+void Admission::Release(int64_t bytes, int64_t requests, Charge* charge) {
+  if (charge->group_ == nullptr) return;
+  GroupShare& group = charge->group_->second;
+  for (GroupShare* const held : {&group, &charge->reserved_}) {
+    held->bytes -= bytes;
+    held->requests -= requests;
+  }
+  if (charge->reserved_.bytes > 0 || charge->reserved_.requests > 0) return;
+  if (group.bytes == 0 && group.requests == 0) groups_.erase(charge->group_->first);
+  charge->group_ = nullptr;
 }
 
 void Admission::Add(int64_t bytes, int64_t requests, Share* share) {
@@ -188,18 +232,20 @@ void Admission::Add(int64_t bytes, int64_t requests, Share* share) {
   share->second.requests += requests;
 }
 
-void Admission::ReturnBytes(int64_t bytes, Share* share) {
+void Admission::ReturnBytes(int64_t bytes, Charge* charge) {
   std::lock_guard lock(mutex_);
-  Add(-bytes, 0, share);
+  Add(-bytes, 0, charge->share_);
+  charge->bytes_ -= bytes;
+  Release(charge->reserved_.bytes - std::min(charge->reserved_.bytes, charge->bytes_), 0, charge);
 }
 
-void Admission::Return(const Charge& charge) {
+void Admission::Return(Charge* charge) {
   std::lock_guard lock(mutex_);
-  Add(-charge.bytes_, -charge.requests_, charge.share_);
-  if (charge.share_ != nullptr && --charge.share_->second.charges == 0 && charge.share_->second.weight == 0) {
-    shares_.erase(charge.share_->first);
-  }
-  handlers_ -= charge.handlers_;
+  Release(charge->reserved_.bytes, charge->reserved_.requests, charge);
+  Add(-charge->bytes_, -charge->requests_, charge->share_);
+  Share* const share = charge->share_;
+  if (share != nullptr && --share->second.charges == 0 && share->second.weight == 0) shares_.erase(share->first);
+  handlers_ -= charge->handlers_;
   if (handlers_ == 0 || counters_.in_flight_requests == 0) ended_.notify_all();
 }
 

@@ -2,8 +2,9 @@
 // ThreadSanitizer.
 //
 // A holder is a connection or, with a policy, an identity. One that holds little is admitted even if others hold all:
-// beyond each limit there is a reserve of a sixteenth, for holders that then hold at most a quarter of the reserve. One
-// holder alone can hold everything up to the limits, and up to limits of its own. Holders with a weight that were there
+// beyond each limit there is a reserve of a sixteenth, for holders that then hold at most a quarter of the reserve. A
+// group of holders, such as the connections of one address, can have three quarters of it. One holder alone can hold
+// everything up to the limits, and up to limits of its own. Holders with a weight that were there
 // in the same second share the limits by weight: each can hold its part, or one request that is larger.
 #pragma once
 
@@ -38,6 +39,13 @@ struct HolderShare {
 };
 using HolderShares = std::map<std::string, HolderShare>;
 
+// What a group has of the reserve.
+struct GroupShare {
+  int64_t bytes = 0;
+  int64_t requests = 0;
+};
+using GroupShares = std::map<std::string, GroupShare>;
+
 // RAII charge against the limits of an Admission. Shares its ownership: an answer's last slice may be released long
 // after the server is destroyed.
 class Charge {
@@ -62,6 +70,9 @@ class Charge {
   int64_t requests_ = 0;
   int64_t handlers_ = 0;
   bool is_shared_ = false;
+  // What is of the reserve, if its holder has a group.
+  GroupShares::value_type* group_ = nullptr;
+  GroupShare reserved_;
 };
 
 class Admission : public std::enable_shared_from_this<Admission> {
@@ -82,7 +93,10 @@ class Admission : public std::enable_shared_from_this<Admission> {
     int64_t in_flight_bytes = 0;
   };
 
-  static std::shared_ptr<Admission> Create(int64_t max_requests, int64_t max_bytes);
+  // Returns the group of a holder, by its name; empty: it has none.
+  using GroupOf = std::string (*)(const std::string& holder);
+
+  static std::shared_ptr<Admission> Create(int64_t max_requests, int64_t max_bytes, GroupOf group_of = nullptr);
 
   // Counts a handler that was entered. Keep the charge until its final status is sent. It counts against no limit.
   Charge EnterHandler();
@@ -107,7 +121,8 @@ class Admission : public std::enable_shared_from_this<Admission> {
 
  private:
   friend class Charge;
-  Admission(int64_t max_requests, int64_t max_bytes) : max_requests_(max_requests), max_bytes_(max_bytes) {}
+  Admission(int64_t max_requests, int64_t max_bytes, GroupOf group_of)
+      : max_requests_(max_requests), max_bytes_(max_bytes), group_of_(group_of) {}
   using Share = HolderShares::value_type;
   // These require mutex_.
   static bool IsInQuota(int64_t size, const Share& share);
@@ -116,18 +131,27 @@ class Admission : public std::enable_shared_from_this<Admission> {
   bool IsInPart(int64_t size, const Share& share, double part) const;
   bool BytesFit(int64_t size, const Share* share) const;
   bool RequestFits(const Share* share) const;
+  // The part of so many bytes, or of a request, that is of the reserve.
+  int64_t BytesOfReserve(int64_t size) const;
+  int64_t RequestsOfReserve() const;
+  GroupShare HeldByGroup(const Share& share) const;
   Charge Take(int64_t bytes, int64_t requests, int64_t handlers, Share* share);
+  // Adds to *charge what it takes of the reserve.
+  void Reserve(int64_t bytes, int64_t requests, const Share* share, Charge* charge);
+  void Release(int64_t bytes, int64_t requests, Charge* charge);
   void Add(int64_t bytes, int64_t requests, Share* share);
   // These lock it.
-  void Return(const Charge& charge);
-  void ReturnBytes(int64_t bytes, Share* share);
+  void Return(Charge* charge);
+  void ReturnBytes(int64_t bytes, Charge* charge);
 
   const int64_t max_requests_;
   const int64_t max_bytes_;
+  const GroupOf group_of_;
   mutable std::mutex mutex_;
   std::condition_variable ended_;  // signals the end of the last request or handler
   Counters counters_;
   HolderShares shares_;  // of holders that hold anything, or have a weight and were there in the last second
+  GroupShares groups_;   // that have anything of the reserve
   int64_t handlers_ = 0;
   std::chrono::steady_clock::time_point last_entry_ = std::chrono::steady_clock::time_point::min();
   bool draining_ = false;

@@ -91,7 +91,9 @@ std::string RequestId(const Message& request) {
       message = reflection.HasField(*message, field) ? &reflection.GetMessage(*message, field) : nullptr;
       if (message == nullptr) break;
     }
-    if (message != nullptr) return static_cast<const v1::CallHints*>(message)->request_id();
+    if (message == nullptr) continue;
+    // One that is longer than is returned is not kept: it would outlive the request.
+    return static_cast<const v1::CallHints*>(message)->request_id().substr(0, kMaxRequestId + 1);
   }
   return "";
 }
@@ -199,6 +201,9 @@ absl::Status Call::StillWanted() const {
   if (LatestEnd() <= Clock::now()) {
     return absl::DeadlineExceededError(kind_ == Kind::kUnary ? "took longer than --max-call-seconds"
                                                              : "took longer than --max-stream-seconds");
+  }
+  if (core_->computing_ends.load(std::memory_order_relaxed) <= Clock::now()) {
+    return Unavailable("DRAINING", "the server is shutting down, and does not wait for this call any longer");
   }
   if (given_up_ || rpc_->cancelled()) return absl::CancelledError("the call was cancelled");
   if (memory_.refused()) return Unavailable("OVERLOADED", "too many bytes in flight");

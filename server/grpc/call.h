@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "google/protobuf/message.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "posenc/base/busy_threads.h"
 #include "posenc/base/memory_account.h"
 #include "posenc/base/work_pool.h"
 #include "posenc/rotary/rotary_plan.h"
@@ -41,8 +42,9 @@ namespace posenc::server {
 struct Core {
   explicit Core(const Config& with)
       : config(with),
-        admission(Admission::Create(config.max_in_flight_requests, config.max_in_flight_bytes)),
+        admission(Admission::Create(config.max_in_flight_requests, config.max_in_flight_bytes, &AddressOf)),
         buffer_pool(std::make_shared<BufferPool>(static_cast<size_t>(config.answer_pool_bytes))),
+        io_threads(static_cast<size_t>(config.io_threads) + 1),  // and the one beside large messages
         pool(static_cast<size_t>(config.threads)) {
     PlanCache().SetMaxBytes(static_cast<size_t>(config.plan_cache_bytes));
     TableCache().SetMaxBytes(static_cast<size_t>(config.table_cache_bytes));
@@ -57,6 +59,14 @@ struct Core {
   const Devices* devices = nullptr;                        // other than the CPU; null: none
   // Counts the time in which a call of an identity computed.
   std::function<void(const Identity&, std::chrono::steady_clock::duration)> spend_compute = [](const auto&, auto) {};
+  // When a drain ends the calls that still compute.
+  std::atomic<std::chrono::steady_clock::time_point> computing_ends = std::chrono::steady_clock::time_point::max();
+  BusyThreads io_threads;  // which receive, and compute small calls
+  // Number of threads that have been in one task for longer than --stuck-thread-seconds.
+  size_t CountStuckThreads() const {
+    const std::chrono::seconds time(config.stuck_thread_s);
+    return pool.CountLongTasks(time) + io_threads.CountLongerThan(time);
+  }
   RecentCalls recent_calls;
   WorkPool pool;
   Timers timers;

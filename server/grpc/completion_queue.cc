@@ -46,6 +46,11 @@ class GrpcRpc final : public Rpc {
   struct Event {
     GrpcRpc* rpc;
     void (GrpcRpc::*happened)(bool ok);
+
+    static void Handle(void* tag, bool ok) {
+      const auto* event = static_cast<Event*>(tag);
+      (event->rpc->*event->happened)(ok);
+    }
   };
 
   std::chrono::system_clock::time_point deadline() const override { return context_.deadline(); }
@@ -80,7 +85,7 @@ class GrpcRpc final : public Rpc {
     stream_.Write(message, &written_);
   }
   void Finish(const grpc::Status& status) override {
-    polling_->RemoveSilent(this);  // some streams end before they read
+    if (method_ != nullptr && method_->admits) polling_->RemoveUnadmitted(this);  // some streams end before they read
     Count(status.error_code());
     stream_.Finish(status, &finished_);
   }
@@ -117,7 +122,7 @@ class GrpcRpc final : public Rpc {
     }
     method_ = &method->second;
     if (!Authorize()) return Release();
-    polling_->AddSilent(this);
+    polling_->AddUnadmitted(this);
     if (!method_->reads_first) return Serve(nullptr);
     receive_limit_ = polling_->timers_->After(polling_->options_.receive_timeout, [this] { context_.TryCancel(); });
     stream_.Read(&request_, &first_read_);
@@ -135,7 +140,7 @@ class GrpcRpc final : public Rpc {
   }
   void OnFirstRead(bool /*ok*/) {
     receive_limit_.Revoke();
-    if (!polling_->RemoveSilent(this)) return Release();
+    if (!polling_->Hear(this)) return Release();
     polling_->Note(request_.Length());
     Serve(&request_);
   }
@@ -152,12 +157,12 @@ class GrpcRpc final : public Rpc {
     Release();
   }
 
-  // Ends the RPC, whose first message has not come, to make room for others.
-  void EndSilence() {
-    LogCall(LogLevel::debug, "ended: no message has come, and too many calls wait for one",
+  // Ends the RPC to make room for others. `heard`: its first message had come.
+  void EndUnadmitted(bool heard) {
+    LogCall(LogLevel::debug, "ended: too many calls are not admitted",
             {{"method", context_.method()}, {"peer", context_.peer()}});
-    if (!method_->reads_first) return context_.TryCancel();  // the reactor finishes it
-    Settle(polling_->options_.silent.refuse(this));
+    if (heard || !method_->reads_first) return context_.TryCancel();  // the reactor finishes it
+    Settle(polling_->options_.unadmitted.refuse(this));
   }
   // Finishes an RPC that has no reactor. Its status waits in memory for a client that does not read. If there are many
   // such clients, the RPC is cancelled: then gRPC reads no more of a connection that cannot be written to.
@@ -168,7 +173,7 @@ class GrpcRpc final : public Rpc {
   }
 
   void OnRead(bool ok) {
-    polling_->RemoveSilent(this);
+    polling_->Hear(this);
     reactor_->OnReadDone(ok);
     Release();
   }
@@ -176,7 +181,10 @@ class GrpcRpc final : public Rpc {
     reactor_->OnWriteDone(ok);
     Release();
   }
-  void OnFinished(bool /*ok*/) { Release(); }
+  void OnFinished(bool /*ok*/) {
+    polling_->RemoveUnadmitted(this);
+    Release();
+  }
   void OnOver(bool /*ok*/) {
     if (context_.IsCancelled()) {
       cancelled_ = true;
@@ -210,10 +218,11 @@ class GrpcRpc final : public Rpc {
   std::shared_ptr<const Identity> identity_;
   Clock::time_point arrived_at_;
   MethodMetrics* metrics_ = nullptr;  // null before it has arrived, and once its end is counted
-  // Guarded by the loop's silent_mutex_:
-  std::optional<std::list<GrpcRpc*>::iterator> silent_;
-  std::list<GrpcRpc*>* silent_list_ = nullptr;  // that silent_ is in
-  uint64_t silent_number_ = 0;
+  // Guarded by the loop's unadmitted_mutex_:
+  std::optional<std::list<GrpcRpc*>::iterator> unadmitted_;
+  std::list<GrpcRpc*>* unadmitted_list_ = nullptr;  // that unadmitted_ is in
+  uint64_t unadmitted_number_ = 0;
+  bool heard_ = false;
   std::atomic<bool> unsettled_{false};
   grpc::ByteBuffer request_;
   Timers::Timer receive_limit_;       // pending only before the reactor is made
@@ -231,7 +240,9 @@ CompletionQueueLoop::~CompletionQueueLoop() {
   Note(kLarge);  // wakes the thread that polls beside large messages, which then finds the queue shut down
   for (std::thread& thread : threads_) thread.join();
   // Building the server failed: nothing is in flight, drain the queue here. gRPC logs that it ends before its server.
-  if (threads_.empty()) Poll();
+  if (!threads_.empty()) return;
+  void* tag = nullptr;
+  for (bool ok = false; queue_->Next(&tag, &ok);) GrpcRpc::Event::Handle(tag, ok);
 }
 
 void CompletionQueueLoop::Start(Methods methods, Options options, Timers* timers, CallMetrics* metrics) {
@@ -241,50 +252,58 @@ void CompletionQueueLoop::Start(Methods methods, Options options, Timers* timers
   options_ = std::move(options);
   timers_ = timers;
   for (size_t n = 0; n < kExpected; ++n) GrpcRpc::Expect(this);
-  for (size_t n = 0; n < options_.threads; ++n) threads_.emplace_back([this] { Poll(); });
-  threads_.emplace_back([this] { PollBesideLarge(); });
+  for (size_t n = 0; n < options_.threads; ++n) threads_.emplace_back([this, n] { Poll(n); });
+  threads_.emplace_back([this] { PollBesideLarge(options_.threads); });
 }
 
-void CompletionQueueLoop::AddSilent(GrpcRpc* rpc) {
-  std::unique_lock lock(silent_mutex_);
-  rpc->silent_ = silent_.insert(silent_.end(), rpc);
-  rpc->silent_list_ = &silent_;
-  rpc->silent_number_ = ++silent_number_;
-  if (++silent_count_ <= options_.silent.most) return;
+void CompletionQueueLoop::AddUnadmitted(GrpcRpc* rpc) {
+  std::unique_lock lock(unadmitted_mutex_);
+  rpc->unadmitted_ = unadmitted_.insert(unadmitted_.end(), rpc);
+  rpc->unadmitted_list_ = &unadmitted_;
+  rpc->unadmitted_number_ = ++unadmitted_number_;
+  if (++unadmitted_count_ <= options_.unadmitted.most) return;
   SortByPeer();
   // Among peers with equally many, the one that has waited longest.
-  const auto most = std::max_element(silent_of_peer_.begin(), silent_of_peer_.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.second.size(), b.second.front()->silent_number_) <
-           std::pair(b.second.size(), a.second.front()->silent_number_);
-  });
+  const auto most =
+      std::max_element(unadmitted_of_peer_.begin(), unadmitted_of_peer_.end(), [](const auto& a, const auto& b) {
+        return std::pair(a.second.size(), b.second.front()->unadmitted_number_) <
+               std::pair(b.second.size(), a.second.front()->unadmitted_number_);
+      });
   GrpcRpc* const victim = most->second.front();
+  const bool heard = victim->heard_;
   Forget(victim);
-  ++victim->expected_;  // keeps it; it was not 0, because every RPC leaves these lists before it finishes
+  ++victim->expected_;  // keeps it; it was not 0, because every RPC leaves these lists before its last event
   lock.unlock();
-  victim->EndSilence();
+  victim->EndUnadmitted(heard);
   victim->Release();
 }
 
 void CompletionQueueLoop::SortByPeer() {
-  while (!silent_.empty()) {
-    GrpcRpc* const rpc = silent_.front();
-    rpc->silent_list_ = &silent_of_peer_[PeerOf(rpc->context_.peer())];
-    rpc->silent_list_->splice(rpc->silent_list_->end(), silent_, silent_.begin());
+  while (!unadmitted_.empty()) {
+    GrpcRpc* const rpc = unadmitted_.front();
+    rpc->unadmitted_list_ = &unadmitted_of_peer_[PeerOf(rpc->context_.peer())];
+    rpc->unadmitted_list_->splice(rpc->unadmitted_list_->end(), unadmitted_, unadmitted_.begin());
   }
-  std::erase_if(silent_of_peer_, [](const auto& entry) { return entry.second.empty(); });
+  std::erase_if(unadmitted_of_peer_, [](const auto& entry) { return entry.second.empty(); });
 }
 
-bool CompletionQueueLoop::RemoveSilent(GrpcRpc* rpc) {
-  const std::lock_guard lock(silent_mutex_);
-  if (!rpc->silent_) return false;
-  Forget(rpc);
+bool CompletionQueueLoop::Hear(GrpcRpc* rpc) {
+  const std::lock_guard lock(unadmitted_mutex_);
+  if (!rpc->unadmitted_ || rpc->heard_) return false;
+  rpc->heard_ = true;
+  if (rpc->method_->admits) Forget(rpc);
   return true;
 }
 
+void CompletionQueueLoop::RemoveUnadmitted(GrpcRpc* rpc) {
+  const std::lock_guard lock(unadmitted_mutex_);
+  if (rpc->unadmitted_) Forget(rpc);
+}
+
 void CompletionQueueLoop::Forget(GrpcRpc* rpc) {
-  rpc->silent_list_->erase(*rpc->silent_);
-  rpc->silent_.reset();
-  --silent_count_;
+  rpc->unadmitted_list_->erase(*rpc->unadmitted_);
+  rpc->unadmitted_.reset();
+  --unadmitted_count_;
 }
 
 // Asks Linux to run this thread soon after it wakes, even while others compute: its turns are shorter, and so come
@@ -304,15 +323,16 @@ static void AskForShortSlices() {
   syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
 
-static void Handle(void* tag, bool ok) {
-  const auto* event = static_cast<GrpcRpc::Event*>(tag);
-  (event->rpc->*event->happened)(ok);
+void CompletionQueueLoop::Handle(size_t thread, void* tag, bool ok) {
+  options_.busy->Begin(thread);
+  GrpcRpc::Event::Handle(tag, ok);
+  options_.busy->End(thread);
 }
 
-void CompletionQueueLoop::Poll() {
+void CompletionQueueLoop::Poll(size_t thread) {
   AskForShortSlices();
   void* tag = nullptr;
-  for (bool ok = false; queue_->Next(&tag, &ok);) Handle(tag, ok);
+  for (bool ok = false; queue_->Next(&tag, &ok);) Handle(thread, tag, ok);
 }
 
 void CompletionQueueLoop::Note(size_t bytes) {
@@ -321,7 +341,7 @@ void CompletionQueueLoop::Note(size_t bytes) {
   if (!has_large_.exchange(true)) has_large_.notify_one();
 }
 
-void CompletionQueueLoop::PollBesideLarge() {
+void CompletionQueueLoop::PollBesideLarge(size_t thread) {
   AskForShortSlices();
   for (;;) {
     has_large_.wait(false);
@@ -329,7 +349,7 @@ void CompletionQueueLoop::PollBesideLarge() {
     bool ok = false;
     const auto status = queue_->AsyncNext(&tag, &ok, std::chrono::system_clock::now() + kStay);
     if (status == grpc::CompletionQueue::SHUTDOWN) return;
-    if (status == grpc::CompletionQueue::GOT_EVENT) Handle(tag, ok);
+    if (status == grpc::CompletionQueue::GOT_EVENT) Handle(thread, tag, ok);
     if (std::chrono::steady_clock::now() - large_at_.load() < kStay) continue;
     has_large_ = false;
     if (std::chrono::steady_clock::now() - large_at_.load() < kStay) has_large_ = true;  // noted meanwhile

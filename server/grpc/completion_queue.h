@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/server_builder.h"
+#include "posenc/base/busy_threads.h"
 #include "server/access/access.h"
 #include "server/core/timers.h"
 #include "server/grpc/rpc.h"
@@ -33,6 +34,7 @@ namespace posenc::server {
 struct Method {
   MakeReactor make;
   bool reads_first = true;           // the client's one message is read before `make` is called
+  bool admits = true;                // its reactor asks Admission; else Options.unadmitted limits its calls
   std::optional<Right> right;        // that a caller needs under a policy; absent: none, as for health
   MethodMetrics* metrics = nullptr;  // set by CompletionQueueLoop
 };
@@ -44,10 +46,11 @@ using Methods = absl::flat_hash_map<std::string, Method>;
 using Authorize = std::function<absl::StatusOr<std::shared_ptr<const Identity>>(const Caller&, Right right,
                                                                                 const std::string& method, Rpc*)>;
 
-// Limit of calls whose first message has not come: they are not admitted yet, but gRPC keeps some 25 KiB for each.
-struct SilentCalls {
+// Limit of calls that are not admitted, because their first message has not come or their method does not admit any:
+// gRPC keeps some 25 KiB for each.
+struct UnadmittedCalls {
   size_t most = 0;
-  // Makes the status of a call that is ended because there are more; may add trailers. Thread-safe.
+  // Makes the status of a call without a message that is ended because there are more; may add trailers. Thread-safe.
   std::function<grpc::Status(Rpc*)> refuse;
 };
 
@@ -62,10 +65,12 @@ class CompletionQueueLoop {
 
   struct Options {
     size_t threads = 1;
+    // Says how long each of them, and one more, has been in one event.
+    BusyThreads* busy = nullptr;
     // A call whose method reads a message first is cancelled if the message does not arrive in this time.
     std::chrono::seconds receive_timeout{0};
-    // If more calls wait for their first message, the oldest of the peer with the most of them is ended.
-    SilentCalls silent;
+    // If there are more of them, the oldest of the peer with the most is ended.
+    UnadmittedCalls unadmitted;
     // Is asked before anything of a call is read; null: everybody may call.
     Authorize authorize;
     bool has_trusted_proxy = false;  // some connections are of --trusted-proxy
@@ -76,30 +81,34 @@ class CompletionQueueLoop {
 
  private:
   friend class GrpcRpc;
-  void Poll();
+  void Poll(size_t thread);
   // Polls only while large messages come and go.
-  void PollBesideLarge();
+  void PollBesideLarge(size_t thread);
+  void Handle(size_t thread, void* tag, bool ok);
   // Notes that a message of so many bytes was received or is sent.
   void Note(size_t bytes);
-  // May end another RPC.
-  void AddSilent(GrpcRpc* rpc);
-  // Returns false if the RPC was not silent any more, or was ended because of that.
-  bool RemoveSilent(GrpcRpc* rpc);
-  // Require silent_mutex_:
-  void SortByPeer();          // moves silent_ into silent_of_peer_
+  // Adds an RPC that is not admitted. May end another one.
+  void AddUnadmitted(GrpcRpc* rpc);
+  // Notes that the RPC's first message has come, which its reactor may admit. Returns false if it was noted before, or
+  // if the RPC was ended to make room.
+  bool Hear(GrpcRpc* rpc);
+  // Does nothing the second time.
+  void RemoveUnadmitted(GrpcRpc* rpc);
+  // Require unadmitted_mutex_:
+  void SortByPeer();          // moves unadmitted_ into unadmitted_of_peer_
   void Forget(GrpcRpc* rpc);  // requires that the RPC is in one of them
 
   Methods methods_;
   MethodMetrics* metrics_of_unknown_ = nullptr;
   Timers* timers_ = nullptr;
   Options options_;
-  std::mutex silent_mutex_;
-  // RPCs that wait for their first message, oldest first; guarded by silent_mutex_. Most wait for microseconds: a peer
-  // is looked up, which takes longer, only when there are too many.
-  std::list<GrpcRpc*> silent_;
-  std::map<Peer, std::list<GrpcRpc*>> silent_of_peer_;
-  size_t silent_count_ = 0;            // in both
-  uint64_t silent_number_ = 0;         // of the last RPC in silent_
+  std::mutex unadmitted_mutex_;
+  // RPCs that are not admitted, oldest first; guarded by unadmitted_mutex_. Most are here for microseconds: a peer is
+  // looked up, which takes longer, only when there are too many.
+  std::list<GrpcRpc*> unadmitted_;
+  std::map<Peer, std::list<GrpcRpc*>> unadmitted_of_peer_;
+  size_t unadmitted_count_ = 0;        // in both
+  uint64_t unadmitted_number_ = 0;     // of the last RPC in unadmitted_
   std::atomic<int64_t> unsettled_{0};  // RPCs that were ended before a reactor had them, and are not deleted yet
   grpc::AsyncGenericService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "grpc/health/v1/health.pb.h"
 #include "server/grpc/messages.h"
@@ -46,6 +47,7 @@ class Health::Check final : public Reactor {
     const Status found = health_->StatusOf(service);
     lock.unlock();
     if (found == Status::kUnknownService) return rpc_->Finish({grpc::NOT_FOUND, "no such service"});
+    send_limit_ = health_->timers_->After(health_->send_timeout_, [this] { rpc_->TryCancel(); });
     rpc_->WriteAndFinish(Response(static_cast<int>(found)));
   }
 
@@ -53,6 +55,7 @@ class Health::Check final : public Reactor {
   Health* const health_;
   Rpc* const rpc_;
   grpc::ByteBuffer* const request_;
+  Timers::Timer send_limit_;
 };
 
 // Its state is guarded by Health's mutex. Calling Write() under it is safe: completions arrive on other threads.
@@ -65,15 +68,9 @@ class Health::Watch final : public Reactor {
     grpc::Status status;
     service_ = ServiceIn(request_, &status);
     if (!status.ok()) return rpc_->Finish(status);
-    std::unique_lock lock(health_->mutex_);
-    const auto of_peer = health_->watches_of_.find(peer_);
-    if (health_->watches_.size() >= health_->most_watches_ ||
-        (of_peer != health_->watches_of_.end() && of_peer->second >= health_->most_watches_ / 4)) {
-      lock.unlock();
-      return rpc_->Finish({grpc::UNAVAILABLE, "too many watches"});
-    }
+    if (!health_->watch_limit_->Take(peer_)) return rpc_->Finish({grpc::UNAVAILABLE, "too many watches"});
+    const std::lock_guard lock(health_->mutex_);
     health_->watches_.insert(this);
-    ++health_->watches_of_[peer_];
     Tell();
   }
 
@@ -104,8 +101,7 @@ class Health::Watch final : public Reactor {
  private:
   void End() {
     if (health_->watches_.erase(this) == 0) return;
-    const auto of_peer = health_->watches_of_.find(peer_);
-    if (--of_peer->second == 0) health_->watches_of_.erase(of_peer);
+    health_->watch_limit_->GiveBack(peer_);
     rpc_->Finish({grpc::CANCELLED, "the watch is over"});
   }
 
@@ -138,11 +134,13 @@ void Health::EndServing() {
   for (Watch* watch : watches_) watch->Tell();
 }
 
-void Health::AddTo(Methods* methods, size_t most_watches) {
-  most_watches_ = most_watches;
-  (*methods)["/grpc.health.v1.Health/Check"].make = [this](Rpc* rpc, grpc::ByteBuffer* request) {
-    return std::make_unique<Check>(this, rpc, request);
-  };
+void Health::AddTo(Methods* methods, size_t most_watches, Timers* timers, std::chrono::seconds send_timeout) {
+  watch_limit_.emplace(most_watches);
+  timers_ = timers;
+  send_timeout_ = send_timeout;
+  Method& check = (*methods)["/grpc.health.v1.Health/Check"];
+  check.admits = false;
+  check.make = [this](Rpc* rpc, grpc::ByteBuffer* request) { return std::make_unique<Check>(this, rpc, request); };
   (*methods)["/grpc.health.v1.Health/Watch"].make = [this](Rpc* rpc, grpc::ByteBuffer* request) {
     return std::make_unique<Watch>(this, rpc, request);
   };

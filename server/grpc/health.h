@@ -1,13 +1,16 @@
 // grpc.health.v1.Health: whether the server, and each service, is serving.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 
+#include "server/core/timers.h"
 #include "server/grpc/completion_queue.h"
-#include "server/listen/connections.h"
+#include "server/listen/peer_limit.h"
 
 namespace posenc::server {
 
@@ -19,8 +22,9 @@ class Health {
   // Reports all services as NOT_SERVING from now on, regardless of Set().
   void EndServing();
 
-  // Watches beyond `most_watches`, or a quarter of them for one peer, are refused (UNAVAILABLE).
-  void AddTo(Methods* methods, size_t most_watches);
+  // Watches beyond `most_watches`, or a quarter of them for one peer, are refused (UNAVAILABLE). A check whose answer
+  // is not taken within `send_timeout` is cancelled. `timers` must outlive the RPCs.
+  void AddTo(Methods* methods, size_t most_watches, Timers* timers, std::chrono::seconds send_timeout);
 
  private:
   class Check;
@@ -32,9 +36,10 @@ class Health {
   std::mutex mutex_;
   std::map<std::string, Status> services_;
   bool ended_ = false;
-  size_t most_watches_ = 0;
   std::set<Watch*> watches_;
-  std::map<Peer, size_t> watches_of_;
+  std::optional<PeerLimit> watch_limit_;
+  Timers* timers_ = nullptr;
+  std::chrono::seconds send_timeout_{0};
 };
 
 }  // namespace posenc::server

@@ -219,6 +219,7 @@ struct Adder {
   void Add(UnaryMethod method, std::optional<Right> right) const {
     Method& added = (*methods)[method.rpc.path];
     added.right = right;
+    added.admits = method.scheduling != Scheduling::kImmediate;
     added.make = [core = parts->core, parts = parts, method = std::move(method)](Rpc* rpc, grpc::ByteBuffer* request) {
       return MakeUnaryCall(core, method, rpc, request);
     };
@@ -263,6 +264,7 @@ void AddInferenceTo(Methods* methods, std::shared_ptr<const InferenceParts> part
   Method& stream = (*methods)[InferenceRpc("ModelStreamInfer").path];
   stream.right = Right::kStream;
   stream.reads_first = false;
+  stream.admits = false;  // its messages are admitted
   stream.make = [parts](Rpc* rpc, grpc::ByteBuffer*) { return MakeInferStream(parts.get(), rpc); };
 }
 

@@ -1,10 +1,10 @@
 #include "server/grpc/reflection.h"
 
-#include <atomic>
 #include <chrono>
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "google/protobuf/descriptor.h"
@@ -14,6 +14,7 @@
 #include "inference/service.pb.h"
 #include "posenc/v1/service.pb.h"
 #include "server/grpc/messages.h"
+#include "server/listen/peer_limit.h"
 
 namespace posenc::server {
 namespace {
@@ -98,19 +99,27 @@ ServerReflectionResponse Answer(const ServerReflectionRequest& request) {
 }
 
 constexpr size_t kMaxQuestion = 4096;  // bytes
-constexpr int kMostStreams = 64;       // open at a time
+constexpr size_t kMostStreams = 64;    // open at a time
 
 // Reads one request at a time and writes its response. Holds a place among --max-in-flight-requests from the arrival of
 // a request until the client has taken the response, so that a drain does not wait for a stream that asks nothing. Ends
 // after --max-stream-seconds, and if the client does not send or read in time.
 class ReflectionCall final : public Reactor {
  public:
-  ReflectionCall(Core* core, Rpc* rpc) : core_(core), rpc_(rpc), number_(++open) {}
-  ~ReflectionCall() override { --open; }
+  ReflectionCall(Core* core, Rpc* rpc, std::shared_ptr<PeerLimit> open)
+      : core_(core),
+        rpc_(rpc),
+        peer_(PeerOf(rpc->connection())),
+        open_(std::move(open)),
+        has_place_(open_->Take(peer_)) {}
+  ~ReflectionCall() override {
+    if (has_place_) open_->GiveBack(peer_);
+  }
 
   void Start() override {
-    if (number_ > kMostStreams) {
-      return rpc_->Finish({grpc::UNAVAILABLE, "more than " + std::to_string(kMostStreams) + " reflection streams"});
+    if (!has_place_) {
+      return rpc_->Finish({grpc::UNAVAILABLE, "more than " + std::to_string(kMostStreams) + " reflection streams, or " +
+                                                  std::to_string(kMostStreams / 4) + " of one address"});
     }
     time_limit_ = core_->timers.At(std::chrono::steady_clock::now() + std::chrono::seconds(core_->config.max_stream_s),
                                    [this] { rpc_->TryCancel(); });
@@ -156,11 +165,11 @@ class ReflectionCall final : public Reactor {
     return core_->timers.After(std::chrono::seconds(seconds), [this] { rpc_->TryCancel(); });
   }
 
-  static inline std::atomic<int> open{0};
-
   Core* const core_;
   Rpc* const rpc_;
-  const int number_;
+  const Peer peer_;
+  const std::shared_ptr<PeerLimit> open_;
+  const bool has_place_;
   Charge request_charge_, bytes_charge_;
   grpc::ByteBuffer question_;
   Timers::Timer time_limit_, wait_limit_;  // declared last: revoked first
@@ -169,11 +178,14 @@ class ReflectionCall final : public Reactor {
 }  // namespace
 
 void AddReflectionTo(Methods* methods, Core* core) {
+  const auto open = std::make_shared<PeerLimit>(kMostStreams);
   for (const char* version : {"v1", "v1alpha"}) {
     Method& method = (*methods)["/grpc.reflection." + std::string(version) + ".ServerReflection/ServerReflectionInfo"];
     method.reads_first = false;
     method.right = Right::kReflection;
-    method.make = [core](Rpc* rpc, grpc::ByteBuffer*) { return std::make_unique<ReflectionCall>(core, rpc); };
+    method.make = [core, open](Rpc* rpc, grpc::ByteBuffer*) {
+      return std::make_unique<ReflectionCall>(core, rpc, open);
+    };
   }
 }
 

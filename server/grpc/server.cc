@@ -43,8 +43,9 @@ constexpr milliseconds kQuiet{1000};
 // Time between two checks whether all answers have arrived.
 constexpr milliseconds kArrivalCheck{20};
 constexpr seconds kWatchdogGrace{5};
-// Calls that may wait for their first message, however few are admitted: messages that have come may not be read yet.
-constexpr size_t kLeastSilent = 1024;
+// Calls that may be there without being admitted, however few may be admitted: messages that have come may not be read
+// yet.
+constexpr size_t kLeastUnadmitted = 1024;
 
 // Conversion of a flag's value to gRPC's int, clamped to its maximum.
 int ToInt(int64_t value) { return static_cast<int>(std::min<int64_t>(value, std::numeric_limits<int>::max())); }
@@ -111,9 +112,9 @@ class Watchdog {
   std::thread thread_;
 };
 
-SilentCalls LimitOfSilentCalls(Core* core) {
+UnadmittedCalls LimitOfUnadmittedCalls(Core* core) {
   const auto admitted = static_cast<size_t>(core->config.max_in_flight_requests);
-  return {.most = std::max(2 * admitted, kLeastSilent), .refuse = [core](Rpc* rpc) {
+  return {.most = std::max(2 * admitted, kLeastUnadmitted), .refuse = [core](Rpc* rpc) {
             core->admission->CountRefusal();
             rpc->AddTrailer("grpc-retry-pushback-ms", std::to_string(core->config.retry_pushback_ms));
             return ToGrpc(Unavailable("OVERLOADED", "too many calls wait for their first message"), false);
@@ -188,12 +189,14 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
   const auto is_ready = [self = server.get()] { return self->healthy_ && !self->draining_; };
   AddInferenceTo(&methods, std::make_shared<const InferenceParts>(InferenceParts{
                                &server->core_, server->models_.get(), server->named_memory_.get(), is_ready}));
-  server->health_.AddTo(&methods, 2 * static_cast<size_t>(config.max_connections));
+  server->health_.AddTo(&methods, 2 * static_cast<size_t>(config.max_connections), &server->core_.timers,
+                        seconds(config.send_timeout_s));
   if (config.reflection == "on") AddReflectionTo(&methods, &server->core_);
   server->polling_->Start(std::move(methods),
                           {.threads = static_cast<size_t>(config.io_threads),
+                           .busy = &server->core_.io_threads,
                            .receive_timeout = seconds(config.receive_timeout_s),
-                           .silent = LimitOfSilentCalls(&server->core_),
+                           .unadmitted = LimitOfUnadmittedCalls(&server->core_),
                            .authorize = server->access_ == nullptr ? Authorize() : server->MakeAuthorize(),
                            .has_trusted_proxy = server->proxied_ != nullptr},
                           &server->core_.timers, &server->core_.metrics);
@@ -222,18 +225,16 @@ Authorize Server::MakeAuthorize() {
   };
 }
 
-bool Server::IsSound() const { return core_.pool.CountLongTasks(seconds(core_.config.stuck_thread_s)) == 0; }
-
 absl::Status Server::StartHttp(const ServerParts& parts) {
   using Response = HttpServer::Response;
   const auto answer = [](bool good, const char* otherwise) {
     return good ? Response{.body = "ok\n"} : Response{.status = 503, .body = otherwise};
   };
   HttpServer::Handlers handlers;
-  handlers["/livez"] = [this, answer] { return answer(IsSound(), "a compute thread is stuck\n"); };
+  handlers["/livez"] = [this, answer] { return answer(core_.CountStuckThreads() == 0, "a thread is stuck\n"); };
   handlers["/readyz"] = [this, answer] {
     if (draining_) return answer(false, "draining\n");
-    return answer(healthy_, "a compute thread is stuck, or no connection can be accepted\n");
+    return answer(healthy_, "a thread is stuck, or no connection can be accepted\n");
   };
   if (const std::string& address = core_.config.health_listen; !address.empty()) {
     POSENC_ASSIGN_OR_RETURN(probes_, HttpServer::Start("--health-listen", address, handlers));
@@ -258,7 +259,7 @@ absl::Status Server::StartHttp(const ServerParts& parts) {
 void Server::Maintain() {
   if (certificates_ != nullptr) certificates_->Reload();
   if (access_ != nullptr) access_->Reload();
-  const size_t stuck = core_.pool.CountLongTasks(seconds(core_.config.stuck_thread_s));
+  const size_t stuck = core_.CountStuckThreads();
   const bool accepting = listener_->IsAccepting();
   const bool healthy = stuck == 0 && accepting;
   if (healthy == healthy_) return;
@@ -293,10 +294,12 @@ bool Server::Drain() {
   const seconds timeout(core_.config.drain_timeout_s);
   const auto deadline = steady_clock::now() + timeout;
   const Watchdog watchdog(timeout + kWatchdogGrace);
-  // Calls of callers that do not send or read are cancelled before the deadline, so that all calls end by then.
-  const milliseconds for_callers = milliseconds(timeout) * 3 / 4;
-  const auto callers_end = steady_clock::now() + for_callers;
-  core_.timers.LimitWaits(for_callers);
+  // Calls of callers that do not send or read, and calls that still compute, end before the deadline, so that all calls
+  // have ended by then.
+  const milliseconds for_calls = milliseconds(timeout) * 3 / 4;
+  const auto calls_end = steady_clock::now() + for_calls;
+  core_.timers.LimitWaits(for_calls);
+  core_.computing_ends = calls_end;
   // Once GOAWAY is sent, gRPC 1.51 closes a connection when its last call ends, and a caller that has not read all of
   // the answer loses the rest. So GOAWAY is sent after the last call: the connection then closes when the caller has
   // answered the ping that comes with GOAWAY, which it reads last.
@@ -315,7 +318,7 @@ bool Server::Drain() {
   // connections, and a caller that sends anything then, such as a window update, loses what has not arrived.
   if (answered && shutdown.wait_for(kQuiet) != std::future_status::ready) {
     core_.admission->WaitForHandlers(deadline);
-    while (listener_->HasUnacknowledged() && steady_clock::now() < callers_end &&
+    while (listener_->HasUnacknowledged() && steady_clock::now() < calls_end &&
            shutdown.wait_for(kArrivalCheck) != std::future_status::ready) {
     }
     grpc_server_cancel_all_calls(grpc_server_->c_server());

@@ -44,7 +44,7 @@ class Server {
   int metrics_port() const { return metrics_ == nullptr ? 0 : metrics_->port(); }
   int health_port() const { return probes_ == nullptr ? 0 : probes_->port(); }
   Admission::Counters counters() const { return core_.admission->counters(); }
-  // Sets health to NOT_SERVING while compute threads are stuck (--stuck-thread-seconds) or no connection can be
+  // Sets health to NOT_SERVING while threads are stuck (--stuck-thread-seconds) or no connection can be
   // accepted; loads changed certificates. Call it every few seconds, from one thread.
   void Maintain();
 
@@ -53,7 +53,8 @@ class Server {
 
   // Graceful shutdown: sets health to NOT_SERVING, waits --drain-notice, stops listening, refuses new calls
   // (UNAVAILABLE, DRAINING), answers every call whose handler was entered, and cancels the rest after --drain-timeout.
-  // Returns true if none was cancelled. If gRPC itself hangs after that, a watchdog ends the process with status 1.
+  // Calls that still wait or compute after three quarters of it are ended with an error. Returns true if none was
+  // cancelled. If gRPC itself hangs after that, a watchdog ends the process with status 1.
   bool Drain();
 
  private:
@@ -62,7 +63,6 @@ class Server {
   explicit Server(const Config& config);
   // Listens at --metrics-listen and --health-listen.
   absl::Status StartHttp(const ServerParts& parts);
-  bool IsSound() const;  // no compute thread is stuck
   Authorize MakeAuthorize();
   ServerDevices devices_;
   Core core_;

@@ -79,8 +79,7 @@ void DescribeServer(const Core& core, const ServerParts& parts, v1::GetServerInf
   response->mutable_counters()->set_in_flight_requests(counters.in_flight_requests);
   response->mutable_counters()->set_in_flight_bytes(counters.in_flight_bytes);
   response->mutable_counters()->set_log_lines_lost(LogLinesLost());
-  response->mutable_counters()->set_stuck_threads(
-      static_cast<int64_t>(core.pool.CountLongTasks(std::chrono::seconds(core.config.stuck_thread_s))));
+  response->mutable_counters()->set_stuck_threads(static_cast<int64_t>(core.CountStuckThreads()));
   Describe(PlanCache().counters(), response->mutable_counters()->mutable_plan_cache());
   Describe(TableCache().counters(), response->mutable_counters()->mutable_table_cache());
   const BufferPool::Counters answers = core.buffer_pool->counters();
@@ -95,6 +94,7 @@ void AddServiceTo(Methods* methods, Core* core, const ServerParts& parts, const 
     auto operation = std::make_shared<const wire::UnaryOperation>(
         row.prepare != nullptr ? row : GetServerInfoOperation(row, core, parts));
     (*methods)[row.rpc.path].right = RightOf(row);
+    (*methods)[row.rpc.path].admits = row.scheduling != wire::Scheduling::kImmediate;
     (*methods)[row.rpc.path].make = [core, operation](Rpc* rpc, grpc::ByteBuffer* request) {
       return MakeUnaryCall(core, *operation, rpc, request);
     };

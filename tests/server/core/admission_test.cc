@@ -91,6 +91,48 @@ TEST(Admission, HasAReserveOfRequestsToo) {
   EXPECT_FALSE(admit("f")) << "the reserve is used up";
 }
 
+// Holders "A1" and "A2" are of group "A".
+std::string FirstLetter(const std::string& holder) { return holder.substr(0, 1); }
+
+TEST(Admission, AGroupOfHoldersLeavesAQuarterOfTheReserve) {
+  const auto admission = Admission::Create(160, 16000, &FirstLetter);
+  std::vector<Charge> charges(2 * 200);
+  size_t used = 0;
+  const auto admit = [&](const std::string& holder, int64_t size) {
+    const Verdict verdict = admission->AdmitRequest(size, &charges[used], &charges[used + 1], {holder});
+    used += verdict == Verdict::kAdmitted ? 2 : 0;
+    return verdict == Verdict::kAdmitted;
+  };
+  // The reserve is 10 requests.
+  while (admit("A0", 0)) {
+  }
+  EXPECT_EQ(used, 2u * 160) << "what is not of the reserve has no limit for a group";
+  int of_reserve = 0;
+  for (int n = 1; n < 10; ++n) of_reserve += admit("A" + std::to_string(n), 0) ? 1 : 0;
+  EXPECT_EQ(of_reserve, 8) << "a quarter is 2";
+  EXPECT_TRUE(admit("B1", 0));
+  EXPECT_TRUE(admit("B1", 0));
+  EXPECT_FALSE(admit("C1", 0)) << "the reserve is used up";
+  charges[2 * 160].Return();
+  EXPECT_TRUE(admit("A1", 0)) << "what a group gives back it can have again";
+  EXPECT_FALSE(admit("A2", 0));
+  charges.clear();
+  charges.resize(size_t{2} * 200);
+  used = 0;
+
+  // It is 1000 bytes, of which a holder may hold 250.
+  EXPECT_TRUE(admit("A0", 16000));
+  for (const char* holder : {"A1", "A2", "A3"}) EXPECT_TRUE(admit(holder, 250));
+  EXPECT_FALSE(admit("A4", 1));
+  charges[3].ReturnBytes(100);
+  EXPECT_TRUE(admit("A4", 100));
+  EXPECT_FALSE(admit("A5", 1));
+  EXPECT_EQ(admission->AdmitBytes(1, 100, &charges[9], &charges[8]), Verdict::kOverloaded) << "an answer counts too";
+  EXPECT_TRUE(admit("B1", 250));
+  charges.clear();
+  EXPECT_EQ(admission->counters().in_flight_bytes, 0);
+}
+
 TEST(Admission, HasLimitsOfAHolderItself) {
   const auto admission = Admission::Create(100, 1000);
   const Holder small{.name = "small", .max_requests = 2, .max_bytes = 100};

@@ -57,6 +57,7 @@ absl::StatusOr<Job> FakeApplyRotary(const v1::ApplyRotaryRequest& request, const
     job.outputs.push_back({outputs[n], payloads.Size(*inputs[n])});
   }
   job.run = [inputs](const Payloads& from, absl::Span<std::byte* const> buffers, WorkPool&, const Cancellation&) {
+    while (FakeOperations::hangs) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     for (size_t n = 0; n < inputs.size(); ++n) from.CopyTo(*inputs[n], buffers[n]);
     return absl::OkStatus();
   };

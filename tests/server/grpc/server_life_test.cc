@@ -53,6 +53,27 @@ TEST_F(ServerTest, DrainCancelsWhatIsLeftAtItsTimeout) {
   caller.join();
 }
 
+// A call that computes for longer than a drain waits ends with an error, not with its connection.
+TEST_F(ServerTest, DrainEndsWhatStillComputesBeforeItsTimeout) {
+  Config config = TestConfig();
+  config.drain_timeout_s = 4;
+  Start(config);
+  FakeOperations::gate_shut = true;
+  std::vector<std::thread> callers;
+  for (int n = 0; n < 5; ++n) {  // some of them wait for a thread
+    callers.emplace_back([this] {
+      grpc::ClientContext context;
+      v1::GenerateTableResponse response;
+      const grpc::Status status = stub_->GenerateTable(&context, Taking(0), &response);
+      EXPECT_EQ(status.error_code(), grpc::UNAVAILABLE);
+      EXPECT_THAT(status.error_message(), testing::HasSubstr("shutting down"));
+    });
+  }
+  EXPECT_TRUE(Eventually([this] { return server_->counters().in_flight_requests == 5; }));
+  EXPECT_TRUE(server_->Drain());
+  for (std::thread& caller : callers) caller.join();
+}
+
 // grpc.health.v1: HealthCheckRequest.service is field 1, HealthCheckResponse.status is field 1 (1 SERVING,
 // 2 NOT_SERVING).
 constexpr char kServing[] = "\x08\x01";
@@ -103,13 +124,8 @@ TEST_F(ServerTest, DescribesItselfByReflection) {
 TEST_F(ServerTest, IsNotHealthyWhileAThreadIsStuck) {
   Config config = TestConfig();
   config.stuck_thread_s = 1;
+  config.io_threads = 2;  // one of them gets stuck
   Start(config);
-  FakeOperations::gate_shut = true;
-  std::thread caller([this] {
-    grpc::ClientContext context;
-    v1::GenerateTableResponse response;
-    EXPECT_TRUE(stub_->GenerateTable(&context, Taking(0), &response).ok());
-  });
   RawCall watch(channel_, "/grpc.health.v1.Health/Watch");
   watch.Write(HealthRequest(""));
   watch.WritesDone();
@@ -122,12 +138,23 @@ TEST_F(ServerTest, IsNotHealthyWhileAThreadIsStuck) {
       return stub_->GetServerInfo(&context, {}, &info).ok() && info.counters().stuck_threads() == count;
     });
   };
-  EXPECT_TRUE(counts(1));
-  EXPECT_EQ(watch.Read(), kNotServing);
-  FakeOperations::gate_shut = false;
-  caller.join();
-  EXPECT_TRUE(counts(0));
-  EXPECT_EQ(watch.Read(), kServing);
+  FakeOperations::plan_at_hand = true;  // rotations are computed by the thread that receives them
+  for (const bool receives : {false, true}) {
+    FakeOperations::gate_shut = FakeOperations::hangs = true;
+    std::thread caller([this, receives] {
+      grpc::ClientContext context;
+      v1::GenerateTableResponse table;
+      v1::ApplyRotaryResponse rotated;
+      EXPECT_TRUE(receives ? stub_->ApplyRotary(&context, Rotary(8, 8), &rotated).ok()
+                           : stub_->GenerateTable(&context, Taking(0), &table).ok());
+    });
+    EXPECT_TRUE(counts(1)) << receives;
+    EXPECT_EQ(watch.Read(), kNotServing);
+    FakeOperations::gate_shut = FakeOperations::hangs = false;
+    caller.join();
+    EXPECT_TRUE(counts(0)) << receives;
+    EXPECT_EQ(watch.Read(), kServing);
+  }
 }
 
 class DrainTest : public ServerTest, public testing::WithParamInterface<int64_t> {};

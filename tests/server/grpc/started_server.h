@@ -126,6 +126,7 @@ class ServerTest : public testing::Test {
   }
   void TearDown() override {
     FakeOperations::gate_shut = false;
+    FakeOperations::hangs = false;
     FakeOperations::plan_at_hand = false;
     FakeOperations::held_bytes = 0;
     FakeOperations::begun = 0;

@@ -1,0 +1,40 @@
+// Limit of something that callers hold, for all of them and for those of one peer.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+
+#include "server/listen/connections.h"
+
+namespace posenc::server {
+
+// Thread-safe.
+class PeerLimit {
+ public:
+  // One peer may hold a quarter of `most`.
+  explicit PeerLimit(size_t most) : most_(most) {}
+
+  // Returns false, and takes none, if as many are held. Give each that was taken back.
+  bool Take(const Peer& peer) {
+    const std::lock_guard lock(mutex_);
+    const auto of_peer = held_.find(peer);
+    if (all_ >= most_ || (of_peer != held_.end() && of_peer->second >= most_ / 4)) return false;
+    ++all_;
+    ++held_[peer];
+    return true;
+  }
+  void GiveBack(const Peer& peer) {
+    const std::lock_guard lock(mutex_);
+    --all_;
+    if (const auto of_peer = held_.find(peer); --of_peer->second == 0) held_.erase(of_peer);
+  }
+
+ private:
+  const size_t most_;
+  std::mutex mutex_;
+  size_t all_ = 0;
+  std::map<Peer, size_t> held_;
+};
+
+}  // namespace posenc::server
