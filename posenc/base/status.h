@@ -36,7 +36,7 @@ inline constexpr std::string_view kAbsent = "absent", kPresent = "present";
 inline constexpr std::string_view kWholeRequest = "request";
 // RESOURCE_EXHAUSTED, reason TOO_LARGE: the request exceeds a limit, and a retry cannot succeed.
 absl::Status TooLarge(std::string_view field, std::string_view value, std::string_view limit);
-// UNAVAILABLE on overload or drain, before any work starts. Only the server's admission control returns it.
+// UNAVAILABLE because of overload, a quota, a drain or lack of memory.
 absl::Status Unavailable(std::string_view reason, std::string_view limit);
 
 // Returned with PlanSource::kCacheOnly if no cached plan exists: the work belongs on another thread. Internal: API

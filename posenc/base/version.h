@@ -8,7 +8,8 @@ namespace posenc {
 extern const char kVersion[];
 extern const char kBuild[];
 
-// Incremented whenever any byte of any answer changes.
+// Incremented whenever the bytes of an answer to given settings change. A config.json that a release reads as other
+// settings changes AnswerInfo.plan_fingerprint, or other fields of AnswerInfo, not this number.
 inline constexpr uint32_t kNumericsVersion = 1;
 
 // The library version whose interpretation of config.json this build follows.

@@ -63,7 +63,7 @@ void AddCalls(const v1::GetServerInfoResponse& state, Families* to) {
             static_cast<double>(now.in_flight_bytes()));
   to->Gauge("posenc_max_in_flight_bytes", "Limit of posenc_in_flight_bytes (--max-in-flight-bytes).",
             static_cast<double>(state.limits().max_in_flight_bytes()));
-  to->Counter("posenc_refused_requests_total", "Calls refused before any work, by overload or drain.",
+  to->Counter("posenc_refused_requests_total", "Calls refused because of overload, a quota or a drain.",
               static_cast<double>(now.requests_refused()));
 }
 

@@ -140,8 +140,9 @@ type LayerComparison struct {
 	// Present if both sides are ALiBi, their slopes differ, and the numbers of slopes allow a comparison: one per head on
 	// both sides, or the same number of batch rows and heads.
 	Slopes *SlopeComparison `protobuf:"bytes,6,opt,name=slopes,proto3" json:"slopes,omitempty"`
-	// Notes on the comparison (MODEL_PRECISIONS_DIFFER, WEIGHTS_NOT_COMPARED), and the notes that Explain writes for one
-	// side only; the field of the latter begins with "a." or "b.".
+	// Notes on the comparison (MODEL_PRECISIONS_DIFFER, WEIGHTS_NOT_COMPARED; where one side is a GGUF FLOAT32_NUMBERS and
+	// PAIRING_NOT_COMPARED), and the notes that Explain writes for one side only; the field of the latter begins with "a."
+	// or "b.".
 	Notes         []*Note `protobuf:"bytes,7,rep,name=notes,proto3" json:"notes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

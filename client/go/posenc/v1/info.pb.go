@@ -97,7 +97,8 @@ type AnswerInfo struct {
 	// "cpu", or the device that was given the call, e.g. "cuda:0". The CPU computed the parts that the device declined or
 	// failed at.
 	Device string `protobuf:"bytes,2,opt,name=device,proto3" json:"device,omitempty"`
-	// Changes whenever any byte of any answer changes.
+	// Changes whenever the bytes of an answer to given settings change. A config.json that a release reads as other
+	// settings changes plan_fingerprint or other fields of this message, not this number.
 	NumericsVersion uint32 `protobuf:"varint,3,opt,name=numerics_version,json=numericsVersion,proto3" json:"numerics_version,omitempty"`
 	// Rules by which config.json is read, e.g. "transformers 5.23". A note of code GGUF says whose rules a GGUF is read by.
 	ConfigRules string `protobuf:"bytes,4,opt,name=config_rules,json=configRules,proto3" json:"config_rules,omitempty"`

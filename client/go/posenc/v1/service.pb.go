@@ -722,7 +722,7 @@ type ServerCounters struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	RequestsStarted int64                  `protobuf:"varint,1,opt,name=requests_started,json=requestsStarted,proto3" json:"requests_started,omitempty"`
 	RequestsFailed  int64                  `protobuf:"varint,2,opt,name=requests_failed,json=requestsFailed,proto3" json:"requests_failed,omitempty"`
-	// Calls refused before any work started, by overload or drain.
+	// Calls refused because of overload, a quota or a drain. Most are refused before any work started.
 	RequestsRefused  int64 `protobuf:"varint,3,opt,name=requests_refused,json=requestsRefused,proto3" json:"requests_refused,omitempty"`
 	InFlightRequests int64 `protobuf:"varint,4,opt,name=in_flight_requests,json=inFlightRequests,proto3" json:"in_flight_requests,omitempty"`
 	InFlightBytes    int64 `protobuf:"varint,5,opt,name=in_flight_bytes,json=inFlightBytes,proto3" json:"in_flight_bytes,omitempty"`

@@ -111,8 +111,9 @@ export type LayerComparison = Message<"posenc.v1.LayerComparison"> & {
   slopes?: SlopeComparison | undefined;
 
   /**
-   * Notes on the comparison (MODEL_PRECISIONS_DIFFER, WEIGHTS_NOT_COMPARED), and the notes that Explain writes for one
-   * side only; the field of the latter begins with "a." or "b.".
+   * Notes on the comparison (MODEL_PRECISIONS_DIFFER, WEIGHTS_NOT_COMPARED; where one side is a GGUF FLOAT32_NUMBERS and
+   * PAIRING_NOT_COMPARED), and the notes that Explain writes for one side only; the field of the latter begins with "a."
+   * or "b.".
    *
    * @generated from field: repeated posenc.v1.Note notes = 7;
    */

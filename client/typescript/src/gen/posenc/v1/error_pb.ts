@@ -23,18 +23,23 @@ export const file_posenc_v1_error: GenFile = /*@__PURE__*/
  * Errors of gRPC itself carry no details: a compressed message (UNIMPLEMENTED), a message that
  * exceeds ServerLimits.max_request_bytes by more than 1 MiB or metadata that is too large (RESOURCE_EXHAUSTED), no
  * memory for another call (RESOURCE_EXHAUSTED), and a deadline or cancellation that the client noticed before the
- * server's answer came.
+ * server's answer came. The health and reflection services send their own errors without details, too, and so does the
+ * server if it has no memory to begin a call (UNAVAILABLE, "out of memory").
  *
  * Codes, and what a caller can do:
  *   INVALID_ARGUMENT    The request is wrong and will stay wrong; metadata gives field, value and limit, if any.
  *   RESOURCE_EXHAUSTED  This request can never fit here, or costs too much; metadata gives the limit.
  *   UNAVAILABLE         Overload, drain, lack of memory, or a limit of the caller's own (QUOTA). Retry after the time in
- *                       the trailer grpc-retry-pushback-ms, or at another server if its value is negative or this
- *                       server drains. Metadata says whether the work was started.
- *   DEADLINE_EXCEEDED   The caller's deadline passed, or the server's --max-call-seconds or --max-stream-seconds; the
- *                       message says which.
+ *                       the trailer grpc-retry-pushback-ms, or at another server if this one drains. Metadata says
+ *                       whether the work was started. Of the Open Inference Protocol also, without that trailer: a
+ *                       model is not ready (MODEL_UNAVAILABLE), or calls may not load models (UNSUPPORTED); do not
+ *                       retry.
+ *   DEADLINE_EXCEEDED   The caller's deadline passed, or the server's --max-call-seconds or --max-stream-seconds, or, for
+ *                       the next message of a StreamApplyRotary or ModelStreamInfer, its --receive-timeout; the message
+ *                       says which.
  *   CANCELLED           The caller cancelled. Without details, and if the caller did not cancel: the server stopped, or
- *                       the client did not read the answer in time; handle it like UNAVAILABLE.
+ *                       the client did not send the first message, or did not read the answer, in time; handle it like
+ *                       UNAVAILABLE.
  *   NOT_FOUND           A region's memory is not registered, or no longer registered.
  *   FAILED_PRECONDITION The call's tensors lie on a device that is not used until the server restarts.
  *   DATA_LOSS           A region's memory was truncated while the call used it.
@@ -79,7 +84,7 @@ export type ErrorInfo = Message<"posenc.v1.ErrorInfo"> & {
   /**
    * Stable code in UPPER_SNAKE_CASE, for programs to test:
    *   MISSING, OUT_OF_RANGE, MISMATCH, CONFLICT, UNKNOWN_FIELD, UNKNOWN_VALUE, NOT_READ, MALFORMED, UNSUPPORTED,
-   *   TOO_LARGE, NOT_FOUND, DAMAGED, OVERLOADED, DRAINING, CANCELLED, INTERNAL, BAD_HANDLE,
+   *   TOO_LARGE, NOT_FOUND, MODEL_UNAVAILABLE, DAMAGED, OVERLOADED, DRAINING, CANCELLED, INTERNAL, BAD_HANDLE,
    *   OUT_OF_MEMORY, DEVICE_LOST, NO_CREDENTIALS, BAD_CREDENTIALS, NOT_ALLOWED, QUOTA
    *
    * @generated from field: string reason = 1;

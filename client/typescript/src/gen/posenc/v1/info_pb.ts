@@ -80,7 +80,8 @@ export type AnswerInfo = Message<"posenc.v1.AnswerInfo"> & {
   device: string;
 
   /**
-   * Changes whenever any byte of any answer changes.
+   * Changes whenever the bytes of an answer to given settings change. A config.json that a release reads as other
+   * settings changes plan_fingerprint or other fields of this message, not this number.
    *
    * @generated from field: uint32 numerics_version = 3;
    */

@@ -411,7 +411,7 @@ export type ServerCounters = Message<"posenc.v1.ServerCounters"> & {
   requestsFailed: bigint;
 
   /**
-   * Calls refused before any work started, by overload or drain.
+   * Calls refused because of overload, a quota or a drain. Most are refused before any work started.
    *
    * @generated from field: int64 requests_refused = 3;
    */
