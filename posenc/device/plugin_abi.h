@@ -7,8 +7,9 @@
 // posenc_plugin_open returns null if no device is usable, with the reason in the error's message. Otherwise the message
 // may list devices that were left out.
 //
-// A plugin is never unloaded. Every function is thread-safe, returns when its work is done, and leaves the caller's
-// memory unchanged unless it returns POSENC_OK, so that the caller can compute the same work elsewhere.
+// A plugin is never unloaded. Every function is thread-safe and returns when its work is done. Unless it returns
+// POSENC_OK, it leaves host memory unchanged, so that the caller can compute the same work elsewhere. The contents of
+// device memory that it writes to are undefined after an error.
 //
 // Results must equal those of posenc's CPU kernels byte for byte, as defined in posenc/kernels/rotate_pairs.h,
 // sincos_rows.h and distance_bias.h. Fields have the names used there; numbers are little-endian, arrays contiguous.

@@ -49,7 +49,7 @@ class RotaryApplication {
   static absl::StatusOr<RotaryApplication> Create(const Rotary& rotary, ApplyRotary call, const Limits& limits);
 
   const TableRows& rows() const { return rows_; }
-  // Number of device calls that Run would split this call into.
+  // Number of device calls that Rotate would split this call into.
   int64_t SlabsOn(const Device& device) const;
 
   // Host buffers of an operand. x may be y's own bytes (in place); otherwise they must not overlap. Null if absent.
@@ -69,7 +69,7 @@ class RotaryApplication {
   absl::Status RotateInPlace(DeviceBuffers q, DeviceBuffers k, Device& device, const Cancellation& cancelled) const;
 
   // Rotates head rows [first, first + count) of one operand, counted in storage order. The buffers begin with row
-  // `first`. Writes the same bytes as Run.
+  // `first`. Writes the same bytes as Rotate.
   absl::Status RotateRows(Operand which, int64_t first, int64_t count, Buffers rows, WorkPool& pool,
                           const Cancellation& cancelled) const;
 

@@ -31,9 +31,9 @@ struct Gathered {
 // Bytes. Shorter strings are copied, which is cheaper than a separate piece.
 inline constexpr size_t kSmallestLent = 4096;
 
-// Serializes `message`. Each view supplies the data of its tensor or chunk, which is part of the message and has no
-// data itself (CheckViews). The message and the views' bytes must outlive the result. RESOURCE_EXHAUSTED if the message
-// is too large for gRPC, whose sizes are ints.
+// Serializes `message`. Each view supplies the data of its tensor or chunk, which must be part of the message and have
+// no data itself. The message and the views' bytes must outlive the result. RESOURCE_EXHAUSTED if the message is too
+// large for gRPC, whose sizes are ints.
 absl::StatusOr<Gathered> Gather(const google::protobuf::Message& message, absl::Span<const TensorView> views);
 
 }  // namespace posenc::wire

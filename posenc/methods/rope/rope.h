@@ -20,7 +20,7 @@ struct RopeInput {
   int64_t seq_len = 0;                            // L; read only if needs_seq_len
 };
 
-// Order of the Values::scalars of every rotary formula. Positions are divided by kPositionDivisor.
+// Order of the scalars of every rotary formula (Values, Numbers). Positions are divided by kPositionDivisor.
 enum RopeScalar { kAttentionScaling, kSoftmaxScaleFactor, kPositionDivisor, kRopeScalars };
 
 struct RopeMethod {
@@ -36,7 +36,7 @@ struct RopeMethod {
   bool (*needs_seq_len)(const RopeParameters& parameters) = [](const RopeParameters&) { return false; };
   // Returns the name of the branch that applies to input.seq_len; empty if the formula has only one.
   std::string_view (*branch)(const RopeInput& input) = [](const RopeInput&) { return std::string_view(); };
-  // Returns inv_freq [pairs] and the RopeScalars.
+  // Returns inv_freq [pairs] as the list, and the scalars in the order of RopeScalar.
   Numbers (*evaluate)(Frequencies arithmetic, const RopeInput& input);
   // True if frequencies are powers of theta, so that the method reads rope_theta and frequency_dim.
   bool has_theta = true;
