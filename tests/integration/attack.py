@@ -131,6 +131,49 @@ def silent_streams(port, stop):
     return hold(port, stop, lambda to: Silent(to, "StreamApplyRotary"), 12)
 
 
+def waiting_streams(port, stop):
+    """Streams of another address that have begun and wait: more than may be in flight."""
+    header = service_pb2.StreamApplyRotaryRequest(header=samples.rotary())
+    header.header.q.tensor.ClearField("data")
+
+    class Waiting(ShutWindow):
+        def __init__(self, to):
+            super().__init__(to, address="127.0.0.2")
+            for _ in range(90):
+                self.call("StreamApplyRotary", header, end=False)
+    return hold(port, stop, Waiting, 24)
+
+
+def idle_streams(port, stop):
+    """Streams of the Open Inference Protocol without messages, which need no admission."""
+    return hold(port, stop, lambda to: Silent(to, "/inference.GRPCInferenceService/ModelStreamInfer"), 200)
+
+
+def unread_information(port, stop):
+    """Callers that do not read health and information, which need no admission."""
+    class Unread(ShutWindow):
+        def __init__(self, to):
+            super().__init__(to)
+            for method in ("/grpc.health.v1.Health/Check", "GetServerInfo", "/inference.GRPCInferenceService/ServerLive"):
+                for _ in range(30):
+                    self.call(method, service_pb2.GetServerInfoRequest())
+    return hold(port, stop, Unread, 200)
+
+
+def long_names(port, stop):
+    """Calls of nearly 8 MiB of request_id, whose answers nobody reads."""
+    request = samples.rotary()
+    request.hints.request_id = "x" * (8 * MEBIBYTE - 1000)
+
+    class Unread(Uploader):
+        def __init__(self, to):
+            super().__init__(to, "ApplyRotary", request, window=0)
+            while self.pump(len(self.bytes)) or self.sent < len(self.bytes):
+                if stop.wait(0.001) or self.end is not None:
+                    return
+    return hold(port, stop, Unread, 40)
+
+
 def unfinished_messages(port, stop):
     """Requests without their last byte."""
     request = samples.rotary(numpy.ones((1, 1024, 4, 128)), rotary_dim=128)
@@ -237,7 +280,7 @@ def mutated_calls(port, stop):
 
 
 ATTACKS = (slow_values, slow_scales, segments, single_keys, large_answers, unread_answers, silent_streams,
-           unfinished_messages, reflection_names, health_names, novel_files, failing_calls, strange_connections,
+           waiting_streams, idle_streams, unread_information, long_names, unfinished_messages, reflection_names, health_names, novel_files, failing_calls, strange_connections,
            many_connections, silent_calls, mutated_calls)
 
 

@@ -19,19 +19,17 @@ def framed(message):
 
 
 class ShutWindow:
-    """An HTTP/2 client whose streams have no window by default: it receives headers, pings and ends, but no data."""
+    """An HTTP/2 client whose streams have no window by default: it receives headers, pings and ends, but no data.
+    `address`: its own."""
 
-    def __init__(self, port, window=0):
-        self.socket = self.connect(port)
+    def __init__(self, port, window=0, address="127.0.0.1"):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=SECONDS, source_address=(address, 0))
         self.http = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
         self.http.initiate_connection()
         self.http.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window})
         if window > 0:
             self.http.increment_flow_control_window(window - 65535)
         self.flush()
-
-    def connect(self, port):
-        return socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
 
     def __enter__(self):
         return self

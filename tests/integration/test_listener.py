@@ -159,11 +159,7 @@ class From(ShutWindow):
     """An HTTP/2 client with an address of its own."""
 
     def __init__(self, port, window=0, address="127.0.0.2"):
-        self.address = address
-        super().__init__(port, window)
-
-    def connect(self, port):
-        return socket.create_connection(("127.0.0.1", port), timeout=SECONDS, source_address=(self.address, 0))
+        super().__init__(port, window, address)
 
 
 def test_silent_calls_do_not_pile_up(start_server):
