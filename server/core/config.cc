@@ -156,7 +156,7 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
   visit(group, "--max-stream-seconds", c.max_stream_s, Integer{kSeconds, 1, 365 * kDay},
         "maximum duration of a stream, even if its deadline is later or absent");
   visit(group, "--stuck-thread-seconds", c.stuck_thread_s, Integer{kSeconds, 1, 365 * kDay},
-        "time in one task after which a compute thread counts as stuck, and health is NOT_SERVING");
+        "time in one task after which a thread counts as stuck, and health is NOT_SERVING");
   visit(group, "--memory-quota-bytes", c.memory_quota_bytes, Integer{kBytes, 0, kMaxQuotaBytes},
         "quota of gRPC's own buffers, at least three times --max-in-flight-bytes; 0: that minimum");
 
@@ -164,7 +164,9 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
   visit(group, "--drain-notice", c.drain_notice_s, Integer{kSeconds, 0, kDay},
         "time from NOT_SERVING to the first refusal, for load balancers to notice");
   visit(group, "--drain-timeout", c.drain_timeout_s, Integer{kSeconds, 0, kDay},
-        "time for calls in flight to end; then they are cancelled; three quarters of it for a caller to send or read");
+        "time for calls in flight to end; then they are cancelled; three quarters of it for a caller to send or read, "
+        "and for "
+        "a call to compute");
 
   group = "Logging";
   visit(group, "--log-format", c.log_format, Choice{{"text", "json"}}, "format of the log lines on standard output");

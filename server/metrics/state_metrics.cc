@@ -111,7 +111,7 @@ void AddHealth(const v1::GetServerInfoResponse& state, bool serving, Families* t
               {"config_rules", state.config_rules()},
               {"cpu_target", state.cpu_target()}});
   to->Gauge("posenc_serving", "1 if the server's health is SERVING, else 0.", serving ? 1 : 0);
-  to->Gauge("posenc_stuck_threads", "Compute threads in one task for longer than --stuck-thread-seconds.",
+  to->Gauge("posenc_stuck_threads", "Threads in one task for longer than --stuck-thread-seconds.",
             static_cast<double>(state.counters().stuck_threads()));
   to->Counter("posenc_log_lines_lost_total", "Lines of the log that were dropped or left out.",
               static_cast<double>(state.counters().log_lines_lost()));

@@ -739,8 +739,8 @@ type ServerCounters struct {
 	// Lines of the log that were dropped, because standard output is slow or closed, or left out, because there were more
 	// than --max-call-log-lines.
 	LogLinesLost int64 `protobuf:"varint,11,opt,name=log_lines_lost,json=logLinesLost,proto3" json:"log_lines_lost,omitempty"`
-	// Compute threads that are in one task for longer than --stuck-thread-seconds now. Health is NOT_SERVING while there
-	// are any.
+	// Threads that compute or receive and are in one task for longer than --stuck-thread-seconds now. Health is NOT_SERVING
+	// while there are any.
 	StuckThreads int64 `protobuf:"varint,12,opt,name=stuck_threads,json=stuckThreads,proto3" json:"stuck_threads,omitempty"`
 	// Connections that are open now.
 	OpenConnections int64 `protobuf:"varint,13,opt,name=open_connections,json=openConnections,proto3" json:"open_connections,omitempty"`

@@ -3548,8 +3548,8 @@ pub struct ServerCounters {
     /// than --max-call-log-lines.
     #[prost(int64, tag = "11")]
     pub log_lines_lost: i64,
-    /// Compute threads that are in one task for longer than --stuck-thread-seconds now. Health is NOT_SERVING while there
-    /// are any.
+    /// Threads that compute or receive and are in one task for longer than --stuck-thread-seconds now. Health is NOT_SERVING
+    /// while there are any.
     #[prost(int64, tag = "12")]
     pub stuck_threads: i64,
     /// Connections that are open now.

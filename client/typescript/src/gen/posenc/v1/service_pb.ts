@@ -470,8 +470,8 @@ export type ServerCounters = Message<"posenc.v1.ServerCounters"> & {
   logLinesLost: bigint;
 
   /**
-   * Compute threads that are in one task for longer than --stuck-thread-seconds now. Health is NOT_SERVING while there
-   * are any.
+   * Threads that compute or receive and are in one task for longer than --stuck-thread-seconds now. Health is NOT_SERVING
+   * while there are any.
    *
    * @generated from field: int64 stuck_threads = 12;
    */
