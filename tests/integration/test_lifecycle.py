@@ -236,16 +236,18 @@ def test_a_drain_does_not_wait_for_a_host_that_takes_nothing(start_server):
         call.cancel()
 
 
-def test_a_drain_ends_at_its_time_limit(start_server):
-    server = start_server("--drain-timeout", "1")
+def test_a_drain_ends_a_call_that_takes_too_long(start_server):
+    server = start_server("--drain-timeout", "2")
     with Client(server.port) as client:
         stream = client.method("StreamTable")(samples.stream(count=10_000_000, rotary_dim=128), timeout=SECONDS)
         next(stream)
         server.signal(signal.SIGTERM)
-        with pytest.raises(grpc.RpcError):
+        with pytest.raises(grpc.RpcError) as error:
             for _ in stream:  # reads, but has too much to read
                 pass
-        assert server.wait() != 0, "it says that not all were answered"
+        refusal = Refusal.of(error.value)
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+        assert server.wait() == 0
 
 
 def test_a_second_server_cannot_take_the_port(start_server, build, tmp_path):
