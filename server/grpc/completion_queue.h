@@ -18,29 +18,18 @@
 #include <thread>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/server_builder.h"
 #include "posenc/base/busy_threads.h"
 #include "server/access/access.h"
 #include "server/core/timers.h"
+#include "server/grpc/methods.h"
 #include "server/grpc/rpc.h"
 #include "server/listen/connections.h"
 #include "server/metrics/call_metrics.h"
 
 namespace posenc::server {
-
-struct Method {
-  MakeReactor make;
-  bool reads_first = true;           // the client's one message is read before `make` is called
-  bool admits = true;                // its reactor asks Admission; else Options.unadmitted limits its calls
-  std::optional<Right> right;        // that a caller needs under a policy; absent: none, as for health
-  MethodMetrics* metrics = nullptr;  // set by CompletionQueueLoop
-};
-
-// Methods by path, for example "/posenc.v1.PositionalEncodingService/ApplyRotary".
-using Methods = absl::flat_hash_map<std::string, Method>;
 
 // Decides who may call. Returns the caller's identity, or the status of the refusal; may add trailers. Thread-safe.
 using Authorize = std::function<absl::StatusOr<std::shared_ptr<const Identity>>(const Caller&, Right right,

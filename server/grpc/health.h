@@ -9,7 +9,7 @@
 #include <string>
 
 #include "server/core/timers.h"
-#include "server/grpc/completion_queue.h"
+#include "server/grpc/methods.h"
 #include "server/listen/peer_limit.h"
 
 namespace posenc::server {

@@ -20,21 +20,6 @@ namespace {
 
 using wire::Scheduling;
 
-const std::vector<wire::RpcDescription>& InferenceRpcs() {
-  static const auto* const rpcs = [] {
-    const auto& request = *inference::ModelInferRequest::descriptor();
-    const auto* raw = request.FindFieldByNumber(inference::ModelInferRequest::kRawInputContentsFieldNumber);
-    const auto& service = *request.file()->FindServiceByName("GRPCInferenceService");
-    auto* all = new std::vector<wire::RpcDescription>;
-    for (int n = 0; n < service.method_count(); ++n) {
-      const auto& method = *service.method(n);
-      all->push_back(wire::DescribeRpc(method, method.input_type() == &request ? raw : nullptr));
-    }
-    return all;
-  }();
-  return *rpcs;
-}
-
 template <typename Request, typename Response>
 using AnswerControl = absl::Status (*)(const InferenceParts& parts, const Request& request, const Rpc& rpc,
                                        Response* response);
@@ -233,6 +218,21 @@ struct Adder {
 };
 
 }  // namespace
+
+const std::vector<wire::RpcDescription>& InferenceRpcs() {
+  static const auto* const rpcs = [] {
+    const auto& request = *inference::ModelInferRequest::descriptor();
+    const auto* raw = request.FindFieldByNumber(inference::ModelInferRequest::kRawInputContentsFieldNumber);
+    const auto& service = *request.file()->FindServiceByName("GRPCInferenceService");
+    auto* all = new std::vector<wire::RpcDescription>;
+    for (int n = 0; n < service.method_count(); ++n) {
+      const auto& method = *service.method(n);
+      all->push_back(wire::DescribeRpc(method, method.input_type() == &request ? raw : nullptr));
+    }
+    return all;
+  }();
+  return *rpcs;
+}
 
 const wire::RpcDescription& InferenceRpc(const std::string& name) {
   for (const wire::RpcDescription& rpc : InferenceRpcs()) {

@@ -3,10 +3,12 @@
 
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "server/grpc/call.h"
-#include "server/grpc/completion_queue.h"
 #include "server/grpc/infer_keys.h"
+#include "server/grpc/methods.h"
 #include "server/grpc/unary_step.h"
 #include "server/oip/infer_answer.h"
 #include "server/oip/models.h"
@@ -28,6 +30,8 @@ struct InferenceParts {
 // host.
 std::string MemoryScopeOf(const Rpc& rpc);
 
+// Describes the methods, in the order of the service.
+const std::vector<wire::RpcDescription>& InferenceRpcs();
 // Describes the method of this name. Aborts if there is none.
 const wire::RpcDescription& InferenceRpc(const std::string& name);
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "server/grpc/call.h"
-#include "server/grpc/completion_queue.h"
+#include "server/grpc/methods.h"
 
 namespace posenc::server {
 

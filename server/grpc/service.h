@@ -3,7 +3,7 @@
 
 #include "posenc/service/operations.h"
 #include "server/grpc/call.h"
-#include "server/grpc/completion_queue.h"
+#include "server/grpc/methods.h"
 #include "server/grpc/server_devices.h"
 #include "server/listen/certificates.h"
 #include "server/listen/listener.h"

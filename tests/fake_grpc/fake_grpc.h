@@ -41,6 +41,12 @@ inline const Status Status::OK;
 // Copies share the bytes; the last one calls `destroy`.
 class Slice {
  public:
+  explicit Slice(const std::string& bytes) {
+    const auto copy = std::make_shared<std::string>(bytes);
+    begin_ = reinterpret_cast<const uint8_t*>(copy->data());
+    size_ = copy->size();
+    owner_ = copy;
+  }
   Slice(void* begin, size_t size, void (*destroy)(void*), void* argument)
       : begin_(static_cast<const uint8_t*>(begin)), size_(size), owner_(argument, destroy) {}
   const uint8_t* begin() const { return begin_; }

@@ -20,6 +20,11 @@ bool IsDocumented(absl::StatusCode code, std::string_view reason) {
     case absl::StatusCode::kInvalidArgument: return kInvalid.contains(reason);
     case absl::StatusCode::kResourceExhausted: return reason == "TOO_LARGE";
     case absl::StatusCode::kNotFound: return reason == "NOT_FOUND";
+    // Triton's codes, of the Open Inference Protocol only.
+    case absl::StatusCode::kUnimplemented: return reason == "UNSUPPORTED";
+    case absl::StatusCode::kInternal: return reason == "UNSUPPORTED" || reason == "NOT_FOUND";
+    case absl::StatusCode::kAlreadyExists: return reason == "CONFLICT";
+    case absl::StatusCode::kUnavailable: return reason == "MODEL_UNAVAILABLE";
     case absl::StatusCode::kCancelled:
     case absl::StatusCode::kDeadlineExceeded: return reason == "CANCELLED";
     default: return false;

@@ -20,6 +20,8 @@ import gguf_file  # noqa: E402
 import mutations  # noqa: E402
 import numpy  # noqa: E402
 import samples  # noqa: E402
+import test_oip_limits  # noqa: E402
+from inference import service_pb2 as inference_service  # noqa: E402
 from posenc.v1 import rotary_pb2, service_pb2, shared_memory_pb2, tensor_pb2  # noqa: E402
 
 # Fields with which the classes of most model types find what they need.
@@ -53,6 +55,26 @@ def calls(configs):
         if name != "StreamApplyRotary":
             yield names.index(name), request.SerializeToString()
     yield names.index("StreamApplyRotary"), sequence(mutations.rotary_stream())
+
+
+def inference_calls():
+    """(number of the RPC, bytes of the request) of the Open Inference Protocol"""
+    methods = inference_service.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods
+    names = [method.name for method in methods]
+    inferences = test_oip_limits.seeds(("rope", "alibi"))
+    for request in inferences:
+        yield bytes([names.index("ModelInfer")]) + request.SerializeToString()
+    yield bytes([names.index("ModelStreamInfer")]) + sequence(inferences)
+    for number, method in enumerate(methods):
+        if "Infer" not in method.name:
+            for name in ("", "rope", "alibi.table", "a"):
+                request = inference_service.__dict__[method.input_type.name]()
+                for field in ("name", "model_name"):
+                    if field in method.input_type.fields_by_name:
+                        setattr(request, field, name)
+                yield bytes([number]) + request.SerializeToString()
+    yield bytes([names.index("SystemSharedMemoryRegister")]) + inference_service.SystemSharedMemoryRegisterRequest(
+        name="b", key="/posenc-inference-fuzz-b", byte_size=16).SerializeToString()
 
 
 def model_configs(configs):
@@ -120,7 +142,7 @@ def main(directory):
         "wire": [bytes([2 * number]) + text for number, text in numbered],
         "model_config": [rotary_pb2.ModelConfig(**file).SerializeToString() for file in
                          [{"config_json": text} for text in model_configs(configs)] + [{"gguf": data} for data in gguf_files()]],
-        "tensor_file": tensor_files(), "side_socket": packets(), "flags": flags()}
+        "inference": list(inference_calls()), "tensor_file": tensor_files(), "side_socket": packets(), "flags": flags()}
     for target, texts in seeds.items():
         (directory / target).mkdir(parents=True, exist_ok=True)
         for text in texts:

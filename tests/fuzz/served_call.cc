@@ -1,0 +1,134 @@
+#include "tests/fuzz/served_call.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "posenc/base/status.h"
+#include "posenc/v1/error.pb.h"
+#include "tests/fuzz/check.h"
+#include "tests/fuzz/message_mutator.h"
+#include "tests/server/grpc/fake_rpc.h"
+
+namespace posenc::server {
+namespace {
+
+using fuzz::Check;
+
+// After this time a call must stop by itself. Even its answer to that is limited to a second (check.h).
+constexpr std::chrono::milliseconds kDeadline(200);
+
+// After so many messages the caller of a stream cancels it: a request of a few bytes can ask for billions.
+constexpr size_t kMostMessages = 64;
+
+// The bytes in four slices, as gRPC delivers them in frames.
+grpc::ByteBuffer Buffer(const std::string& bytes) {
+  std::vector<grpc::Slice> slices;
+  const size_t most = bytes.size() / 4 + 1;
+  for (size_t at = 0; at < bytes.size(); at += most) {
+    auto* part = new std::string(bytes, at, most);
+    slices.emplace_back(
+        part->data(), part->size(), [](void* text) { delete static_cast<std::string*>(text); }, part);
+  }
+  return {slices.data(), slices.size()};
+}
+
+std::string Text(const grpc::ByteBuffer& buffer) {
+  std::vector<grpc::Slice> slices;
+  buffer.Dump(&slices);
+  std::string text;
+  for (const grpc::Slice& slice : slices) text.append(slice.begin(), slice.end());
+  return text;
+}
+
+}  // namespace
+
+Config SmallConfig() {
+  Config config;
+  config.threads = 1;
+  config.limits.max_request_bytes = 64 << 10;
+  config.limits.max_output_bytes = 64 << 10;
+  config.limits.max_rotary_dim = 1024;
+  config.limits.max_heads = 256;
+  config.limits.max_sequences = 64;
+  config.limits.max_plan_values = 1024;
+  config.limits.max_bias_values = 1 << 13;
+  config.max_call_cost = 2000;
+  config.max_in_flight_bytes = 16 << 20;
+  config.answer_pool_bytes = 1 << 20;
+  config.plan_cache_bytes = config.table_cache_bytes = 1 << 20;
+  return config;
+}
+
+Result ServeInput(const MakeReactor& make, bool takes_sequence, absl::Span<const uint8_t> request) {
+  const std::string bytes(reinterpret_cast<const char*>(request.data()), request.size());
+  FakeRpc call(takes_sequence ? grpc::ByteBuffer() : Buffer(bytes));
+  call.time_limit = std::chrono::system_clock::now() + kDeadline;
+  call.Serve(make);
+  if (takes_sequence) {
+    for (const std::string& message : fuzz::Split(request)) call.Send(Buffer(message));
+    call.HalfClose();
+  }
+  call.WaitForMessages(kMostMessages);  // or for the end, after which a cancellation does nothing
+  call.Cancel();
+  Result result{.status = call.Wait(), .messages = {}};
+  for (const grpc::ByteBuffer& message : call.messages) result.messages.push_back(Text(message));
+  return result;
+}
+
+// Checks that details of an error reach the caller, and that they are legal.
+void CheckDetails(const grpc::Status& status) {
+  v1::RichStatus rich;
+  v1::ErrorInfo info;
+  Check(rich.ParseFromString(status.error_details()) && rich.details_size() > 0 &&
+            info.ParseFromString(rich.details(0).value()),
+        "details of an error that cannot be parsed");
+  const auto get = [&info](const char* key) -> std::string {
+    const auto found = info.metadata().find(key);
+    return found == info.metadata().end() ? "" : found->second;
+  };
+  fuzz::CheckError(Restore(static_cast<absl::StatusCode>(status.error_code()), rich.message(),
+                           {info.reason(), get("field"), get("value"), get("limit")}));
+}
+
+void CheckSame(const Result& first, const Result& second) {
+  for (const Result& result : {first, second}) {
+    const grpc::StatusCode code = result.status.error_code();
+    if (code == grpc::DEADLINE_EXCEEDED || code == grpc::CANCELLED) return;
+    // The second call takes fewer slow steps, because the first has filled the caches.
+    if (result.status.error_message().find("slow steps") != std::string::npos) return;
+  }
+  if (first.messages != second.messages || first.status.error_message() != second.status.error_message()) {
+    fuzz::Fail("the same call has two answers: " + first.status.error_message() + " and " +
+               second.status.error_message());
+  }
+}
+
+NumberedRpcs::NumberedRpcs(const std::vector<wire::RpcDescription>& rpcs, std::string_view streamed)
+    : rpcs_(rpcs),
+      streamed_(&*std::find_if(rpcs.begin(), rpcs.end(), [&](const auto& rpc) { return rpc.name == streamed; })),
+      sequence_(*streamed_->request.GetDescriptor()) {}
+
+const google::protobuf::Message& NumberedRpcs::PrototypeOf(const wire::RpcDescription& rpc) const {
+  return TakesSequence(rpc) ? sequence_.prototype() : rpc.request;
+}
+
+size_t NumberedRpcs::Mutate(uint8_t* data, size_t size, size_t max_size, unsigned seed) const {
+  fuzz::Random random(seed);
+  if (size == 0 || random.OneIn(100)) {
+    data[0] = static_cast<uint8_t>(random.Below(rpcs_.size()));
+    return std::max<size_t>(size, 1);
+  }
+  return 1 + fuzz::MutateMessage(PrototypeOf(Of({data, size})), absl::MakeSpan(data + 1, max_size - 1), size - 1, random);
+}
+
+size_t NumberedRpcs::Cross(absl::Span<const uint8_t> to, absl::Span<const uint8_t> from, uint8_t* out, size_t max_size,
+                           unsigned seed) const {
+  fuzz::Random random(seed);
+  if (to.empty() || from.empty() || max_size == 0) return 0;
+  out[0] = to[0];
+  const size_t size = fuzz::CrossMessages(PrototypeOf(Of(to)), to.subspan(1), PrototypeOf(Of(from)), from.subspan(1),
+                                          absl::MakeSpan(out + 1, max_size - 1), random);
+  return size == 0 ? 0 : 1 + size;
+}
+
+}  // namespace posenc::server
