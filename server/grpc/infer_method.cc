@@ -3,9 +3,9 @@
 
 #include "google/protobuf/arena.h"
 #include "posenc/base/status.h"
-#include "posenc/wire/parse.h"
 #include "server/grpc/inference_service.h"
 #include "server/oip/infer_request.h"
+#include "server/oip/parse.h"
 
 namespace posenc::server {
 namespace {
@@ -21,10 +21,8 @@ class Inference {
   absl::Status Read(const std::string& stripped) {
     auto* request = ModelInferRequest::default_instance().New(&prepared_->arena);
     request_ = request;
-    if (!request->ParseFromString(stripped)) {
-      return InvalidArgument("MALFORMED", kWholeRequest, "", "must be an inference.ModelInferRequest");
-    }
-    POSENC_RETURN_IF_ERROR(RejectUnknownFields(*request));
+    POSENC_RETURN_IF_ERROR(ParseInference(stripped, request));
+    POSENC_RETURN_IF_ERROR(RejectUnknownFieldsOfTensors(*request));
     POSENC_ASSIGN_OR_RETURN(model_, ModelOf(*parts_->models, request->model_name(), request->model_version()));
     prepared_->on_end = [counters = model_->counters](const absl::Status& status, std::chrono::nanoseconds queued,
                                                       std::chrono::nanoseconds computed) {

@@ -5,15 +5,14 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "posenc/base/status.h"
 #include "posenc/base/version.h"
 #include "posenc/wire/answer.h"
-#include "posenc/wire/parse.h"
 #include "server/core/refusal.h"
 #include "server/grpc/calls.h"
 #include "server/oip/infer_request.h"
 #include "server/oip/metadata.h"
+#include "server/oip/parse.h"
 
 namespace posenc::server {
 namespace {
@@ -31,11 +30,7 @@ UnaryMethod Control(const InferenceParts* parts, const std::string& name, Schedu
   const auto read = [parts, answer](const std::string& stripped, Call* call,
                                     Prepared* prepared) -> absl::StatusOr<UnaryMethod::Prepare> {
     auto* const request = Request::default_instance().New(&prepared->arena);
-    if (!request->ParseFromString(stripped)) {
-      return InvalidArgument("MALFORMED", kWholeRequest, "",
-                             absl::StrCat("must be an ", Request::descriptor()->full_name()));
-    }
-    POSENC_RETURN_IF_ERROR(wire::RejectUnknownFields(*request));
+    POSENC_RETURN_IF_ERROR(ParseInference(stripped, request));
     return [parts, answer, request, call, prepared](const wire::CallContext&) -> absl::Status {
       auto* const response = Response::default_instance().New(&prepared->arena);
       prepared->response = response;

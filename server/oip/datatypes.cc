@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 
 namespace posenc::server {
@@ -74,6 +75,7 @@ absl::StatusOr<std::string> BytesOf(const std::string& input, v1::DataType type,
     return InvalidArgument("MISMATCH", absl::StrCat(input, ".contents.", field->name()), "",
                            absl::StrCat("must be absent for ", NameOf(type)));
   }
+  const LargeBlocksMayBeRefused scope;
   switch (type) {
     case v1::DATA_TYPE_BOOL: return Packed<uint8_t>(contents.bool_contents());
     case v1::DATA_TYPE_INT32: return Packed<int32_t>(contents.int_contents());

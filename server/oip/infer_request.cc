@@ -25,6 +25,8 @@ using inference::ModelInferRequest;
 constexpr char kRegion[] = "shared_memory_region", kOffset[] = "shared_memory_offset",
                kByteSize[] = "shared_memory_byte_size";
 constexpr char kSettings[] = "settings";
+// Of a text of settings. Between two commas there may be an object, whose parsed form takes many times its bytes.
+constexpr int64_t kMostCommas = 100'000;
 
 bool IsOfMemory(const std::string& name) { return name == kRegion || name == kOffset || name == kByteSize; }
 
@@ -87,6 +89,11 @@ absl::Status ReadSettings(const ModelInferRequest& request, const Model& model, 
   const std::string type(settings->GetDescriptor()->full_name());
   if (json.empty()) {
     return InvalidArgument("MISSING", kSettings, "", absl::StrCat("must be given: a ", type, " as JSON"));
+  }
+  // protobuf's reader of JSON cannot be told to stop: it allocates in destructors.
+  if (const auto commas = std::count(json.begin(), json.end(), ','); commas > kMostCommas) {
+    return TooLarge(kSettings, absl::StrCat(commas, " commas"),
+                    absl::StrCat("must have at most ", kMostCommas, " commas"));
   }
   const auto parsed = google::protobuf::util::JsonStringToMessage(json, settings);
   if (!parsed.ok()) {
@@ -191,8 +198,7 @@ void CompletePositions(Message* typed) {
 
 }  // namespace
 
-absl::Status RejectUnknownFields(const ModelInferRequest& request) {
-  POSENC_RETURN_IF_ERROR(wire::RejectUnknownFields(request));
+absl::Status RejectUnknownFieldsOfTensors(const ModelInferRequest& request) {
   for (int n = 0; n < request.inputs_size(); ++n) {
     const std::string place = absl::StrCat("inputs[", n, "]");
     POSENC_RETURN_IF_ERROR(Within(place, wire::RejectUnknownFields(request.inputs(n))));

@@ -26,8 +26,8 @@ struct InferContext {
   std::function<std::string(std::string bytes)> add_bytes;
 };
 
-// Returns UNKNOWN_FIELD for an unknown field of the request or of one of its tensors.
-absl::Status RejectUnknownFields(const inference::ModelInferRequest& request);
+// Returns UNKNOWN_FIELD for an unknown field of one of the request's tensors.
+absl::Status RejectUnknownFieldsOfTensors(const inference::ModelInferRequest& request);
 
 // Returns the model that the request names. NOT_FOUND if there is no such model or version, UNAVAILABLE if it cannot be
 // served.

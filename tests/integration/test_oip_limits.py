@@ -63,6 +63,36 @@ def test_limits_of_a_request(start_server):
         assert "max_output_bytes" in first.error_message and not second.error_message
 
 
+def many_entries():
+    """Small entries, each of which takes many times its bytes once it is parsed: method, request, and the field."""
+    begin = infer("posenc.rotary").SerializeToString()
+    for field, entry in (("inputs", "2a00"), ("outputs", "3200"), ("parameters", "2200"), ("raw_input_contents", "3a00"),
+                         ("1001", "c83e00"), ("12", "6364")):
+        yield "ModelInfer", begin + bytes.fromhex(entry) * (4 * MEBIBYTE // len(entry)), field
+    strings = bytes.fromhex("4200") * (2 * MEBIBYTE)
+    contents = b"\x2a" + varint(len(strings)) + strings
+    yield "ModelInfer", begin + b"\x2a" + varint(len(contents)) + contents, "inputs.contents.bytes_contents"
+    yield "RepositoryModelLoad", bytes.fromhex("1a00") * MEBIBYTE, "parameters"
+    axes = '{"axial": {"axes": [' + "{}," * MEBIBYTE + "{}]}}"
+    yield "ModelInfer", infer("posenc.rotary", settings=axes).SerializeToString(), "settings"
+
+
+def varint(value):
+    rest = value >> 7
+    return bytes([value & 0x7f | 0x80]) + varint(rest) if rest else bytes([value])
+
+
+def test_many_small_entries_take_no_memory(start_server):
+    server = start_server("--model-control", "on")
+    with InferenceClient(server.port) as client:
+        client.call("ModelInfer", large(1))
+        for method, request, field in many_entries():
+            before = server.peak_memory()
+            refusal = client.refusal(method, request)
+            assert (refusal.reason, refusal.field) == ("UNKNOWN_FIELD" if field.isdigit() else "TOO_LARGE", field), refusal
+            assert server.peak_memory() < before + 48 * MEBIBYTE + SANITIZER_BYTES, (field, before, server.peak_memory())
+
+
 def test_overload(start_server):
     server = start_server("--max-in-flight-requests", "2")
     with InferenceClient(server.port) as client, concurrent.futures.ThreadPoolExecutor(16) as threads:
