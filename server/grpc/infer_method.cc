@@ -1,6 +1,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "google/protobuf/arena.h"
 #include "posenc/base/status.h"
 #include "server/grpc/inference_service.h"
@@ -23,6 +24,10 @@ class Inference {
     request_ = request;
     POSENC_RETURN_IF_ERROR(ParseInference(stripped, request));
     POSENC_RETURN_IF_ERROR(RejectUnknownFieldsOfTensors(*request));
+    if (request->id().size() > kMostIdBytes) {
+      return InvalidArgument("OUT_OF_RANGE", "id", request->id(),
+                             absl::StrCat("must have at most ", kMostIdBytes, " bytes"));
+    }
     POSENC_ASSIGN_OR_RETURN(model_, ModelOf(*parts_->models, request->model_name(), request->model_version()));
     prepared_->on_end = [counters = model_->counters](const absl::Status& status, std::chrono::nanoseconds queued,
                                                       std::chrono::nanoseconds computed) {

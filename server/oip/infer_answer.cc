@@ -120,7 +120,7 @@ std::string TakeId(std::string* request) {
     if (tag != kTag) rest.append(*request, begin, input.CurrentPosition() - begin);
   }
   const bool printable = std::all_of(id.begin(), id.end(), [](char c) { return c >= ' ' && c <= '~'; });
-  if (!input.ConsumedEntireMessage() || id.empty() || !printable) return "";
+  if (!input.ConsumedEntireMessage() || id.empty() || id.size() > kMostIdBytes || !printable) return "";
   *request = std::move(rest);
   return id;
 }

@@ -1,6 +1,7 @@
 // Layout of ModelInferResponse: the tensors of an answer of posenc.v1, computed in place as raw_output_contents.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,10 @@ absl::StatusOr<wire::Answer> LayOutInfer(const inference::ModelInferRequest& req
                                          const google::protobuf::Message& response,
                                          const std::vector<wire::Output>& outputs, InferRpc rpc);
 
-// Removes the id from a serialized ModelInferRequest and returns it; leaves it there unless it is printable ASCII.
+// Maximum length of a request's id, which answers and errors repeat.
+inline constexpr size_t kMostIdBytes = 256;
+// Removes the id from a serialized ModelInferRequest and returns it; leaves it there if it is longer, or not printable
+// ASCII.
 std::string TakeId(std::string* request);
 // Adds the id to a response. The second also puts that into a ModelStreamInferResponse.
 wire::Answer WithId(const wire::Answer& response, const std::string& id);

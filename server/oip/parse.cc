@@ -26,8 +26,7 @@ absl::Status MalformedRequest(const MessageType& type) {
 class EntryCount {
  public:
   EntryCount(const std::string& serialized, const MessageType& root)
-      : root_(root),
-        input_(reinterpret_cast<const uint8_t*>(serialized.data()), static_cast<int>(serialized.size())) {}
+      : root_(root), input_(reinterpret_cast<const uint8_t*>(serialized.data()), static_cast<int>(serialized.size())) {}
 
   absl::Status Add() { return Add(root_, ""); }
 

@@ -8,13 +8,15 @@ import os
 import queue
 import random
 import signal
+import time
 
 import grpc
 import numpy
 import samples
+from bare_http2 import Uploader
 from client import SECONDS, Client, Refusal
 from google.protobuf import json_format
-from inference_client import InferenceClient, infer, set_parameters
+from inference_client import SERVICE, InferenceClient, infer, set_parameters
 from server_process import SANITIZER_BYTES
 from tensors import BF16, BOOL, FP16, FP32, INT64
 
@@ -91,6 +93,46 @@ def test_many_small_entries_take_no_memory(start_server):
             refusal = client.refusal(method, request)
             assert (refusal.reason, refusal.field) == ("UNKNOWN_FIELD" if field.isdigit() else "TOO_LARGE", field), refusal
             assert server.peak_memory() < before + 48 * MEBIBYTE + SANITIZER_BYTES, (field, before, server.peak_memory())
+
+
+def test_the_length_of_an_id(start_server):
+    server = start_server()
+    with InferenceClient(server.port) as client:
+        request = large(1)
+        for id in ("x" * 256, "é" * 128):
+            request.id = id
+            assert client.call("ModelInfer", request).id == id
+        for id in ("x" * 257, "é" * 129, "x" * 7 * MEBIBYTE):
+            request.id = id
+            refusal = client.refusal("ModelInfer", request)
+            assert (refusal.code, refusal.reason, refusal.field) == (
+                grpc.StatusCode.INVALID_ARGUMENT, "OUT_OF_RANGE", "id"), refusal
+        # An error of a stream repeats an id that is short enough, whatever is wrong.
+        short = infer("no such model")
+        short.id = "x" * 256
+        first, second = client.method("ModelStreamInfer")(iter([request, short]), timeout=SECONDS)
+        assert first.error_message.startswith("id: ") and first.ByteSize() < 1024
+        assert second.infer_response.id == short.id
+
+
+def test_errors_of_a_stream_that_nobody_reads_take_no_memory(start_server):
+    # With few bytes in flight the C library keeps little of the freed memory.
+    server = start_server("--send-timeout", "3600", "--max-request-bytes", "8MiB", "--max-output-bytes", "8MiB",
+                          "--max-in-flight-bytes", "32MiB")
+    request = infer("no such model")
+    request.id = "x" * (7 * MEBIBYTE)
+    messages = 15  # one less than a stream reads before its first answer is taken
+    with Client(server.port) as client, Uploader(server.port, f"/{SERVICE.full_name}/ModelStreamInfer",
+                                                 *[request] * messages, window=0) as unread:
+        before = server.anonymous_memory()
+        deadline = time.monotonic() + SECONDS
+        while (counters := client.info().counters).requests_failed + counters.requests_refused < messages:
+            assert time.monotonic() < deadline
+            unread.pump(len(unread.bytes))
+        # gRPC and the C library keep the requests' memory for a while.
+        while server.anonymous_memory() > before + 64 * MEBIBYTE + SANITIZER_BYTES:
+            assert time.monotonic() < deadline, server.anonymous_memory()
+            time.sleep(0.05)
 
 
 def test_overload(start_server):
