@@ -41,8 +41,12 @@ class InferStream final : public Reactor {
   };
 
   void OnReadDone(bool ok) override {
-    receive_limit_.Revoke();  // before locking: its action locks
     std::unique_lock lock(mutex_);
+    awaited_ = false;
+    Timers::Timer limit = std::move(receive_limit_);
+    lock.unlock();
+    limit.Revoke();  // without the lock: its action locks
+    lock.lock();
     reading_ = false;
     if (!ok || !stopped_.ok()) {
       half_closed_ = true;
@@ -101,13 +105,16 @@ class InferStream final : public Reactor {
       rpc_->Write(messages_.front()->answer);
     }
     if (stopped_.ok() && !reading_ && !half_closed_ && messages_.size() < kMostInFlight) {
-      reading_ = true;
+      reading_ = awaited_ = true;
+      rpc_->Read(&incoming_);
+    }
+    if (stopped_.ok() && awaited_ && messages_.empty()) {
+      awaited_ = false;
       receive_limit_ = core_->timers.After(std::chrono::seconds(core_->config.receive_timeout_s), [this] {
         std::unique_lock held(mutex_);
-        if (messages_.empty()) Stop(absl::DeadlineExceededError("no message came within --receive-timeout"));
+        Stop(absl::DeadlineExceededError("no message came within --receive-timeout"));
         Advance(std::move(held));
       });
-      rpc_->Read(&incoming_);
     }
     const bool over = !stopped_.ok() || half_closed_;
     if (!over || !messages_.empty() || writing_) return;
@@ -126,6 +133,7 @@ class InferStream final : public Reactor {
   grpc::ByteBuffer incoming_;  // in use by gRPC while reading_
   std::deque<std::unique_ptr<Message>> messages_;
   bool reading_ = false, writing_ = false, written_ = false;
+  bool awaited_ = false;  // a message is, and not yet for a limited time: that begins once none is in work
   bool half_closed_ = false;
   bool ended_ = false;
 

@@ -11,9 +11,11 @@ import signal
 import time
 
 import grpc
+import h2.events
 import numpy
+import pytest
 import samples
-from bare_http2 import Uploader
+from bare_http2 import ShutWindow, Uploader
 from client import SECONDS, Client, Refusal
 from google.protobuf import json_format
 from inference_client import SERVICE, InferenceClient, infer, set_parameters
@@ -133,6 +135,24 @@ def test_errors_of_a_stream_that_nobody_reads_take_no_memory(start_server):
         while server.anonymous_memory() > before + 64 * MEBIBYTE + SANITIZER_BYTES:
             assert time.monotonic() < deadline, server.anonymous_memory()
             time.sleep(0.05)
+
+
+@pytest.mark.parametrize("messages", (0, 1))
+def test_a_stream_that_sends_nothing_more_ends(start_server, messages):
+    server = start_server("--receive-timeout", "1")
+    with Client(server.port) as client, ShutWindow(server.port) as idle:
+        path = f"/{SERVICE.full_name}/ModelStreamInfer"
+        stream = idle.call(path, *[infer("no such model")] * messages, end=False)
+        if messages:
+            idle.wait_for(h2.events.ResponseReceived, stream)
+            time.sleep(2)  # an answer that waits to be taken does not make the stream idle
+            client.call("ApplyRotary", samples.rotary())
+            idle.http.increment_flow_control_window(65536, stream)
+            idle.flush()
+            idle.wait_for(h2.events.DataReceived, stream)
+        trailers = idle.wait_for((h2.events.TrailersReceived, h2.events.ResponseReceived), stream)
+        assert dict(trailers.headers)[b"grpc-status"] == b"4"  # DEADLINE_EXCEEDED
+        client.when_idle()
 
 
 def test_overload(start_server):
