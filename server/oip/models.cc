@@ -115,8 +115,9 @@ absl::StatusOr<Models::Folders> Models::List() const {
     if (IsName(name)) {
       folders[name] = entry->path().string();
     } else if (name[0] != '.') {
-      Log(LogLevel::warn, "not a model: a name has 1 .. 128 letters, digits, '-', '_' or '.', and not posenc. first",
-          {{"folder", Quote(name)}});
+      LogCall(LogLevel::warn,
+              "not a model: a name has 1 .. 128 letters, digits, '-', '_' or '.', and not posenc. first",
+              {{"folder", Quote(name)}});
     }
   }
   if (error) {
@@ -148,7 +149,10 @@ bool Models::Add(const std::string& name, const std::string& path, Table* table)
 }
 
 void Models::AddUnavailable(const std::string& name, const std::string& why, Table* table) {
-  Log(LogLevel::warn, "model is unavailable", {{"model", name}, {"reason", Quote(why, 1024)}});
+  const auto before = Find(name);
+  if (before == nullptr || before->why_unavailable != why) {
+    LogCall(LogLevel::warn, "model is unavailable", {{"model", name}, {"reason", Quote(why, 1024)}});
+  }
   (*table)[name] = std::make_shared<const Model>(Model{name, why, nullptr, nullptr, CountersOf(name)});
 }
 
@@ -199,9 +203,12 @@ absl::Status Models::Load(const std::string& name) {
 
 absl::Status Models::Unload(const std::string& name) {
   const std::lock_guard writing(writing_);
-  if (Find(name) == nullptr || name.starts_with(kOwn)) return NoSuchModel(name);
+  const auto model = Find(name);
+  if (model == nullptr || name.starts_with(kOwn)) return NoSuchModel(name);
+  constexpr char kUnloaded[] = "unloaded";
+  if (model->why_unavailable == kUnloaded) return absl::OkStatus();
   Table table = Without(name);
-  AddUnavailable(name, "unloaded", &table);
+  AddUnavailable(name, kUnloaded, &table);
   Publish(std::move(table));
   return absl::OkStatus();
 }

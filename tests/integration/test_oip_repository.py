@@ -187,6 +187,23 @@ def test_models_are_loaded_by_name_if_allowed(serve, repository, configs):
     assert rotates(client, "one") == "UNAVAILABLE"
 
 
+def test_callers_cannot_fill_the_log(serve, repository, configs):
+    add(repository, "one", configs)
+    (repository / "a name").mkdir()  # each load reads the repository
+    server, client = serve("--model-repository", repository, "--model-control", "on", "--max-call-log-lines", "1")
+    for _ in range(100):
+        client.call("RepositoryModelUnload", model_name="one")
+    begin = time.monotonic()
+    for _ in range(100):
+        client.call("RepositoryModelLoad", model_name="one")
+        client.call("RepositoryModelUnload", model_name="one")
+    seconds = time.monotonic() - begin
+    server.signal(signal.SIGTERM)
+    assert server.wait() == 0
+    lines = server.log().count("model is unavailable") + server.log().count("not a model")
+    assert lines <= seconds + 4, server.log()
+
+
 def test_models_are_not_loaded_otherwise(serve, repository, configs):
     add(repository, "one", configs)
     _, client = serve("--model-repository", repository)
