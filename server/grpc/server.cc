@@ -127,7 +127,8 @@ Server::Server(const Config& config)
     : core_(config),
       memory_(config.shared_memory_socket.empty() && config.inference_memory_prefix.empty()
                   ? nullptr
-                  : std::make_shared<SharedMemoryRegistry>(config.max_regions, config.max_region_bytes)),
+                  : std::make_shared<SharedMemoryRegistry>(config.max_regions, config.max_region_bytes,
+                                                           /*names_have_half=*/!config.shared_memory_socket.empty())),
       named_memory_(std::make_unique<NamedMemory>(memory_.get(), config.inference_memory_prefix)) {
   core_.memory = memory_;
   core_.devices = &devices_.devices();

@@ -62,7 +62,7 @@ absl::Status NamedMemory::Register(const std::string& scope, const Region& regio
                                                                 : file.status();
     return Renamed(status, [](const std::string& field) { return field == "name" ? "key" : field; });
   }
-  auto token = registry_->Register(*file, mapped, /*read_only=*/false);
+  auto token = registry_->Register(*file, mapped, /*read_only=*/false, SharedMemoryRegistry::Holder::kName);
   if (!token.ok()) {
     return Renamed(token.status(), [](const std::string& field) { return field.empty() ? "name" : field; });
   }
@@ -75,13 +75,18 @@ absl::Status NamedMemory::Register(const std::string& scope, const Region& regio
 
 absl::Status NamedMemory::Unregister(const std::string& scope, const std::string& name) {
   if (!is_on() && !name.empty()) return Off("name", name);
-  const std::lock_guard lock(mutex_);
-  auto at = regions_.lower_bound({scope, name});
-  while (at != regions_.end() && at->first.first == scope && (name.empty() || at->first.second == name)) {
-    registry_->Unregister(at->second.token);
-    at = regions_.erase(at);
-    ++changes_;
+  std::vector<std::string> tokens;
+  {
+    const std::lock_guard lock(mutex_);
+    auto at = regions_.lower_bound({scope, name});
+    while (at != regions_.end() && at->first.first == scope && (name.empty() || at->first.second == name)) {
+      tokens.push_back(std::move(at->second.token));
+      at = regions_.erase(at);
+      ++changes_;
+    }
   }
+  // Without the lock, for which calls wait: unmapping gigabytes takes long.
+  for (const std::string& token : tokens) registry_->Unregister(token);
   return absl::OkStatus();
 }
 

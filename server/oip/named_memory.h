@@ -18,7 +18,7 @@ namespace posenc::server {
 
 // A caller chooses its names, which others can guess. So names belong to a scope: callers see and unregister only those
 // of their own scope. A name stays registered until it is unregistered, because gRPC does not say when a caller is
-// gone; the registry limits their number and bytes. Thread-safe.
+// gone; the registry limits their number and bytes, and may give them half of its limits only. Thread-safe.
 class NamedMemory {
  public:
   struct Region {

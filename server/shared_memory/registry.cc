@@ -21,55 +21,74 @@ absl::StatusOr<std::string> NewToken() {
 
 }  // namespace
 
-absl::Status SharedMemoryRegistry::Enter(int64_t byte_size) {
-  const std::lock_guard lock(books_->mutex);
-  Counters& counters = books_->counters;
-  if (counters.regions >= max_regions_) {
-    return TooLarge("", absl::StrCat(counters.regions, " regions"),
-                    absl::StrCat("must be at most ", max_regions_, " (max_regions)"));
+SharedMemoryRegistry::SharedMemoryRegistry(int64_t max_regions, int64_t max_bytes, bool names_have_half) {
+  books_->all.most = books_->names.most = {max_regions, max_bytes};
+  if (names_have_half) books_->names = {{max_regions - max_regions / 2, max_bytes - max_bytes / 2}, {}, "half of "};
+}
+
+absl::Status SharedMemoryRegistry::Quota::Check(int64_t byte_size) const {
+  if (used.regions >= most.regions) {
+    return TooLarge("", absl::StrCat(used.regions, " regions"),
+                    absl::StrCat("must be at most ", most.regions, " (", part, "max_regions)"));
   }
-  if (byte_size > max_bytes_ - counters.bytes) {
+  if (byte_size > most.bytes - used.bytes) {
     return TooLarge("byte_size", absl::StrCat(byte_size),
-                    absl::StrCat("must be at most ", max_bytes_, " in total (max_region_bytes), of which ",
-                                 counters.bytes, " are in use"));
+                    absl::StrCat("must be at most ", most.bytes, " in total (", part, "max_region_bytes), of which ",
+                                 used.bytes, " are in use"));
   }
-  ++counters.regions;
-  counters.bytes += byte_size;
   return absl::OkStatus();
 }
 
-void SharedMemoryRegistry::Leave(Books* books, int64_t byte_size) {
+void SharedMemoryRegistry::Quota::Add(int64_t regions, int64_t bytes) {
+  used.regions += regions;
+  used.bytes += bytes;
+}
+
+absl::Status SharedMemoryRegistry::Enter(int64_t byte_size, Holder holder) {
+  const std::lock_guard lock(books_->mutex);
+  POSENC_RETURN_IF_ERROR(books_->all.Check(byte_size));
+  if (holder == Holder::kName) {
+    POSENC_RETURN_IF_ERROR(books_->names.Check(byte_size));
+    books_->names.Add(1, byte_size);
+  }
+  books_->all.Add(1, byte_size);
+  return absl::OkStatus();
+}
+
+void SharedMemoryRegistry::Leave(Books* books, int64_t byte_size, Holder holder) {
   const std::lock_guard lock(books->mutex);
-  --books->counters.regions;
-  books->counters.bytes -= byte_size;
+  books->all.Add(-1, -byte_size);
+  if (holder == Holder::kName) books->names.Add(-1, -byte_size);
 }
 
 template <class Memory>
-absl::StatusOr<std::string> SharedMemoryRegistry::Keep(absl::StatusOr<std::unique_ptr<Memory>> memory,
-                                                       int64_t counted) {
+absl::StatusOr<std::string> SharedMemoryRegistry::Keep(absl::StatusOr<std::unique_ptr<Memory>> memory, int64_t counted,
+                                                       Holder holder) {
   absl::StatusOr<std::string> token = NewToken();
   if (!memory.ok() || !token.ok()) {
-    Leave(books_.get(), counted);
+    Leave(books_.get(), counted, holder);
     return memory.ok() ? token.status() : memory.status();
   }
-  std::shared_ptr<const wire::SharedMemory> kept(memory->release(), [books = books_, counted](const Memory* owned) {
-    delete owned;
-    Leave(books.get(), counted);
-  });
+  std::shared_ptr<const wire::SharedMemory> kept(memory->release(),
+                                                 [books = books_, counted, holder](const Memory* owned) {
+                                                   delete owned;
+                                                   Leave(books.get(), counted, holder);
+                                                 });
   const std::lock_guard lock(mutex_);
   memory_.emplace(*token, std::move(kept));
   return token;
 }
 
-absl::StatusOr<std::string> SharedMemoryRegistry::Register(const Descriptor& file, int64_t byte_size, bool read_only) {
-  POSENC_RETURN_IF_ERROR(Enter(byte_size));
-  return Keep(MappedMemory::Map(file, byte_size, read_only), byte_size);
+absl::StatusOr<std::string> SharedMemoryRegistry::Register(const Descriptor& file, int64_t byte_size, bool read_only,
+                                                           Holder holder) {
+  POSENC_RETURN_IF_ERROR(Enter(byte_size, holder));
+  return Keep(MappedMemory::Map(file, byte_size, read_only), byte_size, holder);
 }
 
 absl::StatusOr<std::string> SharedMemoryRegistry::RegisterOn(Device* device, std::string_view handle, int64_t byte_size,
                                                              bool read_only) {
   if (byte_size < 1) return InvalidArgument("OUT_OF_RANGE", "byte_size", absl::StrCat(byte_size), "must be at least 1");
-  POSENC_RETURN_IF_ERROR(Enter(0));
+  POSENC_RETURN_IF_ERROR(Enter(0, Holder::kConnection));
   absl::StatusOr<std::unique_ptr<DeviceRegion>> region;
   auto opened = device->Open(handle, static_cast<size_t>(byte_size));
   if (opened.ok()) {
@@ -77,7 +96,7 @@ absl::StatusOr<std::string> SharedMemoryRegistry::RegisterOn(Device* device, std
   } else {
     region = opened.status();
   }
-  return Keep(std::move(region), 0);
+  return Keep(std::move(region), 0, Holder::kConnection);
 }
 
 bool SharedMemoryRegistry::Unregister(std::string_view token) {
@@ -98,7 +117,7 @@ std::shared_ptr<const wire::SharedMemory> SharedMemoryRegistry::Find(std::string
 
 SharedMemoryRegistry::Counters SharedMemoryRegistry::counters() const {
   const std::lock_guard lock(books_->mutex);
-  return books_->counters;
+  return books_->all.used;
 }
 
 }  // namespace posenc::server

@@ -23,12 +23,17 @@ class SharedMemoryRegistry final : public wire::SharedMemorySource {
     int64_t bytes = 0;
   };
 
-  SharedMemoryRegistry(int64_t max_regions, int64_t max_bytes)
-      : books_(std::make_shared<Books>()), max_regions_(max_regions), max_bytes_(max_bytes) {}
+  // What registered memory ends with: a connection, or not before it is unregistered by name.
+  enum class Holder { kConnection, kName };
+
+  // If `names_have_half`, memory that names hold may be at most half of each limit, rounded up: it may stay for good,
+  // and connections have the rest.
+  SharedMemoryRegistry(int64_t max_regions, int64_t max_bytes, bool names_have_half = false);
 
   // Maps the memory and returns its token. Returns RESOURCE_EXHAUSTED if that would exceed a limit. Memory counts until
   // it is unmapped, at the latest by the last call that uses it.
-  absl::StatusOr<std::string> Register(const Descriptor& file, int64_t byte_size, bool read_only);
+  absl::StatusOr<std::string> Register(const Descriptor& file, int64_t byte_size, bool read_only,
+                                       Holder holder = Holder::kConnection);
   // Registers memory on a device and returns its token. It counts as a region, but its bytes do not.
   absl::StatusOr<std::string> RegisterOn(Device* device, std::string_view handle, int64_t byte_size, bool read_only);
   // Returns false if it is not registered. Calls that use the memory keep it mapped.
@@ -38,20 +43,25 @@ class SharedMemoryRegistry final : public wire::SharedMemorySource {
   Counters counters() const;
 
  private:
-  // Counters, shared with registered memory: they outlive the registry if a call does.
+  struct Quota {
+    Counters most, used;
+    std::string part;  // of the server's limits that this is, for errors: "half of "
+    absl::Status Check(int64_t byte_size) const;
+    void Add(int64_t regions, int64_t bytes);
+  };
+  // Shared with registered memory: it outlives the registry if a call does.
   struct Books {
     std::mutex mutex;
-    Counters counters;
+    Quota all, names;
   };
-  absl::Status Enter(int64_t byte_size);
-  static void Leave(Books* books, int64_t byte_size);
-  // Stores memory under a new token. Enter(counted) must precede; the matching Leave() follows when it is unmapped.
+  absl::Status Enter(int64_t byte_size, Holder holder);
+  static void Leave(Books* books, int64_t byte_size, Holder holder);
+  // Stores memory under a new token. Enter(counted, holder) must precede; the matching Leave() follows when it is
+  // unmapped.
   template <class Memory>
-  absl::StatusOr<std::string> Keep(absl::StatusOr<std::unique_ptr<Memory>> memory, int64_t counted);
+  absl::StatusOr<std::string> Keep(absl::StatusOr<std::unique_ptr<Memory>> memory, int64_t counted, Holder holder);
 
-  const std::shared_ptr<Books> books_;
-  const int64_t max_regions_;
-  const int64_t max_bytes_;
+  const std::shared_ptr<Books> books_ = std::make_shared<Books>();
   mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<const wire::SharedMemory>, std::less<>> memory_;
 };

@@ -1,5 +1,6 @@
 """Shared memory of the Open Inference Protocol: names, bounds, scopes, and memory that goes away."""
 
+import contextlib
 import json
 import mmap
 import os
@@ -11,6 +12,7 @@ import pytest
 import samples
 from google.protobuf import json_format
 from inference_client import InferenceClient, infer, set_parameters
+from shared_memory import Side
 from tensors import FP32, INT64
 
 SETTINGS = json_format.MessageToJson(samples.rope_settings())
@@ -249,6 +251,21 @@ def test_limits_of_registrations(start_server, memory):
         assert client.refusal("SystemSharedMemoryRegister", name="c", key=one.key, byte_size=1).reason == "TOO_LARGE"
         client.call("SystemSharedMemoryUnregister", name="a")
         register(client, "c", one)
+
+
+def test_names_leave_half_to_connections(start_server, memory, tmp_path):
+    socket = tmp_path / "memory"
+    server = start_server("--inference-memory-prefix", "/", "--shared-memory-socket", socket, "--max-regions", "4",
+                          "--max-region-bytes", "8192")
+    with InferenceClient(server.port) as client, contextlib.closing(Side(socket)) as side:
+        one = memory(65536)
+        refusal = client.refusal("SystemSharedMemoryRegister", name="x", key=one.key, byte_size=4097)
+        assert (refusal.reason, refusal.field) == ("TOO_LARGE", "byte_size") and "half" in refusal.limit
+        for name in ("a", "b"):
+            client.call("SystemSharedMemoryRegister", name=name, key=one.key, byte_size=1)
+        refusal = client.refusal("SystemSharedMemoryRegister", name="c", key=one.key, byte_size=1)
+        assert (refusal.reason, refusal.field) == ("TOO_LARGE", "name") and "half" in refusal.limit
+        assert side.memory(4096).token and side.memory(1).token
 
 
 def test_off_by_default(start_server, memory):

@@ -153,6 +153,27 @@ TEST(Registry, HasLimits) {
   EXPECT_THAT(registry.Register(file, 60, false), IsOk());
 }
 
+TEST(Registry, NamesHaveHalf) {
+  SharedMemoryRegistry registry(3, 101, /*names_have_half=*/true);
+  const Descriptor file = Memfd(200);
+  const auto name = [&](int64_t bytes) {
+    return registry.Register(file, bytes, false, SharedMemoryRegistry::Holder::kName);
+  };
+  const auto full = [](const char* field) {
+    return FailsWith(absl::StatusCode::kResourceExhausted, "TOO_LARGE", field);
+  };
+  EXPECT_THAT(name(52), full("byte_size"));
+  const auto first = name(50);
+  EXPECT_THAT(name(2), full("byte_size"));
+  EXPECT_THAT(name(1), IsOk());
+  EXPECT_THAT(name(1), full(""));
+  EXPECT_THAT(registry.Register(file, 50, false), IsOk()) << "the rest is for connections";
+  EXPECT_THAT(registry.Register(file, 1, false), full(""));
+  registry.Unregister(*first);
+  EXPECT_THAT(name(50), IsOk());
+  EXPECT_EQ(registry.counters().bytes, 101);
+}
+
 TEST(Registry, LeaksNoDescriptorAndNoMapping) {
   const size_t before = OpenDescriptors();
   SharedMemoryRegistry registry(1, kPageBytes);
