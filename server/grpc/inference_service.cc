@@ -1,6 +1,7 @@
 #include "server/grpc/inference_service.h"
 
 #include <cstdlib>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -115,11 +116,17 @@ absl::Status CheckControl(const InferenceParts& parts) {
                  "must not be loaded or unloaded by calls: the server has --model-control off");
 }
 
+// The parameters by name, so that of several errors the caller always gets the same.
+std::map<std::string, inference::ModelRepositoryParameter> InOrder(
+    const google::protobuf::Map<std::string, inference::ModelRepositoryParameter>& parameters) {
+  return {parameters.begin(), parameters.end()};
+}
+
 absl::Status RepositoryModelLoad(const InferenceParts& parts, const inference::RepositoryModelLoadRequest& request,
                                  const Rpc&, inference::RepositoryModelLoadResponse*) {
   POSENC_RETURN_IF_ERROR(CheckControl(parts));
   if (!request.parameters().empty()) {
-    return InvalidArgument("UNSUPPORTED", "parameters", request.parameters().begin()->first,
+    return InvalidArgument("UNSUPPORTED", "parameters", InOrder(request.parameters()).begin()->first,
                            "must be absent: a model's files are those of the repository");
   }
   return parts.models->Load(request.model_name());
@@ -128,7 +135,7 @@ absl::Status RepositoryModelLoad(const InferenceParts& parts, const inference::R
 absl::Status RepositoryModelUnload(const InferenceParts& parts, const inference::RepositoryModelUnloadRequest& request,
                                    const Rpc&, inference::RepositoryModelUnloadResponse*) {
   POSENC_RETURN_IF_ERROR(CheckControl(parts));
-  for (const auto& [name, value] : request.parameters()) {
+  for (const auto& [name, value] : InOrder(request.parameters())) {
     if (name != "unload_dependents") {
       return InvalidArgument("UNKNOWN_VALUE", "parameters", name, "must be unload_dependents");
     }

@@ -145,6 +145,19 @@ absl::Status CheckIgnored(const std::string& path, const InferParameter& value, 
   return absl::OkStatus();
 }
 
+// Checks a parameter that is not one of `fields`.
+absl::Status CheckOther(std::string_view where, const std::string& name, const InferParameter& value,
+                        const std::vector<ParameterField>& fields) {
+  if (const IgnoredParameter* ignored = FindIgnored(name); ignored != nullptr) {
+    return CheckIgnored(PathOf(where, name), value, *ignored);
+  }
+  std::string names;
+  for (const ParameterField& field : fields) absl::StrAppend(&names, names.empty() ? "" : ", ", field.name);
+  return InvalidArgument("UNKNOWN_VALUE",
+                         where.empty() ? "parameters" : absl::StrCat(std::string(where), ".parameters"), name,
+                         names.empty() ? "must be empty" : "must be one of " + names);
+}
+
 }  // namespace
 
 absl::Status SetParameters(std::string_view where, const InferParameters& given,
@@ -156,20 +169,18 @@ absl::Status SetParameters(std::string_view where, const InferParameters& given,
     if (found == given.end()) continue;
     POSENC_RETURN_IF_ERROR(SetParameter(PathOf(where, field.name), found->second, field.field, request));
   }
+  // The map has no order. Of several errors the caller gets that of the least name.
+  std::string_view least;
+  absl::Status first;
   for (const auto& [name, value] : given) {
-    const auto is_it = [&name = name](const ParameterField& field) { return field.name == name; };
+    const auto is_it = [&parameter = name](const ParameterField& field) { return field.name == parameter; };
     if (std::any_of(fields.begin(), fields.end(), is_it) || other(name)) continue;
-    if (const IgnoredParameter* ignored = FindIgnored(name); ignored != nullptr) {
-      POSENC_RETURN_IF_ERROR(CheckIgnored(PathOf(where, name), value, *ignored));
-      continue;
-    }
-    std::string names;
-    for (const ParameterField& field : fields) absl::StrAppend(&names, names.empty() ? "" : ", ", field.name);
-    return InvalidArgument("UNKNOWN_VALUE",
-                           where.empty() ? "parameters" : absl::StrCat(std::string(where), ".parameters"), name,
-                           names.empty() ? "must be empty" : "must be one of " + names);
+    absl::Status status = CheckOther(where, name, value, fields);
+    if (status.ok() || (!first.ok() && least < name)) continue;
+    least = name;
+    first = std::move(status);
   }
-  return absl::OkStatus();
+  return first;
 }
 
 absl::StatusOr<int64_t> IntegerOf(std::string_view where, const InferParameters& given, const std::string& name) {

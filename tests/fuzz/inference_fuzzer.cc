@@ -35,7 +35,8 @@ std::string MakeRepository() {
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / ("posenc-inference-fuzz-" + std::to_string(getpid()));
   for (const auto& [name, text] :
-       {std::pair("rope", R"({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
+       {std::pair("rope",
+                  R"({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
                               "max_position_embeddings": 128, "rope_theta": 10000.0})"),
         std::pair("alibi", R"({"model_type": "bloom", "hidden_size": 64, "n_head": 4, "n_layer": 2})")}) {
     std::filesystem::create_directories(folder / name);

@@ -118,7 +118,8 @@ size_t NumberedRpcs::Mutate(uint8_t* data, size_t size, size_t max_size, unsigne
     data[0] = static_cast<uint8_t>(random.Below(rpcs_.size()));
     return std::max<size_t>(size, 1);
   }
-  return 1 + fuzz::MutateMessage(PrototypeOf(Of({data, size})), absl::MakeSpan(data + 1, max_size - 1), size - 1, random);
+  return 1 +
+         fuzz::MutateMessage(PrototypeOf(Of({data, size})), absl::MakeSpan(data + 1, max_size - 1), size - 1, random);
 }
 
 size_t NumberedRpcs::Cross(absl::Span<const uint8_t> to, absl::Span<const uint8_t> from, uint8_t* out, size_t max_size,

@@ -24,8 +24,8 @@ struct Result {
   std::vector<std::string> messages;
 };
 
-// Sends the request, or its messages, to a reactor. The call ends after 200 ms by its deadline, or once 64 messages have
-// come: a request of a few bytes can ask for billions.
+// Sends the request, or its messages, to a reactor. The call ends after 200 ms by its deadline, or once 64 messages
+// have come: a request of a few bytes can ask for billions.
 Result ServeInput(const MakeReactor& make, bool takes_sequence, absl::Span<const uint8_t> request);
 
 // Checks that details of an error reach the caller, and that they are legal.
