@@ -77,7 +77,7 @@ def at_once(clients, count, method, request, started=("false",)):
     errors = [call.exception() for call in calls]
     for error in filter(None, errors):
         refusal = Refusal.of(error)
-        assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "OVERLOADED")
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "OVERLOADED"), refusal
         assert refusal.started in started
         assert refusal.trailers["grpc-retry-pushback-ms"] == "20"
     return [call.result() for call, error in zip(calls, errors) if error is None], count - errors.count(None)
@@ -199,7 +199,40 @@ def worst_shapes():
         yield "DiagnoseBias", service_pb2.DiagnoseBiasRequest(bias=samples.weights(*shape), max_explanations=2)
 
 
-@pytest.mark.parametrize("method, request_", worst_shapes(), ids=lambda value: value if isinstance(value, str) else "")
+def given_table(rows, width):
+    """Settings with a table of two tensors of rows * width float32."""
+    return rotary_pb2.RotarySettings(
+        given_table=rotary_pb2.GivenTable(cos=samples.weights(rows, width), sin=samples.weights(rows, width),
+                                          form=rotary_pb2.TABLE_FORM_HALF_WIDTH),
+        rotary_dim=2 * width, input_pairing=rotary_pb2.PAIRING_HALF_SPLIT)
+
+
+def worst_shapes_with_plans():
+    """Requests whose tables also come back in the answer's plan, and other large tensors of each remaining RPC."""
+    table = samples.table(count=12_000)
+    table.rotary.settings.CopyFrom(given_table(12_000, 32))
+    table.hints.return_plan = True
+    yield "GenerateTable", table
+    rotation = samples.rotary(numpy.ones((1, 4, 1, 64)))
+    rotation.rotary.settings.CopyFrom(given_table(12_000, 32))
+    rotation.hints.return_plan = True
+    yield "ApplyRotary", rotation
+    yield "Explain", service_pb2.ExplainRequest(rotary=given_table(12_000, 32))
+    yield "Compare", samples.comparison(given_table(15_000, 32), given_table(15_000, 32))
+    yield "Analyze", samples.analysis(numpy.arange(65_536.0))
+    learned = samples.learned(numpy.ones((60_000, 32)))
+    learned.count = 60_000
+    learned.positions.offset = 0
+    yield "GenerateEmbedding", learned
+    yield "AddBias", service_pb2.AddBiasRequest(method=bias_pb2.BiasMethod(alibi=samples.alibi()),
+                                                geometry=bias_pb2.BiasGeometry(query_offset=0),
+                                                scores=samples.weights(1, 4, 700, 700))
+    yield "RelativeValues", service_pb2.RelativeValuesRequest(
+        shaw=samples.shaw(65, 64), layout=rotary_pb2.LAYOUT_BHSD, dtype=FP32,
+        geometry=bias_pb2.BiasGeometry(query_offset=0), probabilities=samples.weights(1, 1, 1400, 1400))
+
+
+@pytest.mark.parametrize("method, request_", [*worst_shapes(), *worst_shapes_with_plans()], ids=lambda value: value if isinstance(value, str) else "")
 def test_the_worst_shapes_at_once(start_server, method, request_):
     server = start_server(*SMALL, "--retry-pushback", "20")
     base = server.peak_memory()
