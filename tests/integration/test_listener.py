@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+import re
 import socket
 import subprocess
 import time
@@ -84,15 +85,20 @@ def test_connections_that_come_and_go_are_not_refused(start_server):
 
 def test_accepting_resumes_after_descriptors_ran_out(server_program, tmp_path):
     program = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", *server_program]
-    with ServerProcess(program, tmp_path, "--max-connections", "1000") as server, \
+    with ServerProcess(program, tmp_path, "--max-connections", "1000", "--health-listen", "127.0.0.1:0") as server, \
             Client(server.port, APART) as client:
         client.info()
+        probes = int(re.search(r"\bhealth_port=(\d+)", server.log_with("serving"))[1])
         with contextlib.ExitStack() as stack:
             for _ in range(100):
                 stack.enter_context(connect(server.port))
             server.log_with("no connection can be accepted")
             client.call("ApplyRotary", samples.rotary())
             wait_until(lambda: health(client) == HealthCheckResponse.NOT_SERVING, "health hides it")
+            probe = socket.create_connection(("127.0.0.1", probes), timeout=SECONDS)
+            probe.sendall(b"GET /livez HTTP/1.1\r\nHost: test\r\n\r\n")
+        with probe:  # waits for a descriptor like callers of gRPC
+            assert probe.recv(1024).startswith(b"HTTP/1.1 200")
         with Client(server.port, APART) as other:
             other.call("ApplyRotary", samples.rotary())
         server.log_with("connections are accepted again")
