@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -89,6 +90,13 @@ class Server {
   Methods methods_;
 };
 
+// True if a message of a stream is an error because the time was over.
+bool WasStopped(const Result& result) {
+  return std::any_of(result.messages.begin(), result.messages.end(), [](const std::string& bytes) {
+    return bytes.find("deadline exceeded") != std::string::npos || bytes.find("was cancelled") != std::string::npos;
+  });
+}
+
 // Also brings the entries of maps into order, so that equal answers have equal bytes.
 void CheckResult(const wire::RpcDescription& rpc, Result& result) {
   for (std::string& bytes : result.messages) {
@@ -119,7 +127,7 @@ int posenc::fuzz::RunInput(const uint8_t* data, size_t size) {
   CheckResult(rpc, first);
   Result second = server.Call(rpc, request);
   CheckResult(rpc, second);
-  if (rpc.name != "ModelStatistics") CheckSame(first, second);
+  if (rpc.name != "ModelStatistics" && !WasStopped(first) && !WasStopped(second)) CheckSame(first, second);
   return 0;
 }
 
