@@ -1,4 +1,4 @@
-// Since when each of some threads has been busy, for a watchdog.
+// Records when threads began their current task, for a watchdog.
 #pragma once
 
 #include <algorithm>
@@ -14,11 +14,11 @@ class BusyThreads {
  public:
   explicit BusyThreads(size_t threads) : since_(threads) {}
 
-  // Called by thread number `thread`, from 0, around each thing that it does.
+  // Called by thread number `thread`, from 0, around each of its tasks.
   void Begin(size_t thread) { since_[thread] = Clock::now().time_since_epoch().count(); }
   void End(size_t thread) { since_[thread] = 0; }
 
-  // Number of threads that have been busy with one thing for longer than `time`.
+  // Number of threads that have been in one task for longer than `time`.
   size_t CountLongerThan(std::chrono::steady_clock::duration time) const {
     const Clock::rep latest = (Clock::now() - time).time_since_epoch().count();
     return static_cast<size_t>(std::count_if(since_.begin(), since_.end(), [latest](const auto& since) {

@@ -4,8 +4,8 @@
 // A holder is a connection or, with a policy, an identity. One that holds little is admitted even if others hold all:
 // beyond each limit there is a reserve of a sixteenth, for holders that then hold at most a quarter of the reserve. A
 // group of holders, such as the connections of one address, can have three quarters of it. One holder alone can hold
-// everything up to the limits, and up to limits of its own. Holders with a weight that were there
-// in the same second share the limits by weight: each can hold its part, or one request that is larger.
+// everything up to the limits, and up to limits of its own. Holders with a weight that were there in the same second
+// share the limits by weight: each can hold its part, or one request that is larger.
 #pragma once
 
 #include <chrono>
@@ -39,7 +39,7 @@ struct HolderShare {
 };
 using HolderShares = std::map<std::string, HolderShare>;
 
-// What a group has of the reserve.
+// Bytes and requests of the reserve that a group holds.
 struct GroupShare {
   int64_t bytes = 0;
   int64_t requests = 0;
@@ -70,7 +70,7 @@ class Charge {
   int64_t requests_ = 0;
   int64_t handlers_ = 0;
   bool is_shared_ = false;
-  // What is of the reserve, if its holder has a group.
+  // Part of this charge that is of the reserve. group_ is null if there is none, or the holder has no group.
   GroupShares::value_type* group_ = nullptr;
   GroupShare reserved_;
 };
@@ -131,7 +131,7 @@ class Admission : public std::enable_shared_from_this<Admission> {
   bool IsInPart(int64_t size, const Share& share, double part) const;
   bool BytesFit(int64_t size, const Share* share) const;
   bool RequestFits(const Share* share) const;
-  // The part of so many bytes, or of a request, that is of the reserve.
+  // Bytes, or requests, that an admission would take of the reserve.
   int64_t BytesOfReserve(int64_t size) const;
   int64_t RequestsOfReserve() const;
   GroupShare HeldByGroup(const Share& share) const;

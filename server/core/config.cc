@@ -165,8 +165,7 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
         "time from NOT_SERVING to the first refusal, for load balancers to notice");
   visit(group, "--drain-timeout", c.drain_timeout_s, Integer{kSeconds, 0, kDay},
         "time for calls in flight to end; then they are cancelled; three quarters of it for a caller to send or read, "
-        "and for "
-        "a call to compute");
+        "and for a call to compute");
 
   group = "Logging";
   visit(group, "--log-format", c.log_format, Choice{{"text", "json"}}, "format of the log lines on standard output");

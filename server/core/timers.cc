@@ -42,13 +42,15 @@ Timers::Timer Timers::At(std::chrono::steady_clock::time_point time, std::functi
 
 Timers::Timer Timers::After(std::chrono::steady_clock::duration wait, std::function<void()> action) {
   std::lock_guard lock(mutex_);
-  return Add(std::chrono::steady_clock::now() + std::min(wait, longest_wait_), {std::move(action), true});
+  const auto end = std::chrono::steady_clock::now() + std::min(wait, longest_wait_);
+  return Add(std::min(end, later_waits_end_), {std::move(action), true});
 }
 
 void Timers::LimitWaits(std::chrono::steady_clock::duration longest) {
   std::lock_guard lock(mutex_);
   longest_wait_ = longest;
   waits_end_ = std::chrono::steady_clock::now() + longest;
+  later_waits_end_ = waits_end_ + longest / 6;
   std::vector<Key> later;
   for (auto entry = actions_.upper_bound({waits_end_, 0}); entry != actions_.end(); ++entry) {
     if (entry->second.ends_wait) later.push_back(entry->first);

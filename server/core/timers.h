@@ -46,8 +46,8 @@ class Timers {
   [[nodiscard]] Timer At(std::chrono::steady_clock::time_point time, std::function<void()> action);
   // Runs the action at the end of a wait for a caller, `wait` from now. LimitWaits() can shorten it. Thread-safe.
   [[nodiscard]] Timer After(std::chrono::steady_clock::duration wait, std::function<void()> action);
-  // From now on no wait lasts longer than `longest`; those in progress end at the latest so long from now. Call it at
-  // most once.
+  // From now on no wait lasts longer than `longest`. Those in progress end at the latest so long from now, and those
+  // that begin later a sixth of `longest` after that. Call it at most once.
   void LimitWaits(std::chrono::steady_clock::duration longest);
 
  private:
@@ -66,7 +66,9 @@ class Timers {
   uint64_t running_ = 0;  // number of the running action; 0: none
   std::chrono::steady_clock::time_point wakes_at_ = std::chrono::steady_clock::time_point::min();
   std::chrono::steady_clock::duration longest_wait_ = std::chrono::steady_clock::duration::max();
+  // The latest end of waits that were in progress at LimitWaits(), and of later ones.
   std::chrono::steady_clock::time_point waits_end_ = std::chrono::steady_clock::time_point::max();
+  std::chrono::steady_clock::time_point later_waits_end_ = std::chrono::steady_clock::time_point::max();
   bool stopping_ = false;
   std::thread thread_;
 };

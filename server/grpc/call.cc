@@ -140,7 +140,7 @@ absl::Status Call::CheckSize(size_t bytes) const {
 
 absl::Status Call::Refuse(Admission::Verdict verdict, int64_t bytes) {
   switch (verdict) {
-    case Admission::Verdict::kAdmitted: return absl::OkStatus();
+    case Admission::Verdict::kAdmitted: admitted_ = true; return absl::OkStatus();
     case Admission::Verdict::kTooLarge:
       return TooLarge(
           kWholeRequest, absl::StrCat(bytes, " bytes with its answer and working memory"),
@@ -198,11 +198,12 @@ Call::Clock::time_point Call::LatestEnd() const {
 
 absl::Status Call::StillWanted() const {
   if (rpc_->deadline() <= std::chrono::system_clock::now()) return absl::DeadlineExceededError("deadline exceeded");
-  if (LatestEnd() <= Clock::now()) {
+  const Clock::time_point now = Clock::now();
+  if (LatestEnd() <= now) {
     return absl::DeadlineExceededError(kind_ == Kind::kUnary ? "took longer than --max-call-seconds"
                                                              : "took longer than --max-stream-seconds");
   }
-  if (core_->computing_ends.load(std::memory_order_relaxed) <= Clock::now()) {
+  if (admitted_ && core_->computing_ends.load(std::memory_order_relaxed) <= now) {
     return Unavailable("DRAINING", "the server is shutting down, and does not wait for this call any longer");
   }
   if (given_up_ || rpc_->cancelled()) return absl::CancelledError("the call was cancelled");
@@ -318,6 +319,7 @@ absl::Status Call::Conclude(const absl::Status& result) {
   const bool lost = !result.ok() && regions_ && !regions_->CheckUndamaged().ok();
   const absl::Status status = lost ? regions_->CheckUndamaged() : result;
   ReleaseRequest();
+  if (!status.ok() && DetailsOf(status).reason == "DRAINING") refused_ = true;
   if (refused_) {
     core_->admission->CountRefusal();
   } else if (!status.ok()) {

@@ -34,6 +34,7 @@
 #include "server/core/timers.h"
 #include "server/grpc/recent_calls.h"
 #include "server/grpc/rpc.h"
+#include "server/listen/connections.h"
 #include "server/metrics/call_metrics.h"
 
 namespace posenc::server {
@@ -42,7 +43,11 @@ namespace posenc::server {
 struct Core {
   explicit Core(const Config& with)
       : config(with),
-        admission(Admission::Create(config.max_in_flight_requests, config.max_in_flight_bytes, &AddressOf)),
+        admission(Admission::Create(config.max_in_flight_requests, config.max_in_flight_bytes,
+                                    [](const std::string& holder) {
+                                      const Peer peer = PeerOf(holder);  // none for identities and Unix sockets
+                                      return peer ? std::to_string(*peer) : "";
+                                    })),
         buffer_pool(std::make_shared<BufferPool>(static_cast<size_t>(config.answer_pool_bytes))),
         io_threads(static_cast<size_t>(config.io_threads) + 1),  // and the one beside large messages
         pool(static_cast<size_t>(config.threads)) {
@@ -223,6 +228,7 @@ class Call {
   OnCallEnd on_end_;
   std::atomic<bool> given_up_{false};
   mutable std::atomic<int64_t> cost_{0};
+  bool admitted_ = false;
   bool started_ = false;
   bool refused_ = false;
   size_t bytes_out_ = 0;

@@ -85,7 +85,6 @@ class GrpcRpc final : public Rpc {
     stream_.Write(message, &written_);
   }
   void Finish(const grpc::Status& status) override {
-    if (method_ != nullptr && method_->admits) polling_->RemoveUnadmitted(this);  // some streams end before they read
     Count(status.error_code());
     stream_.Finish(status, &finished_);
   }
@@ -281,7 +280,7 @@ void CompletionQueueLoop::AddUnadmitted(GrpcRpc* rpc) {
 void CompletionQueueLoop::SortByPeer() {
   while (!unadmitted_.empty()) {
     GrpcRpc* const rpc = unadmitted_.front();
-    rpc->unadmitted_list_ = &unadmitted_of_peer_[PeerOf(rpc->context_.peer())];
+    rpc->unadmitted_list_ = &unadmitted_of_peer_[PeerOf(rpc->connection())];
     rpc->unadmitted_list_->splice(rpc->unadmitted_list_->end(), unadmitted_, unadmitted_.begin());
   }
   std::erase_if(unadmitted_of_peer_, [](const auto& entry) { return entry.second.empty(); });

@@ -54,7 +54,7 @@ class CompletionQueueLoop {
 
   struct Options {
     size_t threads = 1;
-    // Says how long each of them, and one more, has been in one event.
+    // Records since when each of them, and one more, is in one event. Not null.
     BusyThreads* busy = nullptr;
     // A call whose method reads a message first is cancelled if the message does not arrive in this time.
     std::chrono::seconds receive_timeout{0};

@@ -68,7 +68,10 @@ class Health::Watch final : public Reactor {
     grpc::Status status;
     service_ = ServiceIn(request_, &status);
     if (!status.ok()) return rpc_->Finish(status);
-    if (!health_->watch_limit_->Take(peer_)) return rpc_->Finish({grpc::UNAVAILABLE, "too many watches"});
+    if (!health_->watch_limit_->Take(peer_)) {
+      refusal_limit_ = health_->timers_->After(health_->send_timeout_, [this] { rpc_->TryCancel(); });
+      return rpc_->Finish({grpc::UNAVAILABLE, "too many watches"});
+    }
     const std::lock_guard lock(health_->mutex_);
     health_->watches_.insert(this);
     Tell();
@@ -112,6 +115,7 @@ class Health::Watch final : public Reactor {
   std::string service_;
   std::optional<Status> told_;
   bool writing_ = false, cancelled_ = false;
+  Timers::Timer refusal_limit_;
 };
 
 Health::Status Health::StatusOf(const std::string& service) const {

@@ -133,7 +133,7 @@ class InferStream final : public Reactor {
   grpc::ByteBuffer incoming_;  // in use by gRPC while reading_
   std::deque<std::unique_ptr<Message>> messages_;
   bool reading_ = false, writing_ = false, written_ = false;
-  bool awaited_ = false;  // a message is, and not yet for a limited time: that begins once none is in work
+  bool awaited_ = false;  // a read is pending whose time limit has not begun; it begins when no request is in work
   bool half_closed_ = false;
   bool ended_ = false;
 

@@ -13,8 +13,9 @@ namespace posenc::server {
 
 struct Method {
   MakeReactor make;
-  bool reads_first = true;           // the client's one message is read before `make` is called
-  bool admits = true;                // its reactor asks Admission; else the server limits its calls apart
+  bool reads_first = true;  // the client's one message is read before `make` is called
+  // The reactor asks Admission or limits its calls itself. False: the call counts among UnadmittedCalls until it ends.
+  bool admits = true;
   std::optional<Right> right;        // that a caller needs under a policy; absent: none, as for health
   MethodMetrics* metrics = nullptr;  // set by CompletionQueueLoop
 };

@@ -118,6 +118,7 @@ class ReflectionCall final : public Reactor {
 
   void Start() override {
     if (!has_place_) {
+      wait_limit_ = CancelAfter(core_->config.send_timeout_s);
       return rpc_->Finish({grpc::UNAVAILABLE, "more than " + std::to_string(kMostStreams) + " reflection streams, or " +
                                                   std::to_string(kMostStreams / 4) + " of one address"});
     }

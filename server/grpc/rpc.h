@@ -11,7 +11,6 @@
 #include "grpcpp/support/status.h"
 #include "server/access/policy.h"
 #include "server/core/admission.h"
-#include "server/listen/connections.h"
 
 namespace posenc::server {
 
@@ -54,12 +53,6 @@ inline Holder HolderOf(const Rpc& rpc) {
   if (identity == nullptr) return {.name = rpc.connection()};
   return {"identity " + identity->name, identity->max_in_flight_requests, identity->max_in_flight_bytes,
           identity->weight};
-}
-
-// The group of a holder: connections of one address. Empty for identities and Unix sockets.
-inline std::string AddressOf(const std::string& holder) {
-  const Peer peer = PeerOf(holder);
-  return peer ? std::to_string(*peer) : "";
 }
 
 // Serves one RPC, which owns it. The RPC deletes it after Finish(), once all messages have been sent or dropped and all

@@ -314,9 +314,10 @@ bool Server::Drain() {
     grpc_server_->Shutdown(std::chrono::system_clock::now() + (deadline - steady_clock::now()));
   });
   const bool answered = core_.admission->WaitForHandlers(deadline);
-  // The remaining calls are health watches and reflection, which end only when cancelled. The shutdown has begun by
-  // now, so no further handler is entered; one that was entered in between is waited for. Cancelling closes the
-  // connections, and a caller that sends anything then, such as a window update, loses what has not arrived.
+  // The remaining calls are health watches, and idle streams of reflection and ModelStreamInfer, which end only when
+  // cancelled. The shutdown has begun by now, so no further handler is entered; one that was entered in between is
+  // waited for. Cancelling closes the connections, and a caller that sends anything then, such as a window update,
+  // loses what has not arrived.
   if (answered && shutdown.wait_for(kQuiet) != std::future_status::ready) {
     core_.admission->WaitForHandlers(deadline);
     while (listener_->HasUnacknowledged() && steady_clock::now() < calls_end &&

@@ -15,13 +15,13 @@ class PeerLimit {
   // One peer may hold a quarter of `most`.
   explicit PeerLimit(size_t most) : most_(most) {}
 
-  // Returns false, and takes none, if as many are held. Give each that was taken back.
+  // Returns false if a limit is reached. Call GiveBack() once for each success.
   bool Take(const Peer& peer) {
     const std::lock_guard lock(mutex_);
     const auto of_peer = held_.find(peer);
     if (all_ >= most_ || (of_peer != held_.end() && of_peer->second >= most_ / 4)) return false;
-    ++all_;
     ++held_[peer];
+    ++all_;
     return true;
   }
   void GiveBack(const Peer& peer) {

@@ -25,7 +25,7 @@ using inference::ModelInferRequest;
 constexpr char kRegion[] = "shared_memory_region", kOffset[] = "shared_memory_offset",
                kByteSize[] = "shared_memory_byte_size";
 constexpr char kSettings[] = "settings";
-// Of a text of settings. Between two commas there may be an object, whose parsed form takes many times its bytes.
+// Maximum number of commas in settings. An object between two commas takes many times its bytes once parsed.
 constexpr int64_t kMostCommas = 100'000;
 
 bool IsOfMemory(const std::string& name) { return name == kRegion || name == kOffset || name == kByteSize; }

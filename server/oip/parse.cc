@@ -34,14 +34,17 @@ class EntryCount {
   // Adds those of a message of this type, which ends where the stream does.
   absl::Status Add(const MessageType& type, const std::string& path) {
     for (uint32_t tag = input_.ReadTag(); tag != 0; tag = input_.ReadTag()) {
+      // Not a field of any message here. What is in a group would not be counted.
+      if (WireFormatLite::GetTagWireType(tag) == WireFormatLite::WIRETYPE_START_GROUP) {
+        return Refuse(nullptr, PlaceOf(path, nullptr, tag), type);
+      }
       const FieldDescriptor* field = type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
       if (!Fits(field, tag)) field = nullptr;  // protobuf keeps it as an unknown field
       const bool is_message = field != nullptr && field->message_type() != nullptr;
       const bool is_entry = field == nullptr || is_message || (field->is_repeated() && !field->is_packable());
       std::string place;
       if (is_entry) {
-        const uint32_t number = WireFormatLite::GetTagFieldNumber(tag);
-        place = absl::StrCat(path, path.empty() ? "" : ".", field == nullptr ? absl::StrCat(number) : field->name());
+        place = PlaceOf(path, field, tag);
         if (++counts_[field] > kMostEntries) return Refuse(field, place, type);
       }
       if (is_message) {
@@ -51,6 +54,11 @@ class EntryCount {
       }
     }
     return input_.ConsumedEntireMessage() ? absl::OkStatus() : MalformedRequest(root_);
+  }
+
+  static std::string PlaceOf(const std::string& path, const FieldDescriptor* field, uint32_t tag) {
+    const uint32_t number = WireFormatLite::GetTagFieldNumber(tag);
+    return absl::StrCat(path, path.empty() ? "" : ".", field == nullptr ? absl::StrCat(number) : field->name());
   }
 
   static absl::Status Refuse(const FieldDescriptor* field, const std::string& place, const MessageType& type) {

@@ -23,7 +23,7 @@ class SharedMemoryRegistry final : public wire::SharedMemorySource {
     int64_t bytes = 0;
   };
 
-  // What registered memory ends with: a connection, or not before it is unregistered by name.
+  // Says when memory is unregistered: when its connection closes, or by name only.
   enum class Holder { kConnection, kName };
 
   // If `names_have_half`, memory that names hold may be at most half of each limit, rounded up: it may stay for good,

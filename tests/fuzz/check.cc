@@ -20,13 +20,18 @@ bool IsDocumented(absl::StatusCode code, std::string_view reason) {
     case absl::StatusCode::kInvalidArgument: return kInvalid.contains(reason);
     case absl::StatusCode::kResourceExhausted: return reason == "TOO_LARGE";
     case absl::StatusCode::kNotFound: return reason == "NOT_FOUND";
-    // Triton's codes, of the Open Inference Protocol only.
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kDeadlineExceeded: return reason == "CANCELLED";
+    default: return false;
+  }
+}
+
+bool IsOfInference(absl::StatusCode code, std::string_view reason) {
+  switch (code) {
     case absl::StatusCode::kUnimplemented: return reason == "UNSUPPORTED";
     case absl::StatusCode::kInternal: return reason == "UNSUPPORTED" || reason == "NOT_FOUND";
     case absl::StatusCode::kAlreadyExists: return reason == "CONFLICT";
     case absl::StatusCode::kUnavailable: return reason == "MODEL_UNAVAILABLE";
-    case absl::StatusCode::kCancelled:
-    case absl::StatusCode::kDeadlineExceeded: return reason == "CANCELLED";
     default: return false;
   }
 }
@@ -39,14 +44,15 @@ double ProcessorSeconds() {
 
 }  // namespace
 
-void CheckError(const absl::Status& status) {
+void CheckError(const absl::Status& status, bool of_inference) {
   const ErrorDetails details = DetailsOf(status);
   const auto check = [&](bool holds, const char* otherwise) {
     if (!holds)
       Fail(absl::StrCat(otherwise, ": ", status.ToString(), " with reason ", details.reason, ", field ", details.field,
                         ", limit ", details.limit));
   };
-  check(IsDocumented(status.code(), details.reason), "undocumented error");
+  check(IsDocumented(status.code(), details.reason) || (of_inference && IsOfInference(status.code(), details.reason)),
+        "undocumented error");
   if (absl::IsInvalidArgument(status)) {
     check(!details.field.empty() && !details.value.empty(), "no field or value is named");
     check(details.limit.starts_with("must "), "the limit is not a condition");

@@ -22,8 +22,9 @@ inline void Check(bool holds, const char* otherwise) {
 }
 
 // Checks that a caller may get this error: its code and reason are those of proto/posenc/v1/error.proto, its texts are
-// within their limits, and it names a field unless no field is to blame.
-void CheckError(const absl::Status& status);
+// within their limits, and it names a field unless no field is to blame. `of_inference`: the Open Inference Protocol
+// has Triton's codes, too.
+void CheckError(const absl::Status& status, bool of_inference = false);
 
 // Runs one input; each fuzzer defines it. Returns -1 if the corpus must not keep the input, else 0. libFuzzer's entry
 // point, in check.cc, calls it and checks that it takes at most a second of this process's processor time.

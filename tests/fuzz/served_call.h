@@ -28,8 +28,8 @@ struct Result {
 // have come: a request of a few bytes can ask for billions.
 Result ServeInput(const MakeReactor& make, bool takes_sequence, absl::Span<const uint8_t> request);
 
-// Checks that details of an error reach the caller, and that they are legal.
-void CheckDetails(const grpc::Status& status);
+// Checks that details of an error reach the caller, and that they are legal (fuzz::CheckError).
+void CheckDetails(const grpc::Status& status, bool of_inference = false);
 
 // Checks that the second call of an input has the first one's answer, unless one of them was stopped.
 void CheckSame(const Result& first, const Result& second);

@@ -14,6 +14,7 @@ import samples
 from bare_http2 import ShutWindow, framed
 from client import APART, SECONDS, Client
 from grpc_peers_pb2 import HealthCheckRequest, HealthCheckResponse
+from posenc.v1 import service_pb2
 from server_process import ServerProcess
 from test_lifecycle import wait_until
 
@@ -161,17 +162,42 @@ def test_wrong_addresses_are_one_line(server_program, address):
     assert ended.stderr.startswith("posenc-server: --listen: ") and ended.stderr.count("\n") == 1, ended
 
 
-class From(ShutWindow):
-    """An HTTP/2 client with an address of its own."""
+OTHER = "127.0.0.2"  # the address of an attacker
+INFER_STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 
-    def __init__(self, port, window=0, address="127.0.0.2"):
-        super().__init__(port, window, address)
+
+def test_idle_streams_and_unread_answers_do_not_pile_up(start_server):
+    """They need no admission. The oldest of the peer with the most of them makes room, whose message may have come."""
+    server = start_server("--max-in-flight-requests", "8", "--max-concurrent-streams", "2000")
+    with ShutWindow(server.port, 1 << 20) as patient:
+        waiting = patient.begin(INFER_STREAM)
+        patient.flush()
+        with ShutWindow(server.port, address=OTHER) as unread, ShutWindow(server.port, address=OTHER) as idle:
+            first = unread.call("GetServerInfo", service_pb2.GetServerInfoRequest())
+            for _ in range(600):
+                unread.call("GetServerInfo", service_pb2.GetServerInfoRequest())
+                idle.begin(INFER_STREAM)
+            idle.flush()
+            end = unread.wait_for((h2.events.TrailersReceived, h2.events.StreamReset), first)
+            cancelled = isinstance(end, h2.events.StreamReset) or dict(end.headers)[b"grpc-status"] == b"1"
+            assert cancelled
+        # Those that have ended are not counted: as many again end none.
+        with ShutWindow(server.port, 1 << 20) as others:
+            for _ in range(1000):
+                others.begin(INFER_STREAM)
+            others.flush()
+            with Client(server.port) as client:
+                client.info()
+            patient.http.end_stream(waiting)
+            patient.flush()
+            end = patient.wait_for(h2.events.ResponseReceived, waiting)  # without messages, headers end the call
+            assert dict(end.headers)[b"grpc-status"] == b"0"
 
 
 def test_silent_calls_do_not_pile_up(start_server):
     """Calls without a message hold no place, but memory: the oldest of the peer with the most of them makes room."""
     server = start_server("--max-in-flight-requests", "8", "--max-concurrent-streams", "1000")
-    with ShutWindow(server.port, 1 << 20) as patient, From(server.port) as silent, From(server.port) as more, \
+    with ShutWindow(server.port, 1 << 20) as patient, ShutWindow(server.port, address=OTHER) as silent, ShutWindow(server.port, address=OTHER) as more, \
             Client(server.port, APART) as client:
         waiting = patient.begin("ApplyRotary")
         patient.flush()
@@ -200,7 +226,7 @@ def test_many_calls_at_once_are_answered_or_refused(start_server):
 def test_watches_of_health_are_limited(start_server):
     """A peer has a quarter of them, so that others can watch too."""
     server = start_server("--max-connections", "8")
-    with Client(server.port, APART) as client, From(server.port, 1 << 20) as other:
+    with Client(server.port, APART) as client, ShutWindow(server.port, 1 << 20, OTHER) as other:
         def watch(of):
             return of.channel.unary_stream("/grpc.health.v1.Health/Watch", HealthCheckRequest.SerializeToString,
                                            HealthCheckResponse.FromString)(HealthCheckRequest(), timeout=SECONDS)
@@ -224,7 +250,7 @@ def test_many_peers_with_a_silent_call_each_do_not_end_those_of_others(start_ser
     server = start_server("--max-in-flight-requests", "8")
     with contextlib.ExitStack() as stack, Client(server.port, APART) as client:
         for n in range(1100):
-            silent = stack.enter_context(From(server.port, address=f"127.0.{2 + n // 200}.{1 + n % 200}"))
+            silent = stack.enter_context(ShutWindow(server.port, address=f"127.0.{2 + n // 200}.{1 + n % 200}"))
             silent.begin("ApplyRotary")
             silent.flush()
         for _ in range(20):

@@ -73,6 +73,7 @@ def many_entries():
     for field, entry in (("inputs", "2a00"), ("outputs", "3200"), ("parameters", "2200"), ("raw_input_contents", "3a00"),
                          ("1001", "c83e00"), ("12", "6364")):
         yield "ModelInfer", begin + bytes.fromhex(entry) * (4 * MEBIBYTE // len(entry)), field
+    yield "ModelInfer", begin + b"\x63" + bytes.fromhex("0a00") * (2 * MEBIBYTE) + b"\x64", "12"  # a group of many fields
     strings = bytes.fromhex("4200") * (2 * MEBIBYTE)
     contents = b"\x2a" + varint(len(strings)) + strings
     yield "ModelInfer", begin + b"\x2a" + varint(len(contents)) + contents, "inputs.contents.bytes_contents"
