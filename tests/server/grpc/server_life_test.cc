@@ -40,15 +40,16 @@ TEST_F(ServerTest, DrainAnswersWhatItHasBegunAndRefusesTheRest) {
 
 TEST_F(ServerTest, DrainCancelsWhatIsLeftAtItsTimeout) {
   Config config = TestConfig();
-  config.drain_timeout_s = 0;
+  config.drain_timeout_s = 1;
   Start(config);
-  FakeOperations::gate_shut = true;
+  FakeOperations::hangs = true;  // does not see that it should end
   std::thread caller([this] {
     grpc::ClientContext context;
-    v1::GenerateTableResponse response;
-    EXPECT_FALSE(stub_->GenerateTable(&context, Taking(0), &response).ok());
+    v1::ApplyRotaryResponse response;
+    EXPECT_FALSE(stub_->ApplyRotary(&context, Rotary(8, 8), &response).ok());
+    FakeOperations::hangs = false;  // the drain waits for what it has cancelled
   });
-  EXPECT_TRUE(Eventually([] { return FakeOperations::waiting == 1; }));
+  EXPECT_TRUE(Eventually([this] { return server_->counters().in_flight_requests == 1; }));
   EXPECT_FALSE(server_->Drain());
   caller.join();
 }
