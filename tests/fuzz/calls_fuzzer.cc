@@ -18,6 +18,12 @@
 #include "tests/fuzz/served_call.h"
 
 namespace posenc::server {
+
+const NumberedRpcs& Inputs() {
+  static const auto* const inputs = new NumberedRpcs(wire::Rpcs(), "StreamApplyRotary");
+  return *inputs;
+}
+
 namespace {
 
 using fuzz::Check;
@@ -51,11 +57,6 @@ class Regions final : public wire::SharedMemorySource {
   static constexpr size_t kBytes = 1024;
   static inline std::array<std::byte, 2 * kBytes> bytes_;
 };
-
-const NumberedRpcs& Inputs() {
-  static const auto* const inputs = new NumberedRpcs(wire::Rpcs(), "StreamApplyRotary");
-  return *inputs;
-}
 
 bool IsDiagnosis(const wire::RpcDescription& rpc) {
   const auto* type = rpc.request.GetDescriptor();
@@ -126,9 +127,6 @@ void CheckResult(const wire::RpcDescription& rpc, const Result& result) {
 }  // namespace
 }  // namespace posenc::server
 
-// The server replaces operator new, but not the forms that call it, which AddressSanitizer replaces too.
-extern "C" const char* __asan_default_options() { return "alloc_dealloc_mismatch=0"; }
-
 int posenc::fuzz::RunInput(const uint8_t* data, size_t size) {
   using namespace posenc::server;
   if (size == 0) return 0;
@@ -146,13 +144,4 @@ int posenc::fuzz::RunInput(const uint8_t* data, size_t size) {
   CheckResult(rpc, second);
   CheckSame(first, second);
   return 0;
-}
-
-extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
-  return posenc::server::Inputs().Mutate(data, size, max_size, seed);
-}
-
-extern "C" size_t LLVMFuzzerCustomCrossOver(const uint8_t* to, size_t to_size, const uint8_t* from, size_t from_size,
-                                            uint8_t* out, size_t max_size, unsigned seed) {
-  return posenc::server::Inputs().Cross({to, to_size}, {from, from_size}, out, max_size, seed);
 }

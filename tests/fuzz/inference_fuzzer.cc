@@ -18,17 +18,18 @@
 #include "tests/fuzz/served_call.h"
 
 namespace posenc::server {
+
+const NumberedRpcs& Inputs() {
+  static const auto* const inputs = new NumberedRpcs(InferenceRpcs(), "ModelStreamInfer");
+  return *inputs;
+}
+
 namespace {
 
 using fuzz::Check;
 
 constexpr char kKeys[] = "/posenc-inference-fuzz-";
 constexpr size_t kBytes = 4096;
-
-const NumberedRpcs& Inputs() {
-  static const auto* const inputs = new NumberedRpcs(InferenceRpcs(), "ModelStreamInfer");
-  return *inputs;
-}
 
 // Makes a repository of models, and returns its folder.
 std::string MakeRepository() {
@@ -107,9 +108,6 @@ void CheckResult(const wire::RpcDescription& rpc, Result& result) {
 }  // namespace
 }  // namespace posenc::server
 
-// The server replaces operator new, but not the forms that call it, which AddressSanitizer replaces too.
-extern "C" const char* __asan_default_options() { return "alloc_dealloc_mismatch=0"; }
-
 int posenc::fuzz::RunInput(const uint8_t* data, size_t size) {
   using namespace posenc::server;
   if (size == 0) return 0;
@@ -122,13 +120,4 @@ int posenc::fuzz::RunInput(const uint8_t* data, size_t size) {
   CheckResult(rpc, second);
   if (rpc.name != "ModelStatistics") CheckSame(first, second);
   return 0;
-}
-
-extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
-  return posenc::server::Inputs().Mutate(data, size, max_size, seed);
-}
-
-extern "C" size_t LLVMFuzzerCustomCrossOver(const uint8_t* to, size_t to_size, const uint8_t* from, size_t from_size,
-                                            uint8_t* out, size_t max_size, unsigned seed) {
-  return posenc::server::Inputs().Cross({to, to_size}, {from, from_size}, out, max_size, seed);
 }

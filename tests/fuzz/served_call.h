@@ -43,7 +43,7 @@ class NumberedRpcs {
   const wire::RpcDescription& Of(absl::Span<const uint8_t> input) const { return rpcs_[input[0] % rpcs_.size()]; }
   bool TakesSequence(const wire::RpcDescription& rpc) const { return &rpc == streamed_; }
 
-  // As LLVMFuzzerCustomMutator() and LLVMFuzzerCustomCrossOver().
+  // Changes an input in place, or joins parts of two inputs in `out`. Both return the size of the result.
   size_t Mutate(uint8_t* data, size_t size, size_t max_size, unsigned seed) const;
   size_t Cross(absl::Span<const uint8_t> to, absl::Span<const uint8_t> from, uint8_t* out, size_t max_size,
                unsigned seed) const;
@@ -55,5 +55,8 @@ class NumberedRpcs {
   const wire::RpcDescription* streamed_;
   fuzz::SequenceType sequence_;
 };
+
+// The RPCs of the fuzzer, which defines this. libFuzzer's functions for changing inputs, in served_call.cc, call it.
+const NumberedRpcs& Inputs();
 
 }  // namespace posenc::server

@@ -92,24 +92,8 @@ std::string Table(int64_t offset) {
   return request.SerializeAsString();
 }
 
-// The bytes in two slices, as gRPC delivers a message of two frames.
-grpc::ByteBuffer Buffer(const std::string& bytes) {
-  std::vector<grpc::Slice> slices;
-  for (const std::string& part : {bytes.substr(0, bytes.size() / 2), bytes.substr(bytes.size() / 2)}) {
-    auto* copy = new std::string(part);
-    slices.emplace_back(
-        copy->data(), copy->size(), [](void* string) { delete static_cast<std::string*>(string); }, copy);
-  }
-  return {slices.data(), slices.size()};
-}
-
-std::string Text(const grpc::ByteBuffer& buffer) {
-  std::vector<grpc::Slice> slices;
-  buffer.Dump(&slices);
-  std::string text;
-  for (const grpc::Slice& slice : slices) text.append(slice.begin(), slice.end());
-  return text;
-}
+// Two slices.
+grpc::ByteBuffer Buffer(const std::string& bytes) { return grpc::BufferOf(bytes, bytes.size() / 2 + 1); }
 
 class CallTest : public testing::Test {
  protected:
@@ -155,7 +139,7 @@ class CallTest : public testing::Test {
     Begin(kind, offset, &rpc);
     *status = rpc.Wait();
     std::string text;
-    for (const grpc::ByteBuffer& message : rpc.messages) text += Text(message);
+    for (const grpc::ByteBuffer& message : rpc.messages) text += grpc::BytesOf(message);
     return text;
   }
 
@@ -164,7 +148,7 @@ class CallTest : public testing::Test {
     std::string rows;
     for (const grpc::ByteBuffer& message : messages) {
       v1::StreamApplyRotaryResponse response;
-      EXPECT_TRUE(response.ParseFromString(Text(message)));
+      EXPECT_TRUE(response.ParseFromString(grpc::BytesOf(message)));
       if (!response.has_chunk()) continue;
       EXPECT_EQ(response.chunk().operand(), v1::OPERAND_QUERY);
       EXPECT_EQ(response.chunk().rows().byte_offset(), static_cast<int64_t>(rows.size()));
@@ -298,13 +282,13 @@ TEST_F(CallTest, ChunksAreAnsweredAsTheWholeIs) {
   Rotate(&whole);
   ASSERT_TRUE(whole.Wait().ok());
   v1::ApplyRotaryResponse response;
-  ASSERT_TRUE(response.ParseFromString(Text(whole.messages.at(0))));
+  ASSERT_TRUE(response.ParseFromString(grpc::BytesOf(whole.messages.at(0))));
   FakeRpc rpc;
   Begin(kChunks, 7, &rpc);
   const grpc::Status& status = rpc.Wait();
   EXPECT_TRUE(status.ok()) << status.error_message();
   v1::StreamApplyRotaryResponse first;
-  ASSERT_TRUE(first.ParseFromString(Text(rpc.messages[0])));
+  ASSERT_TRUE(first.ParseFromString(grpc::BytesOf(rpc.messages[0])));
   EXPECT_EQ(first.info().SerializeAsString(), response.info().SerializeAsString());
   EXPECT_TRUE(Rows(rpc.messages) == response.q().data());
 }
@@ -628,11 +612,11 @@ TEST_F(CallTest, AnAnswerMayOutliveTheServer) {
   FakeRpc rpc(Buffer(Rotation(0)));
   Rotate(&rpc);
   EXPECT_TRUE(rpc.Wait().ok());
-  const std::string answer = Text(rpc.messages.at(0));
+  const std::string answer = grpc::BytesOf(rpc.messages.at(0));
   const std::weak_ptr<Admission> books = core_->admission;
   EXPECT_GT(books.lock()->counters().in_flight_bytes, 0) << "gRPC has not released it";
   core_.reset();
-  EXPECT_EQ(Text(rpc.messages.at(0)), answer);
+  EXPECT_EQ(grpc::BytesOf(rpc.messages.at(0)), answer);
   rpc.messages.clear();
   EXPECT_TRUE(books.expired());
 }

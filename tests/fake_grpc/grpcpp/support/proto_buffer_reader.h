@@ -13,13 +13,6 @@ class ProtoBufferReader : public google::protobuf::io::ArrayInputStream {
  private:
   explicit ProtoBufferReader(std::string* bytes)
       : ArrayInputStream(bytes->data(), static_cast<int>(bytes->size())), bytes_(bytes) {}
-  static std::string BytesOf(const ByteBuffer& buffer) {
-    std::vector<Slice> slices;
-    buffer.Dump(&slices);
-    std::string bytes;
-    for (const Slice& slice : slices) bytes.append(slice.begin(), slice.end());
-    return bytes;
-  }
 
   const std::unique_ptr<std::string> bytes_;
 };
