@@ -143,9 +143,13 @@ std::string DidYouMean(const std::string& word, const std::vector<std::string>& 
   size_t least = 0;
   for (const std::string& choice : choices) {
     // A third of the letters may differ. A prefix of a choice is near, too: "--scaling" of "--scaling-length".
-    const size_t distance = choice.starts_with(word) && word.size() > 2 ? 1 : Distance(word, choice);
     const size_t letters = choice.size() - std::min(choice.find_first_not_of('-'), choice.size());
-    if (distance > std::max<size_t>(1, letters / 3) || distance >= letters) continue;
+    const size_t most = std::max<size_t>(1, letters / 3);
+    const bool is_prefix = choice.starts_with(word) && word.size() > 2;
+    const size_t least_distance = std::max(word.size(), choice.size()) - std::min(word.size(), choice.size());
+    if (!is_prefix && least_distance > most) continue;
+    const size_t distance = is_prefix ? 1 : Distance(word, choice);
+    if (distance > most || distance >= letters) continue;
     if (nearest != nullptr && distance >= least) continue;
     nearest = &choice;
     least = distance;

@@ -93,14 +93,18 @@ void SetScalar(Message* message, const FieldDescriptor* field, Random& random) {
   }
 }
 
+// Lists of messages do not grow further. Longer ones reach nothing new, but libFuzzer takes each length for something
+// new.
+constexpr int kMostInList = 8;
+
 void ChangeList(Message* message, const FieldDescriptor* field, Random& random) {
   const Reflection& reflection = *message->GetReflection();
   const int size = reflection.FieldSize(*message, field);
   const bool is_message = field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
-  if (size > 0 && random.OneIn(3)) {
+  if (size > 0 && (random.OneIn(3) || (is_message && size >= kMostInList))) {
     reflection.SwapElements(message, field, static_cast<int>(random.Below(size)), size - 1);
     if (random.OneIn(2)) reflection.RemoveLast(message, field);
-  } else if (is_message && size > 0 && size < 64 && random.OneIn(2)) {
+  } else if (is_message && size > 0 && random.OneIn(2)) {
     const Message& copied = reflection.GetRepeatedMessage(*message, field, static_cast<int>(random.Below(size)));
     std::unique_ptr<Message> copy(copied.New());
     copy->CopyFrom(copied);

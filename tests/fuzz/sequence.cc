@@ -24,13 +24,13 @@ SequenceType::SequenceType(const google::protobuf::Descriptor& element)
   prototype_ = factory_.GetPrototype(pool_.BuildFile(file)->message_type(0));
 }
 
-std::vector<std::string> Split(absl::Span<const uint8_t> sequence) {
+std::vector<std::string> Split(absl::Span<const uint8_t> sequence, size_t most) {
   constexpr uint32_t kTag = 1 << 3 | 2;
   google::protobuf::io::CodedInputStream input(sequence.data(), static_cast<int>(sequence.size()));
   std::vector<std::string> messages;
   uint32_t size;
   std::string message;
-  while (input.ReadTag() == kTag && input.ReadVarint32(&size) && size <= sequence.size() &&
+  while (messages.size() < most && input.ReadTag() == kTag && input.ReadVarint32(&size) && size <= sequence.size() &&
          input.ReadString(&message, static_cast<int>(size))) {
     messages.push_back(message);
   }

@@ -1,6 +1,7 @@
 // Sequences of messages of one type, as one input: the wire format of `message M { repeated TYPE message = 1; }`.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,7 +24,8 @@ class SequenceType {
   const google::protobuf::Message* prototype_;
 };
 
-// Splits a sequence into its messages, which may be malformed, up to the first byte that is not part of one.
-std::vector<std::string> Split(absl::Span<const uint8_t> sequence);
+// Returns the first messages of a sequence, at most `most`, which may be malformed, up to the first byte that is not
+// part of one. The more messages an input has, the longer it takes, and libFuzzer takes each number for something new.
+std::vector<std::string> Split(absl::Span<const uint8_t> sequence, size_t most);
 
 }  // namespace posenc::fuzz

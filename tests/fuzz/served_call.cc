@@ -17,6 +17,9 @@ using fuzz::Check;
 // After this time a call must stop by itself. Even its answer to that is limited to a second (check.h).
 constexpr std::chrono::milliseconds kDeadline(200);
 
+// The messages of a stream that are sent.
+constexpr size_t kMostRequests = 4;
+
 // After so many messages the caller of a stream cancels it: a request of a few bytes can ask for billions.
 constexpr size_t kMostMessages = 64;
 
@@ -56,7 +59,7 @@ Result ServeInput(const MakeReactor& make, bool takes_sequence, absl::Span<const
   call.time_limit = std::chrono::system_clock::now() + kDeadline;
   call.Serve(make);
   if (takes_sequence) {
-    for (const std::string& message : fuzz::Split(request)) call.Send(Buffer(message));
+    for (const std::string& message : fuzz::Split(request, kMostRequests)) call.Send(Buffer(message));
     call.HalfClose();
   }
   call.WaitForMessages(kMostMessages);  // or for the end, after which a cancellation does nothing

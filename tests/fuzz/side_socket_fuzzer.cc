@@ -74,7 +74,7 @@ void Serve(const std::vector<std::string>& packets) {
   {
     Registrar registrar(&registry, "/posenc-fuzz-", &devices);
     std::string token;
-    for (size_t n = 0; n < std::min(packets.size(), kMostPackets); ++n) {
+    for (size_t n = 0; n < packets.size(); ++n) {
       std::string packet = packets[n];
       if (packet == kUnregisterEmpty) packet = Unregister(token);
       std::vector<Descriptor> descriptors;
@@ -93,7 +93,7 @@ void Serve(const std::vector<std::string>& packets) {
 }  // namespace posenc::server
 
 int posenc::fuzz::RunInput(const uint8_t* data, size_t size) {
-  posenc::server::Serve(posenc::fuzz::Split({data, size}));
+  posenc::server::Serve(posenc::fuzz::Split({data, size}, posenc::server::kMostPackets));
   return 0;
 }
 
