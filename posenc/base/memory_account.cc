@@ -42,6 +42,12 @@ LargeBlocksMayBeRefused::LargeBlocksMayBeRefused() : outer_(std::exchange(may_re
 LargeBlocksMayBeRefused::~LargeBlocksMayBeRefused() { may_refuse = outer_; }
 bool LargeBlocksMayBeRefused::Applies() { return may_refuse; }
 
+CountedBytes::CountedBytes(int64_t bytes)
+    : account_(current_account), bytes_(bytes), refused_(account_ != nullptr && !account_->Add(bytes)) {}
+CountedBytes::~CountedBytes() {
+  if (account_ != nullptr) account_->Remove(bytes_);
+}
+
 MemoryAccount* CurrentMemoryAccount() { return current_account; }
 
 }  // namespace posenc

@@ -72,6 +72,22 @@ class LargeBlocksMayBeRefused {
   const bool outer_;
 };
 
+// RAII scope that counts memory which other threads hold for the current thread's account. `bytes` must be at least 0.
+class CountedBytes {
+ public:
+  explicit CountedBytes(int64_t bytes);
+  ~CountedBytes();
+  CountedBytes(const CountedBytes&) = delete;
+  CountedBytes& operator=(const CountedBytes&) = delete;
+  // True if they could not be charged.
+  bool refused() const { return refused_; }
+
+ private:
+  MemoryAccount* const account_;
+  const int64_t bytes_;
+  const bool refused_;
+};
+
 // Returns the current thread's account; null if there is none.
 MemoryAccount* CurrentMemoryAccount();
 

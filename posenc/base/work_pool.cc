@@ -32,12 +32,17 @@ struct Running {
   const WorkPool* pool;
   TaskQueue::Taken* taken;
   bool is_nested;           // between the slabs of another one
+  size_t thread;            // number in busy_
   Clock::time_point since;  // when its time was charged last
+  double own = 0;           // seconds until then
+  double nested = 0;        // seconds of nested tasks
 
   // The time since then, without that of nested tasks.
   double Lap() {
     const Clock::time_point now = Clock::now();
-    return Seconds(now - std::exchange(since, now));
+    const double lap = Seconds(now - std::exchange(since, now));
+    own += lap;
+    return lap;
   }
 };
 
@@ -52,6 +57,9 @@ void RunOnce(const std::function<void()>& task) noexcept {
   const MemoryScope uncounted(nullptr);
   task();
 }
+
+// Small tasks between the slabs of a task take at most so many times its own time, and so many seconds more.
+constexpr double kMostNested = 8, kNestedAtFirst = 0.1;
 
 // Time after which the relief thread runs a small task that waits.
 constexpr std::chrono::milliseconds kLate(1);
@@ -117,19 +125,22 @@ void WorkPool::Work(size_t thread) {
       if (idle_ == 0 && tasks_.small() > 0) late_.notify_one();
     }
     busy_.Begin(thread);
-    Run(&taken);
+    Run(&taken, thread);
     busy_.End(thread);
   }
 }
 
-void WorkPool::Run(TaskQueue::Taken* taken) {
-  Running here = {this, taken, running != nullptr, Clock::now()};
+void WorkPool::Run(TaskQueue::Taken* taken, size_t thread) {
+  Running here = {this, taken, running != nullptr, thread, Clock::now()};
   Running* const outer = std::exchange(running, &here);
   RunOnce(taken->task);
   running = outer;
   taken->task = nullptr;
   const double seconds = here.Lap();
-  if (outer != nullptr) outer->since = here.since;
+  if (outer != nullptr) {
+    outer->since = here.since;
+    outer->nested += seconds;
+  }
   const std::lock_guard lock(mutex_);
   tasks_.Charge(taken, seconds);
   tasks_.End(taken);
@@ -140,18 +151,22 @@ void WorkPool::Run(TaskQueue::Taken* taken) {
 void WorkPool::RunBetweenSlabs() {
   if (waiting_ == 0 || alone) return;
   if (running != nullptr && (running->is_nested || running->taken->lane == Lane::kSmall)) return;
+  Running* const outer = RunsTaskOf(*this) ? running : nullptr;
   const MemoryScope uncounted(nullptr);
   TaskQueue::Taken taken;
   {
     std::lock_guard lock(mutex_);
-    TaskQueue::Taken* const outer = RunsTaskOf(*this) ? running->taken : nullptr;
-    if (outer != nullptr) tasks_.Charge(outer, running->Lap());
-    taken = tasks_.TakeBetween(outer);
+    if (outer != nullptr) {
+      tasks_.Charge(outer->taken, outer->Lap());
+      if (outer->nested > kMostNested * outer->own + kNestedAtFirst) return;
+    }
+    taken = tasks_.TakeBetween(outer == nullptr ? nullptr : outer->taken);
     if (taken.account == nullptr) return;
     if (taken.lane == Lane::kSmall) ++small_taken_;
     CountWaiting();
   }
-  Run(&taken);
+  if (outer != nullptr) busy_.Begin(outer->thread);  // the next slab is not the same long task: it makes progress
+  Run(&taken, outer == nullptr ? 0 : outer->thread);
 }
 
 void WorkPool::Relieve(size_t thread) {
@@ -167,7 +182,7 @@ void WorkPool::Relieve(size_t thread) {
     CountWaiting();
     lock.unlock();
     busy_.Begin(thread);
-    Run(&taken);
+    Run(&taken, thread);
     busy_.End(thread);
     lock.lock();
   }
@@ -206,11 +221,17 @@ struct Loop {
 }  // namespace
 
 absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellation& cancelled,
-                                   absl::FunctionRef<void(size_t, size_t)> body) {
+                                   absl::FunctionRef<void(size_t, size_t)> body, int64_t body_bytes) {
   if (count == 0) return absl::OkStatus();
   grain = std::max<size_t>(grain, 1);
   auto loop = std::make_shared<Loop>();
   loop->slabs = (count - 1) / grain + 1;
+  const size_t helpers = !helped ? 0 : std::min(loop->slabs - 1, threads_.size() - 1);
+  const CountedBytes counted(body_bytes * static_cast<int64_t>(1 + helpers));
+  if (counted.refused()) {
+    POSENC_RETURN_IF_ERROR(cancelled());
+    return Unavailable("OVERLOADED", "too many bytes in flight");
+  }
 
   auto take_slabs = [this, &cancelled, body, count, grain](Loop& state) {
     for (size_t slab; (slab = state.next.fetch_add(1)) < state.slabs;) {
@@ -229,7 +250,6 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
     }
   };
 
-  const size_t helpers = !helped ? 0 : std::min(loop->slabs - 1, threads_.size() - 1);
   try {
     for (size_t i = 0; i < helpers; ++i) {
       // The closure refers to this frame. Enter() guards it: the caller closes the loop before it returns.

@@ -41,17 +41,19 @@ class WorkPool {
   // Calls body(begin, end) for slabs of at most `grain` items that together cover [0, count), on the calling thread and
   // on idle threads of the pool, at most threads() in all, and returns when all have ended. The caller always takes
   // part: a call from within a task cannot deadlock. `cancelled` is called before each slab and is the body's
-  // interruption scope. Returns the first status that stopped it; UNAVAILABLE on bad_alloc. The body's
-  // memory is not counted (memory_account.h). Thread-safe.
+  // interruption scope. Returns the first status that stopped it; UNAVAILABLE on bad_alloc.
+  //
+  // What a body allocates is not counted (memory_account.h). If that depends on a request, `body_bytes` must be a bound
+  // of what one holds: so much is counted for each thread until the loop ends. Thread-safe.
   absl::Status ParallelFor(size_t count, size_t grain, const Cancellation& cancelled,
-                           absl::FunctionRef<void(size_t begin, size_t end)> body);
+                           absl::FunctionRef<void(size_t begin, size_t end)> body, int64_t body_bytes = 0);
 
  private:
   void Work(size_t thread);
   void Relieve(size_t thread);
   void RunBetweenSlabs();
   // Runs a task that was taken and charges its owner.
-  void Run(TaskQueue::Taken* taken);
+  void Run(TaskQueue::Taken* taken, size_t thread);
   // Requires mutex_.
   void CountWaiting();
 

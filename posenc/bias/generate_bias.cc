@@ -270,14 +270,16 @@ absl::Status BiasGeneration::WriteRows(int64_t first, int64_t count, const std::
   const size_t row = cells.keys * SizeOf(cells.shape.dtype);
   const size_t slab = std::max<size_t>((device == nullptr ? size_t{256} << 10 : device->slab_bytes()) / row, 1);
   return pool.ParallelFor(
-      cells.batch.value_or(1) * cells.heads * count, slab, cancelled, [&](size_t begin, size_t end) {
+      cells.batch.value_or(1) * cells.heads * count, slab, cancelled,
+      [&](size_t begin, size_t end) {
         while (begin < end) {
           const size_t matrix = begin / count, top = matrix * count, stop = std::min<size_t>(end, top + count);
           rows.Write(static_cast<int64_t>(matrix), begin - top, stop - top,
                      scores == nullptr ? nullptr : scores + top * row, out + top * row, device);
           begin = stop;
         }
-      });
+      },
+      IsForDevices() ? 0 : cells.keys * static_cast<int64_t>(sizeof(float)));
 }
 
 }  // namespace posenc

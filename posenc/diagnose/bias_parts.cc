@@ -25,10 +25,10 @@ class Boxes {
   std::vector<BiasBox> All() {
     const IndexRange all_rows{0, e_.batch() - 1}, all_heads{0, e_.heads() - 1};
     Add(all_rows, all_heads);
-    for (int64_t b = 0; b < e_.batch() && e_.batch() > 1; ++b) Add({b, b}, all_heads);
-    for (int64_t h = 0; h < e_.heads() && e_.heads() > 1; ++h) Add(all_rows, {h, h});
+    for (int64_t b = 0; b < e_.batch() && e_.batch() > 1 && !IsFull(); ++b) Add({b, b}, all_heads);
+    for (int64_t h = 0; h < e_.heads() && e_.heads() > 1 && !IsFull(); ++h) Add(all_rows, {h, h});
     for (int64_t b = 0; b < e_.batch() && e_.batch() > 1; ++b) {
-      for (int64_t h = 0; h < e_.heads() && e_.heads() > 1; ++h) Add({b, b}, {h, h});
+      for (int64_t h = 0; h < e_.heads() && e_.heads() > 1 && !IsFull(); ++h) Add({b, b}, {h, h});
     }
     return std::move(boxes_);
   }
@@ -47,17 +47,26 @@ class Boxes {
   }
 
  private:
+  bool IsFull() const { return boxes_.size() >= kMostBoxes; }
+  bool HasRows(const IndexRange& batch_rows, const IndexRange& heads) const {
+    for (int64_t b = batch_rows.first; b <= batch_rows.last; ++b) {
+      const auto of_batch_row = rows_.begin() + b * e_.heads() * e_.queries();
+      const auto end = of_batch_row + (heads.last + 1) * e_.queries();
+      if (std::find(of_batch_row + heads.first * e_.queries(), end, 1) != end) return true;
+    }
+    return false;
+  }
   // Adds the smallest box around the rows in these ranges: with all queries, then with those from the first to the
   // last.
   void Add(const IndexRange& batch_rows, const IndexRange& heads) {
+    if (!HasRows(batch_rows, heads)) return;  // before Marks, which take the time of the whole batch
     const Marks marks = MarksIn(batch_rows, heads);
     const IndexRange queries = Bounds(marks.queries), all_queries{0, e_.queries() - 1};
-    if (queries.first > queries.last) return;
     AddOnce({Bounds(marks.batch_rows), Bounds(marks.heads), all_queries});
     AddOnce({Bounds(marks.batch_rows), Bounds(marks.heads), queries});
   }
   void AddOnce(const BiasBox& box) {
-    if (boxes_.size() >= kMostBoxes || std::find(boxes_.begin(), boxes_.end(), box) != boxes_.end()) return;
+    if (IsFull() || std::find(boxes_.begin(), boxes_.end(), box) != boxes_.end()) return;
     boxes_.push_back(box);
   }
 

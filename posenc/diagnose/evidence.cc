@@ -8,6 +8,7 @@
 
 #include "posenc/base/checks.h"
 #include "posenc/base/interruption.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/kernels/convert.h"
 #include "posenc/rotary/positions.h"
@@ -213,6 +214,7 @@ absl::StatusOr<Rows> MakeTable(const TablePair& table, const Limits& limits) {
     }
     __builtin_unreachable();
   };
+  const LargeBlocksMayBeRefused scope;
   std::vector<std::byte> before(rows * 2 * pairs * size), after(before.size()), line(columns * size);
   const double one = 1;
   for (int64_t row = 0; row < rows; ++row) {

@@ -315,7 +315,7 @@ absl::StatusOr<Proof> Prove(const Candidate& candidate, const Variant& variant, 
       return absl::FailedPreconditionError("wider than the head");
     }
     const int64_t slab = std::max<int64_t>(1, kSlabElements / row);
-    POSENC_RETURN_IF_ERROR(pool.ParallelFor(rows.tokens(), slab, cancelled, [&](size_t begin, size_t end) {
+    const auto prove_slab = [&](size_t begin, size_t end) {
       const auto count = static_cast<int64_t>(end - begin);
       Slab work(candidate, variant, table, evidence, operand);
       const std::vector<std::byte>& ours = work.Compute(static_cast<int64_t>(begin), count);
@@ -354,7 +354,10 @@ absl::StatusOr<Proof> Prove(const Candidate& candidate, const Variant& variant, 
       proof.first = Difference{rows.which, rows.Index(token, within / rows.width, within % rows.width), token,
                                ValueOf(rows.after_dtype, ours.data() + first * size),
                                ValueOf(rows.after_dtype, theirs.data() + first * size)};
-    }));
+    };
+    // Ours and theirs, ours in another type, and the row that is compared.
+    const int64_t bytes = std::min(slab, rows.tokens()) * row * 3 * static_cast<int64_t>(sizeof(double));
+    POSENC_RETURN_IF_ERROR(pool.ParallelFor(rows.tokens(), slab, cancelled, prove_slab, bytes));
   }
   return proof;
 }

@@ -159,7 +159,7 @@ absl::Status EmbeddingGeneration::Write(const std::byte* add_to, std::byte* out,
                                         const Cancellation& cancelled) const {
   if (shape_.empty()) return absl::OkStatus();
   const size_t dim = encoding_->dim(), slab = std::clamp<size_t>(16384 / dim, 1, 1024);
-  return pool.ParallelFor(positions_.tokens(), slab, cancelled, [&](size_t begin, size_t end) {
+  const auto write = [&](size_t begin, size_t end) {
     std::vector<double> at(end - begin);
     for (int64_t token = begin; token < static_cast<int64_t>(end);) {
       const int64_t stop = std::min<int64_t>(end, positions_.begin(positions_.SequenceOf(token) + 1));
@@ -171,7 +171,10 @@ absl::Status EmbeddingGeneration::Write(const std::byte* add_to, std::byte* out,
       }
       token = stop;
     }
-  });
+  };
+  const size_t most = std::min<size_t>(slab, positions_.tokens());
+  const size_t bytes = add_to == nullptr ? 0 : 2 * most * dim * sizeof(float);  // of Add()
+  return pool.ParallelFor(positions_.tokens(), slab, cancelled, write, static_cast<int64_t>(bytes));
 }
 
 }  // namespace posenc

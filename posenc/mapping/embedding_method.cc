@@ -69,8 +69,7 @@ absl::StatusOr<LearnedSettings> ReadLearned(const Reader& reader, const v1::Lear
   if (!message.has_table()) return InvalidArgument("MISSING", "table", "", "must be given");
   POSENC_ASSIGN_OR_RETURN(LearnedSettings settings, Read<LearnedSettings>(reader, message));
   POSENC_ASSIGN_OR_RETURN(settings.table_shape, reader.Shape("table", message.table()));
-  settings.table.resize(reader.payloads.Size(message.table()));
-  reader.payloads.CopyTo(message.table(), settings.table.data());
+  settings.table = CopyOf(reader.payloads, message.table());
   POSENC_RETURN_IF_ERROR(ReadTokenValid(reader, message, &settings.token_valid));
   return settings;
 }

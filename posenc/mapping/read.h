@@ -33,6 +33,9 @@ inline constexpr EnumPairs<v1::TableForm, TableForm> kTableForms = {
     {v1::TABLE_FORM_REPEAT_INTERLEAVED, TableForm::kRepeatInterleaved},
 };
 
+// Copies all bytes of a tensor.
+std::vector<std::byte> CopyOf(const Payloads& payloads, const v1::Tensor& tensor);
+
 // Reads a request's messages, with its payloads and the limits. Holds references; both must outlive it.
 struct Reader {
   const Payloads& payloads;

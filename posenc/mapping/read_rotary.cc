@@ -58,9 +58,7 @@ absl::StatusOr<GivenTable> ReadTable(const Reader& reader, const v1::GivenTable&
   GivenTable table{shape.dtype, shape.shape[0], shape.shape[1]};
   POSENC_ASSIGN_OR_RETURN(table.form, Choose("given_table.form", message.form(), kTableForms));
   for (const auto& [tensor, data] : {std::pair{&message.cos(), &table.cos}, {&message.sin(), &table.sin}}) {
-    std::vector<std::byte> bytes(reader.payloads.Size(*tensor));
-    reader.payloads.CopyTo(*tensor, bytes.data());
-    *data = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
+    *data = std::make_shared<const std::vector<std::byte>>(CopyOf(reader.payloads, *tensor));
   }
   return table;
 }

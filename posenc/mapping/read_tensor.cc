@@ -79,6 +79,11 @@ absl::StatusOr<Output> Reader::Place(std::string_view field, const v1::Region* r
   return output;
 }
 
+std::vector<std::byte> CopyOf(const Payloads& payloads, const v1::Tensor& tensor) {
+  const LargeBlocksMayBeRefused scope;
+  return ReadAs<std::byte>(payloads, tensor);
+}
+
 absl::StatusOr<std::vector<double>> Reader::Values(std::string_view field, const v1::Tensor& tensor) const {
   const LargeBlocksMayBeRefused scope;
   POSENC_ASSIGN_OR_RETURN(const TensorShape shape, Shape(field, tensor));

@@ -7,6 +7,8 @@
 #include <limits>
 
 #include "posenc/base/checks.h"
+#include "posenc/base/interruption.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/bias/bias_geometry.h"
 #include "posenc/bias/bias_mask.h"
@@ -21,6 +23,8 @@ namespace {
 // Queries per slab: as many columns as the dot-product kernel takes at a time, fewer if rows are long (kSums).
 constexpr int64_t kQueries = 32, kFewestQueries = 8;
 constexpr int64_t kSums = int64_t{1} << 19;
+// Most sums of a slab that has several queries.
+constexpr int64_t kMostSums = int64_t{1} << 23;
 
 }  // namespace
 
@@ -133,6 +137,7 @@ void RelativeScores::AddCope(const RelativeSums& terms, const Slab& slab, double
   terms.AddContent(slab, content.data());
   std::vector<float> row(keys_);
   for (int64_t i = 0; i < slab.count; ++i) {
+    InterruptionPoint();
     for (int64_t j = 0; j < keys_; ++j) row[j] = static_cast<float>(scale_ * content[i * keys_ + j]);
     DistanceBias work = RowWork(slab, i);
     work.dtype = DType::kFP32;
@@ -151,29 +156,45 @@ void RelativeScores::AddCope(const RelativeSums& terms, const Slab& slab, double
 
 absl::Status RelativeScores::WriteScores(const Buffers& buffers, WorkPool& pool, const Cancellation& cancelled) const {
   if (shape_.empty()) return absl::OkStatus();
-  POSENC_ASSIGN_OR_RETURN(const RelativeTables tables,
-                          MakeTables(call_.method, relative_, call_.precision.frequencies, pool, cancelled));
+  POSENC_ASSIGN_OR_RETURN(const RelativeTables tables, [&] {
+    const LargeBlocksMayBeRefused scope;
+    return MakeTables(call_.method, relative_, call_.precision.frequencies, pool, cancelled);
+  }());
   const RelativeSums terms(q_, buffers.q, k_, buffers.k, tables, relative_, head_start_, query_positions_,
                            key_positions_);
   const bool is_cope = std::holds_alternative<CopeSettings>(call_.method);
-  const int64_t queries = std::clamp(kSums / keys_, kFewestQueries, kQueries);
+  const int64_t queries = std::min(
+      {std::clamp(kSums / keys_, kFewestQueries, kQueries), std::max<int64_t>(kMostSums / keys_, 1), q_.tokens});
   const int64_t slabs = (q_.tokens + queries - 1) / queries;
-  return pool.ParallelFor(q_.batch * q_.heads * slabs, 1, cancelled, [&](size_t begin, size_t end) {
-    for (auto n = static_cast<int64_t>(begin); n < static_cast<int64_t>(end); ++n) {
-      const int64_t matrix = n / slabs, first = n % slabs * queries;
-      const Slab slab{matrix / q_.heads, matrix % q_.heads, first, std::min(queries, q_.tokens - first)};
-      std::vector<double> sums(slab.count * keys_);
-      if (call_.content) terms.AddContent(slab, sums.data());
-      if (is_cope) {
-        AddCope(terms, slab, sums.data());
-      } else if (tables.query_rows) {
-        terms.AddByPosition(slab, sums.data());
-      } else {
-        terms.AddByDistance(slab, sums.data());
-      }
-      Write(terms, tables, slab, buffers, sums.data());
-    }
-  });
+  return pool.ParallelFor(
+      q_.batch * q_.heads * slabs, 1, cancelled,
+      [&](size_t begin, size_t end) {
+        for (auto n = static_cast<int64_t>(begin); n < static_cast<int64_t>(end); ++n) {
+          const int64_t matrix = n / slabs, first = n % slabs * queries;
+          const Slab slab{matrix / q_.heads, matrix % q_.heads, first, std::min(queries, q_.tokens - first)};
+          std::vector<double> sums(slab.count * keys_);
+          if (call_.content) terms.AddContent(slab, sums.data());
+          if (is_cope) {
+            AddCope(terms, slab, sums.data());
+          } else if (tables.query_rows) {
+            terms.AddByPosition(slab, sums.data());
+          } else {
+            terms.AddByDistance(slab, sums.data());
+          }
+          Write(terms, tables, slab, buffers, sums.data());
+        }
+      },
+      SlabBytes(terms, queries));
+}
+
+int64_t RelativeScores::SlabBytes(const RelativeSums& terms, int64_t queries) const {
+  constexpr int64_t kDouble = sizeof(double);
+  const int64_t sums = queries * keys_ * kDouble, row = keys_ * static_cast<int64_t>(sizeof(float));
+  int64_t bytes = terms.TileBytes(queries) + sums + row;
+  if (const auto* cope = std::get_if<CopeSettings>(&call_.method)) {
+    bytes += sums + keys_ * kDouble + queries * std::min(cope->position_embeddings.rows, keys_ + 1) * kDouble;
+  }
+  return bytes;
 }
 
 void RelativeScores::Write(const RelativeSums& terms, const RelativeTables& tables, const Slab& slab,
@@ -183,6 +204,7 @@ void RelativeScores::Write(const RelativeSums& terms, const RelativeTables& tabl
   const double* key_positions = key_positions_.row(slab.b);
   std::vector<float> row(keys_);
   for (int64_t i = 0; i < slab.count; ++i) {
+    InterruptionPoint();
     for (int64_t j = 0; j < keys_; ++j) {
       double value = scale_ * sums[i * keys_ + j];
       const bool without_bias = tables.cls_without_bias && (query_positions[i] == 0 || key_positions[j] == 0);

@@ -59,6 +59,8 @@ class RelativeScores {
   absl::Status LayOut(const Limits& limits);
   absl::Status LayPositions(const Limits& limits);
   DistanceBias RowWork(const Slab& slab, int64_t i) const;
+  // A bound of the bytes that computing a slab takes.
+  int64_t SlabBytes(const RelativeSums& terms, int64_t queries) const;
   void AddCope(const RelativeSums& terms, const Slab& slab, double* sums) const;
   void Write(const RelativeSums& terms, const RelativeTables& tables, const Slab& slab, const Buffers& buffers,
              const double* sums) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/types/span.h"
+#include "posenc/base/interruption.h"
 #include "posenc/kernels/dot_products.h"
 
 namespace posenc {
@@ -35,14 +36,18 @@ std::vector<double> Product(absl::Span<const float> rows, int64_t depth, const s
   return products;
 }
 
-// Table rows that a tile's cells use: a contiguous range, or, if that is longer than 4 * kKeys, only the rows in use.
+// Most table rows that are multiplied with a tile's columns: as many as its queries and keys in one sequence need, and
+// about as many again.
+constexpr int64_t kMostRows = 2 * kKeys;
+
+// Table rows that a tile's cells use: a contiguous range, or, if that is too long, only the rows in use.
 class TileRows {
  public:
   explicit TileRows(std::vector<int32_t> of_cells) : slots_(std::move(of_cells)) {
     const auto [least, most] = std::minmax_element(slots_.begin(), slots_.end());
     first_ = *least;
     count_ = *most - *least + 1;
-    if (count_ <= 4 * kKeys) {
+    if (count_ <= kMostRows) {
       for (int32_t& slot : slots_) slot -= static_cast<int32_t>(first_);
       return;
     }
@@ -50,10 +55,14 @@ class TileRows {
     std::sort(rows_.begin(), rows_.end());
     rows_.erase(std::unique(rows_.begin(), rows_.end()), rows_.end());
     count_ = static_cast<int64_t>(rows_.size());
+    if (AreMany()) return;
     for (int32_t& slot : slots_) {
       slot = static_cast<int32_t>(std::lower_bound(rows_.begin(), rows_.end(), slot) - rows_.begin());
     }
   }
+
+  // True if most cells have a row of their own: then there are no slots, and each cell is computed by itself.
+  bool AreMany() const { return count_ > kMostRows; }
 
   // Products of the rows with columns [d, width]: [rows, width]. slot(cell) is the cell's row in them.
   std::vector<double> Products(const HeadTable& table, int64_t head, const std::vector<double>& columns,
@@ -77,8 +86,16 @@ class TileRows {
     ComputeDotProducts(work);
     return products;
   }
-
   int32_t slot(int64_t cell) const { return slots_[cell]; }
+
+  // Product of the cell's row with a column of [d, width], summed in the same order.
+  double Product(int64_t cell, const HeadTable& table, int64_t head, const std::vector<double>& columns, int64_t width,
+                 int64_t column) const {
+    const float* row = table.row(head, slots_[cell]);
+    double sum = 0;
+    for (int64_t c = 0; c < table.dim; ++c) sum += row[c] * columns[c * width + column];
+    return sum;
+  }
 
  private:
   std::vector<int32_t> slots_, rows_;
@@ -108,6 +125,7 @@ int32_t RelativeSums::RowOf(const Slab& slab, int64_t i, int64_t j) const {
 void RelativeSums::AddContent(const Slab& slab, double* sums) const {
   const std::vector<double> columns = QueryColumns(slab, tables_.content_bias);
   for (int64_t begin = 0; begin < keys_; begin += kKeys) {
+    InterruptionPoint();
     const int64_t count = std::min(kKeys, keys_ - begin);
     const std::vector<double> products = Product(KeyRows(slab, begin, count), q_.dim, columns, slab.count);
     for (int64_t i = 0; i < slab.count; ++i) {
@@ -122,6 +140,7 @@ void RelativeSums::AddByDistance(const Slab& slab, double* sums) const {
   std::vector<double> queries;
   if (tables_.of_query) queries = QueryColumns(slab, tables_.query_bias);
   for (int64_t begin = 0; begin < keys_; begin += kKeys) {
+    InterruptionPoint();
     const int64_t count = std::min(kKeys, keys_ - begin);
     std::vector<int32_t> of_cells;
     of_cells.reserve(slab.count * count);
@@ -129,21 +148,31 @@ void RelativeSums::AddByDistance(const Slab& slab, double* sums) const {
       for (int64_t j = 0; j < count; ++j) of_cells.push_back(RowOf(slab, i, begin + j));
     }
     const TileRows rows(std::move(of_cells));
-    const auto add = [&](const std::vector<double>& products, int64_t width, auto column) {
+    const auto add = [&](const HeadTable& table, const std::vector<double>& columns, int64_t width, auto column) {
+      const auto products = rows.AreMany() ? std::vector<double>() : rows.Products(table, head, columns, width);
       for (int64_t i = 0; i < slab.count; ++i) {
+        if (rows.AreMany()) InterruptionPoint();
         double* row = sums + i * keys_ + begin;
-        for (int64_t j = 0; j < count; ++j) row[j] += products[rows.slot(i * count + j) * width + column(i, j)];
+        for (int64_t j = 0; j < count; ++j) {
+          const int64_t cell = i * count + j, of = column(i, j);
+          row[j] += rows.AreMany() ? rows.Product(cell, table, head, columns, width, of)
+                                   : products[rows.slot(cell) * width + of];
+        }
       }
     };
-    if (tables_.of_query) {
-      add(rows.Products(*tables_.of_query, head, queries, slab.count), slab.count,
-          [](int64_t i, int64_t) { return i; });
-    }
+    if (tables_.of_query) add(*tables_.of_query, queries, slab.count, [](int64_t i, int64_t) { return i; });
     if (tables_.of_key) {
       const std::vector<double> keys = Columns(KeyRows(slab, begin, count).data(), count, q_.dim);
-      add(rows.Products(*tables_.of_key, head, keys, count), count, [](int64_t, int64_t j) { return j; });
+      add(*tables_.of_key, keys, count, [](int64_t, int64_t j) { return j; });
     }
   }
+}
+
+int64_t RelativeSums::TileBytes(int64_t queries) const {
+  constexpr int64_t kOfElement = sizeof(float) + sizeof(double);
+  const int64_t keys = std::min(kKeys, keys_);
+  const int64_t rows = tables_.of_query || tables_.of_key ? std::min(kMostRows, keys + queries) : 0;
+  return (queries + keys + rows) * q_.dim * kOfElement + rows * keys * static_cast<int64_t>(sizeof(double));
 }
 
 std::vector<double> RelativeSums::QueryProducts(const Slab& slab) const {
@@ -176,6 +205,7 @@ void RelativeSums::AddByPosition(const Slab& slab, double* sums) const {
   const std::vector<double> queries =
       Columns(gather(of_queries, query_positions, slab.count).data(), slab.count, q_.dim);
   for (int64_t begin = 0; begin < keys_; begin += kKeys) {
+    InterruptionPoint();
     const int64_t count = std::min(kKeys, keys_ - begin);
     const auto products = Product(gather(of_keys, key_positions + begin, count), q_.dim, queries, slab.count);
     for (int64_t i = 0; i < slab.count; ++i) {

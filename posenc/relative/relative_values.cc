@@ -95,7 +95,7 @@ absl::Status RelativeValues::WriteValues(const std::byte* probabilities, const s
       call_.precision.table_dtype == TableDtype::kTensor || call_.precision.rounding == Rounding::kEachOperation;
   const int64_t queries = std::clamp(kSumsOfSlab / std::max<int64_t>(rows, 1), int64_t{1}, kQueriesOfSlab);
   const int64_t slabs = (alpha.tokens + queries - 1) / queries;
-  return pool.ParallelFor(alpha.batch * alpha.heads * slabs, 1, cancelled, [&](size_t begin, size_t end) {
+  const auto write = [&](size_t begin, size_t end) {
     std::vector<float> row(keys), sums(queries * rows), term(d), own(d);
     std::vector<double> bins(rows), products(queries * d);
     for (auto n = static_cast<int64_t>(begin); n < static_cast<int64_t>(end); ++n) {
@@ -132,7 +132,10 @@ absl::Status RelativeValues::WriteValues(const std::byte* probabilities, const s
         Convert(DType::kFP32, call_.dtype, term.data(), to, d);
       }
     }
-  });
+  };
+  constexpr int64_t kFloat = sizeof(float), kDouble = sizeof(double);
+  const int64_t bytes = (keys + queries * rows + 2 * d) * kFloat + (rows + queries * d) * kDouble;
+  return pool.ParallelFor(alpha.batch * alpha.heads * slabs, 1, cancelled, write, bytes);
 }
 
 }  // namespace posenc

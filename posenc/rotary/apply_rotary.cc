@@ -205,7 +205,7 @@ absl::Status RotaryApplication::Rotate(Buffers q, Buffers k, WorkPool& pool, con
     if (has_q) rotate(Operand::kQuery, q, cells, *table, part);
     if (has_k) rotate(Operand::kKey, k, cells, has_q && !one_table ? *Table(cells, Operand::kKey) : *table, part);
   };
-  return pool.ParallelFor(items * parts, slab, cancelled, [&](int64_t begin, int64_t end) {
+  const auto rotate_slab = [&](int64_t begin, int64_t end) {
     if (parts > 1) {
       for (int64_t n = begin; n < end; ++n) rotate_both({n / parts, 1, 0, 0}, n % parts);
       return;
@@ -216,7 +216,9 @@ absl::Status RotaryApplication::Rotate(Buffers q, Buffers k, WorkPool& pool, con
       rotate_both({token, stop - token, 0, 0}, 0);
       token = stop;
     }
-  });
+  };
+  const int64_t row = std::max(has_q ? RowBytes(Operand::kQuery) : 0, has_k ? RowBytes(Operand::kKey) : 0);
+  return pool.ParallelFor(items * parts, slab, cancelled, rotate_slab, row);
 }
 
 std::vector<RotaryApplication::Cells> RotaryApplication::CellsOf(Operand which, int64_t first, int64_t end) const {
@@ -256,12 +258,11 @@ absl::Status RotaryApplication::RotateRows(Operand which, int64_t first, int64_t
                                            const Cancellation& cancelled) const {
   if (count == 0) return absl::OkStatus();
   const TokenPositions& positions = rows_.positions();
-  const TensorAxes& axes = axes_of(which);
-  const int64_t row = axes.head_dim * static_cast<int64_t>(SizeOf(operand(which).tensor.dtype));
+  const int64_t row = RowBytes(which);
   const bool large = ExceedsCaches(TouchedBytes(buffers, count * row));
   for (const Cells& block : CellsOf(which, first, first + count)) {
     const int64_t slab = Slab(row * block.heads);
-    POSENC_RETURN_IF_ERROR(pool.ParallelFor(block.tokens, slab, cancelled, [&](size_t begin, size_t end) {
+    const auto rotate_slab = [&](size_t begin, size_t end) {
       const auto last = block.token + static_cast<int64_t>(end);
       for (int64_t token = block.token + static_cast<int64_t>(begin); token < last;) {
         const int64_t stop = std::min(last, positions.begin(positions.SequenceOf(token) + 1));
@@ -269,15 +270,17 @@ absl::Status RotaryApplication::RotateRows(Operand which, int64_t first, int64_t
         Rotate(cells, which, *Table(cells, which), large, buffers, first * row);
         token = stop;
       }
-    }));
+    };
+    POSENC_RETURN_IF_ERROR(pool.ParallelFor(block.tokens, slab, cancelled, rotate_slab, row));
   }
   return absl::OkStatus();
 }
 
-int64_t RotaryApplication::TokenBytes(Operand which) const {
-  const TensorAxes& axes = axes_of(which);
-  return axes.heads * axes.head_dim * static_cast<int64_t>(SizeOf(operand(which).tensor.dtype));
+int64_t RotaryApplication::RowBytes(Operand which) const {
+  return axes_of(which).head_dim * static_cast<int64_t>(SizeOf(operand(which).tensor.dtype));
 }
+
+int64_t RotaryApplication::TokenBytes(Operand which) const { return axes_of(which).heads * RowBytes(which); }
 
 int64_t RotaryApplication::Slab(int64_t token_bytes) const {
   const int64_t most = std::clamp<int64_t>(16384 / static_cast<int64_t>(rows_.pairs()), 1, 1024);

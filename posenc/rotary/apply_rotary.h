@@ -85,6 +85,7 @@ class RotaryApplication {
   const RotaryOperand& operand(Operand which) const;
   const TensorAxes& axes_of(Operand which) const { return which == Operand::kQuery ? q_axes_ : k_axes_; }
   DType TableType(Operand which) const;
+  int64_t RowBytes(Operand which) const;
   int64_t TokenBytes(Operand which) const;
   // Tokens per slab: enough work to outweigh scheduling, few enough that their table stays in the L2 cache.
   int64_t Slab(int64_t token_bytes) const;

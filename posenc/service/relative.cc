@@ -32,13 +32,6 @@ absl::StatusOr<DType> ReadDType(const Request& request, const std::optional<Tens
   return InvalidArgument("CONFLICT", "dtype", posenc::Name(dtype), "must be add_to's type, or add_to absent");
 }
 
-// Copies all bytes of a tensor.
-std::vector<std::byte> Read(const Payloads& payloads, const v1::Tensor& tensor) {
-  std::vector<std::byte> bytes(payloads.Size(tensor));
-  payloads.CopyTo(tensor, bytes.data());
-  return bytes;
-}
-
 void WriteInfo(std::string_view name, const v1::RelativeMethod& canonical, const ResolvedTerms& resolved,
                bool return_plan, v1::AnswerInfo* info) {
   WriteCommonInfo(resolved.precision, resolved.notes, info);
@@ -93,7 +86,7 @@ absl::StatusOr<Job> Prepare(const v1::RelativeScoresRequest& request, const Payl
                           reader.Place("output", OutputOf(request), scores->bytes(), response->mutable_scores()));
   job.run = [scores, &request](const Payloads& from, absl::Span<std::byte* const> buffers, WorkPool& pool,
                                const Cancellation& cancelled) {
-    const std::vector<std::byte> q = Read(from, request.q()), k = Read(from, request.k());
+    const std::vector<std::byte> q = CopyOf(from, request.q()), k = CopyOf(from, request.k());
     if (request.has_add_to()) from.CopyTo(request.add_to(), buffers[0]);
     return scores->WriteScores(
         {.q = q.data(), .k = k.data(), .add_to = request.has_add_to() ? buffers[0] : nullptr, .out = buffers[0]}, pool,
@@ -131,7 +124,7 @@ absl::StatusOr<Job> Prepare(const v1::RelativeValuesRequest& request, const Payl
                           reader.Place("output", OutputOf(request), values->bytes(), response->mutable_values()));
   job.run = [values, &request](const Payloads& from, absl::Span<std::byte* const> buffers, WorkPool& pool,
                                const Cancellation& cancelled) {
-    const std::vector<std::byte> probabilities = Read(from, request.probabilities());
+    const std::vector<std::byte> probabilities = CopyOf(from, request.probabilities());
     if (request.has_add_to()) from.CopyTo(request.add_to(), buffers[0]);
     return values->WriteValues(probabilities.data(), request.has_add_to() ? buffers[0] : nullptr, buffers[0], pool,
                                cancelled);

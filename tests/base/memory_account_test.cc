@@ -84,5 +84,30 @@ TEST(MemoryScope, IsOfTheThreadAndTheInnermostApplies) {
   EXPECT_EQ(CurrentMemoryAccount(), nullptr);
 }
 
+TEST(CountedBytes, AreTheCallersAndThoseOfALoopOfEachThread) {
+  int64_t charged = 0;
+  MemoryAccount account([&](int64_t bytes) {
+    charged += bytes;
+    return charged <= 3 * kMiB;
+  });
+  const MemoryScope scope(&account);
+  {
+    const CountedBytes counted(kMiB);
+    EXPECT_FALSE(counted.refused());
+    EXPECT_EQ(account.held(), kMiB);
+  }
+  EXPECT_EQ(account.held(), 0);
+  WorkPool pool(2);
+  const auto held_is = [&](int64_t bytes) { return [&, bytes](size_t, size_t) { EXPECT_EQ(account.held(), bytes); }; };
+  EXPECT_TRUE(pool.ParallelFor(1, 1, NeverCancelled, held_is(kMiB), kMiB).ok()) << "one slab has one thread";
+  EXPECT_TRUE(pool.ParallelFor(8, 1, NeverCancelled, held_is(2 * kMiB), kMiB).ok());
+  EXPECT_EQ(account.held(), 0);
+  int slabs = 0;
+  const absl::Status status = pool.ParallelFor(
+      8, 1, NeverCancelled, [&](size_t, size_t) { ++slabs; }, 2 * kMiB);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(slabs, 0);
+}
+
 }  // namespace
 }  // namespace posenc

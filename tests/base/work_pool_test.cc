@@ -136,6 +136,47 @@ TEST(WorkPool, SmallTasksNeedNotWaitForALoop) {
   EXPECT_EQ(order, (std::vector<int>{0, 1, 10, 10, 2, 11, 11, 3, 12, 12, 100}));
 }
 
+// However many small tasks run between its slabs, a task that goes on is no long task.
+TEST(WorkPool, ATaskMakesProgressBetweenSlabs) {
+  size_t in_slab = 0, in_small_task = 1;
+  {
+    WorkPool pool(1);
+    pool.Submit([&] {
+      const auto body = [&](size_t begin, size_t) {
+        if (begin != 0) return;
+        std::this_thread::sleep_for(std::chrono::milliseconds(600));
+        in_slab = pool.CountLongTasks(std::chrono::milliseconds(500));
+        pool.Submit([&] { in_small_task = pool.CountLongTasks(std::chrono::milliseconds(500)); }, Lane::kSmall);
+      };
+      EXPECT_TRUE(pool.ParallelFor(2, 1, NeverCancelled, body).ok());
+    });
+  }
+  EXPECT_EQ(in_slab, 1U);
+  EXPECT_EQ(in_small_task, 0U);
+}
+
+// Small tasks that take long do not all come before the next slabs of a bulk task.
+TEST(WorkPool, SmallTasksDoNotStopALoop) {
+  constexpr int kSmall = 20;
+  std::atomic<int> ended = 0;
+  int ended_before = 0;
+  {
+    WorkPool pool(1);
+    pool.Submit([&] {
+      const auto small = [&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        ++ended;
+      };
+      for (int n = 0; n < kSmall; ++n) pool.Submit(small, Lane::kSmall);
+      EXPECT_TRUE(pool.ParallelFor(10 * kSmall, 1, NeverCancelled, [](size_t, size_t) {}).ok());
+      ended_before = ended;
+    });
+  }
+  EXPECT_EQ(ended, kSmall);
+  EXPECT_GT(ended_before, 0);
+  EXPECT_LT(ended_before, kSmall);
+}
+
 TEST(WorkPool, SmallTasksEndInTheirOrder) {
   std::vector<int> order;
   {

@@ -255,6 +255,8 @@ def requests_that_grow():
     yield "GenerateTable", samples.repeated_segments(rotary_pb2.PositionSegment(grid=rotary_pb2.PositionGrid(size=[1])))
     yield "GenerateBias", samples.masked_single_key()
     yield "StreamBias", service_pb2.StreamBiasRequest(bias=samples.masked_single_key(), rows_per_tile=2 * MEBIBYTE - 64)
+    # Sums and gates of a row of 400,000 keys.
+    yield "RelativeScores", scores(samples.relative_methods(heads=1, dim=4)[-1], 1, 4, 400_000, 4)
 
 
 @pytest.mark.parametrize("method, request_", requests_that_grow(), ids=lambda value: value if isinstance(value, str) else "")

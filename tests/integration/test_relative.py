@@ -4,7 +4,7 @@ import numpy
 import pytest
 import samples
 from posenc.v1 import relative_pb2, rotary_pb2, service_pb2
-from tensors import BF16, FP16, FP32, array, rounded, tensor
+from tensors import BF16, FP16, FP32, INT64, array, rounded, tensor
 
 BATCH, HEADS, QUERIES, KEYS, DIM = 2, 4, 9, 40, 8
 OFFSET = 31  # of the first query
@@ -54,6 +54,24 @@ def test_shaw(client, dtype, content, key_term):
     answer = client.call("RelativeScores", request(method, q, k if content or key_term else None, dtype, content))
     nearly(answer.scores, expected / DIM ** 0.5)
     assert answer.scale == 1 / DIM ** 0.5
+
+
+@pytest.mark.parametrize("apart", (1, 90))
+def test_positions_far_apart(client, apart):
+    # 600 keys in another order: a tile of 256 of them has thousands of table rows.
+    keys, dim = 600, 4
+    generator = numpy.random.default_rng(7)
+    positions, queries = generator.permutation(keys) * apart, generator.permutation(20) * 11 * apart
+    method = relative_pb2.RelativeMethod(shaw=samples.shaw(2 * keys * apart - 1, dim, clip=False, key_term=True))
+    made = service_pb2.RelativeScoresRequest(
+        method=method, layout=rotary_pb2.LAYOUT_BHSD, content=False, dtype=FP32,
+        q=tensor(random_values(1, 2, 20, dim), FP32), k=tensor(random_values(1, 1, keys, dim, seed=1), FP32))
+    made.geometry.query_positions.CopyFrom(tensor(queries, INT64))
+    made.geometry.key_positions.CopyFrom(tensor(positions, INT64))
+    rows = array(method.shaw.table).astype("<f8")[positions - queries[:, None] + keys * apart - 1]
+    expected = numpy.einsum("bhid,ijd->bhij", array(made.q).astype("<f8"), rows)
+    expected += numpy.einsum("bhjd,ijd->bhij", array(made.k).astype("<f8").repeat(2, 1), rows)
+    nearly(client.call("RelativeScores", made).scores, expected / dim ** 0.5)
 
 
 def test_the_order_and_the_edge_of_transformers_table(client):

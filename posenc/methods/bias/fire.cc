@@ -92,19 +92,26 @@ std::vector<double> FireRows::Normalisers(const std::vector<double>& positions) 
 
 void FireRows::Fill(int64_t head, double normaliser, double position, const double* keys, size_t count,
                     float* row) const {
-  // The outer loop runs over hidden units, so that the inner loops over keys have no dependencies and vectorize.
-  std::vector<double> x(count), sums(count, 0.0);
-  for (size_t j = 0; j < count; ++j) {
-    x[j] = psi_[static_cast<size_t>(std::abs(keys[j] - position))] / normaliser;
-    if (arithmetic_ == Frequencies::kFloat32) x[j] = static_cast<float>(x[j]);
-  }
+  constexpr size_t kBlock = 4096;  // bounds memory and the time between interruption points
+  double x[kBlock], sums[kBlock];
   const float* weights = settings_.output_weight.row(head);
-  for (size_t unit = 0; unit < settings_.hidden_bias.size(); ++unit) {
+  for (size_t begin = 0; begin < count; begin += kBlock) {
     InterruptionPoint();
-    const double slope = settings_.hidden_weight[unit], shift = settings_.hidden_bias[unit], weight = weights[unit];
-    for (size_t j = 0; j < count; ++j) sums[j] += weight * std::max(slope * x[j] + shift, 0.0);
+    const size_t keys_of_block = std::min(kBlock, count - begin);
+    std::fill_n(sums, keys_of_block, 0.0);
+    for (size_t j = 0; j < keys_of_block; ++j) {
+      x[j] = psi_[static_cast<size_t>(std::abs(keys[begin + j] - position))] / normaliser;
+      if (arithmetic_ == Frequencies::kFloat32) x[j] = static_cast<float>(x[j]);
+    }
+    // The outer loop runs over hidden units, so that the inner loops over keys have no dependencies and vectorize.
+    for (size_t unit = 0; unit < settings_.hidden_bias.size(); ++unit) {
+      const double slope = settings_.hidden_weight[unit], shift = settings_.hidden_bias[unit], weight = weights[unit];
+      for (size_t j = 0; j < keys_of_block; ++j) sums[j] += weight * std::max(slope * x[j] + shift, 0.0);
+    }
+    for (size_t j = 0; j < keys_of_block; ++j) {
+      row[begin + j] = static_cast<float>(sums[j] + settings_.output_bias[head]) + 0.0f;
+    }
   }
-  for (size_t j = 0; j < count; ++j) row[j] = static_cast<float>(sums[j] + settings_.output_bias[head]) + 0.0f;
 }
 
 }  // namespace posenc

@@ -84,9 +84,10 @@ absl::StatusOr<HeadTable> Project(const Projection& projection, const Matrix<flo
     return table;
   }
   table.values.resize(x.rows * outputs);
-  constexpr size_t kTile = 32;
   const size_t depth = x.columns;
-  const absl::Status done = pool.ParallelFor(x.rows, kTile, cancelled, [&](size_t begin, size_t end) {
+  const size_t tile = std::clamp<size_t>((size_t{1} << 20) / depth, 1, 32);
+  const auto bytes_of_tile = static_cast<int64_t>((depth + outputs) * tile * sizeof(double));
+  const auto project = [&](size_t begin, size_t end) {
     const size_t width = end - begin;
     std::vector<double> columns(depth * width), products(outputs * width);
     for (size_t i = 0; i < width; ++i) {
@@ -106,8 +107,8 @@ absl::StatusOr<HeadTable> Project(const Projection& projection, const Matrix<flo
         row[o] = static_cast<float>(products[o * width + i] + bias);
       }
     }
-  });
-  POSENC_RETURN_IF_ERROR(done);
+  };
+  POSENC_RETURN_IF_ERROR(pool.ParallelFor(x.rows, tile, cancelled, project, bytes_of_tile));
   return table;
 }
 
