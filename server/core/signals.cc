@@ -18,9 +18,16 @@ Signals::Signals() {
 
 std::optional<int> Signals::Wait(std::chrono::seconds timeout) {
   const timespec time{.tv_sec = timeout.count()};
-  const int signal = sigtimedwait(&signals_, nullptr, &time);
+  int signal = sigtimedwait(&signals_, nullptr, &time);
   if (signal < 0) return std::nullopt;
-  if (signal != SIGHUP) pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);
+  sigset_t stopping = signals_;
+  sigdelset(&stopping, SIGHUP);
+  if (signal == SIGHUP) {
+    // The kernel gives the lowest number first: many of these must not keep another one waiting.
+    const timespec now{};
+    if (const int other = sigtimedwait(&stopping, nullptr, &now); other > 0) signal = other;
+  }
+  if (signal != SIGHUP) pthread_sigmask(SIG_UNBLOCK, &stopping, nullptr);
   return signal;
 }
 

@@ -13,8 +13,8 @@ namespace posenc::server {
 class Signals {
  public:
   Signals();
-  // Waits for a signal and returns it, or nullopt after `timeout`. The first SIGTERM or SIGINT unblocks all, so that a
-  // second one ends the process at once.
+  // Waits for a signal and returns it, or nullopt after `timeout`. SIGTERM and SIGINT come before SIGHUP. The first of
+  // them unblocks both, so that a second one ends the process at once.
   std::optional<int> Wait(std::chrono::seconds timeout);
 
  private:

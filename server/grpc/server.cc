@@ -86,31 +86,11 @@ void SendLogOfGrpc() {
 #endif
 }
 
-// Ends the process if it is not destroyed in time.
-class Watchdog {
- public:
-  explicit Watchdog(steady_clock::duration after) : thread_([this, after] { Watch(after); }) {}
-  ~Watchdog() {
-    {
-      std::lock_guard lock(mutex_);
-      dismissed_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-
- private:
-  void Watch(steady_clock::duration after) {
-    std::unique_lock lock(mutex_);
-    if (changed_.wait_for(lock, after, [this] { return dismissed_; })) return;
-    std::_Exit(EXIT_FAILURE);
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool dismissed_ = false;
-  std::thread thread_;
-};
+bool HasUnixSocket(const Config& config) {
+  const auto is_unix = [](const std::string& address) { return address.starts_with("unix:"); };
+  return !config.shared_memory_socket.empty() || !config.trusted_proxy.empty() || is_unix(config.metrics_listen) ||
+         is_unix(config.health_listen) || std::any_of(config.listen.begin(), config.listen.end(), is_unix);
+}
 
 UnadmittedCalls LimitOfUnadmittedCalls(Core* core) {
   const auto admitted = static_cast<size_t>(core->config.max_in_flight_requests);
@@ -122,6 +102,34 @@ UnadmittedCalls LimitOfUnadmittedCalls(Core* core) {
 }
 
 }  // namespace
+
+// Ends the process if it is not destroyed in time.
+class Server::Watchdog {
+ public:
+  explicit Watchdog(steady_clock::duration after) : thread_([this, after] { Watch(after); }) {}
+  ~Watchdog() {
+    {
+      std::lock_guard lock(mutex_);
+      dismissed_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  std::atomic<int> exit_status = EXIT_FAILURE;
+
+ private:
+  void Watch(steady_clock::duration after) {
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, after, [this] { return dismissed_; })) return;
+    std::_Exit(exit_status);
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool dismissed_ = false;
+  std::thread thread_;
+};
 
 Server::Server(const Config& config)
     : core_(config),
@@ -139,6 +147,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
   // thread stuck in poll, seen with 1.51).
   [[maybe_unused]] static const bool kept_up = (grpc_init(), true);
   std::unique_ptr<Server> server(new Server(config));
+  if (HasUnixSocket(config)) server->lingering_closes_ = std::make_unique<LingeringCloses>();
   server->devices_.Load(config.device_plugin, server->core_.pool);
   if (!config.shared_memory_socket.empty()) {
     POSENC_ASSIGN_OR_RETURN(server->side_socket_,
@@ -286,15 +295,15 @@ void Server::ReadModels() {
 
 bool Server::Drain() {
   draining_ = true;
+  const seconds timeout(core_.config.drain_timeout_s);
+  watchdog_ = std::make_unique<Watchdog>(seconds(core_.config.drain_notice_s) + timeout + kWatchdogGrace);
   devices_.ReportTo(nullptr);
   health_.EndServing();
   std::this_thread::sleep_for(seconds(core_.config.drain_notice_s));
   listener_->Close();
   core_.admission->Drain();
 
-  const seconds timeout(core_.config.drain_timeout_s);
   const auto deadline = steady_clock::now() + timeout;
-  const Watchdog watchdog(timeout + kWatchdogGrace);
   // Calls of callers that do not send or read, and calls that still compute, end before the deadline, so that all calls
   // have ended by then.
   const milliseconds for_calls = milliseconds(timeout) * 3 / 4;
@@ -314,11 +323,13 @@ bool Server::Drain() {
     grpc_server_->Shutdown(std::chrono::system_clock::now() + (deadline - steady_clock::now()));
   });
   const bool answered = core_.admission->WaitForHandlers(deadline);
+  if (answered) watchdog_->exit_status = EXIT_SUCCESS;
   // The remaining calls are health watches, and idle streams of reflection and ModelStreamInfer, which end only when
   // cancelled. The shutdown has begun by now, so no further handler is entered; one that was entered in between is
   // waited for. Cancelling closes the connections, and a caller that sends anything then, such as a window update,
   // loses what has not arrived.
-  if (answered && shutdown.wait_for(kQuiet) != std::future_status::ready) {
+  const auto quiet_ends = std::min(deadline, steady_clock::now() + kQuiet);
+  if (answered && shutdown.wait_until(quiet_ends) != std::future_status::ready) {
     core_.admission->WaitForHandlers(deadline);
     while (listener_->HasUnacknowledged() && steady_clock::now() < calls_end &&
            shutdown.wait_for(kArrivalCheck) != std::future_status::ready) {

@@ -19,6 +19,7 @@
 #include "server/grpc/server_devices.h"
 #include "server/grpc/service.h"
 #include "server/listen/certificates.h"
+#include "server/listen/lingering_closes.h"
 #include "server/listen/listener.h"
 #include "server/metrics/http_server.h"
 #include "server/metrics/state_metrics.h"
@@ -54,7 +55,8 @@ class Server {
   // Graceful shutdown: sets health to NOT_SERVING, waits --drain-notice, stops listening, refuses new calls
   // (UNAVAILABLE, DRAINING), answers every call whose handler was entered, and cancels the rest after --drain-timeout.
   // Calls that still wait or compute after three quarters of it are ended with an error. Returns true if none was
-  // cancelled. If gRPC itself hangs after that, a watchdog ends the process with status 1.
+  // cancelled. If it has not returned, and the server is not destroyed, five seconds after that, a watchdog ends the
+  // process: with status 0 if every call was answered.
   bool Drain();
 
  private:
@@ -64,6 +66,10 @@ class Server {
   // Listens at --metrics-listen and --health-listen.
   absl::Status StartHttp(const ServerParts& parts);
   Authorize MakeAuthorize();
+
+  class Watchdog;
+  std::unique_ptr<Watchdog> watchdog_;                 // from Drain() on; destroyed last
+  std::unique_ptr<LingeringCloses> lingering_closes_;  // null: no Unix socket
   ServerDevices devices_;
   Core core_;
   std::shared_ptr<SharedMemoryRegistry> memory_;  // null: shared memory is off

@@ -21,6 +21,7 @@ namespace posenc::server {
 namespace {
 
 constexpr std::string_view kUnix = "unix:";
+constexpr int kPassRights = 83;  // SO_PASSRIGHTS, which older headers lack
 
 absl::Status CannotListen(std::string_view flag, const std::string& address, std::string_view why) {
   return InvalidArgument("UNSUPPORTED", flag, address, "cannot listen there: " + std::string(why));
@@ -39,6 +40,10 @@ absl::StatusOr<std::vector<ListeningSocket>> ListenAtPath(const std::string& add
   POSENC_ASSIGN_OR_RETURN(const sockaddr_un at, SocketAddress(flag, listening.path));
   POSENC_RETURN_IF_ERROR(RemoveDeadSocket(flag, listening.path));
   listening.socket = Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  // Connections inherit that nobody can pass descriptors to them (lingering_closes.h). Older kernels than Linux 6.16 do
+  // not know the option.
+  const int off = 0;
+  setsockopt(listening.socket.get(), SOL_SOCKET, kPassRights, &off, sizeof(off));
   struct stat status = {};
   // bind() gives the file the socket's mode: set before, it is never accessible to other users.
   const bool is_private = access == Access::kPrivate;

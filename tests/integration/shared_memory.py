@@ -1,9 +1,12 @@
 """The caller's side of shared memory, made only from the proto files and Python's own modules."""
 
+import contextlib
 import fcntl
 import mmap
 import os
+import signal
 import socket
+import struct
 
 from google.protobuf.message import Message
 from posenc.v1 import shared_memory_pb2, tensor_pb2
@@ -56,6 +59,35 @@ class Side:
 
     def memory(self, size):
         return Memory(self, sealed_memfd(size), size)
+
+
+class LingeringSocket:
+    """A TCP socket with unsent data, whose last close() waits for so many seconds."""
+
+    def __init__(self, seconds=1000):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.socket = socket.create_connection(self.listener.getsockname())
+        self.reader, _ = self.listener.accept()  # reads nothing
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, seconds))
+        self.socket.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self.socket.send(bytes(65536))
+
+    def pass_to(self, server, connection):
+        """Sends the descriptor with a byte. The server is then the last one to close it: it stands still meanwhile."""
+        server.signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, server.pid, os.WSTOPPED | os.WNOWAIT)
+        try:
+            socket.send_fds(connection, [b"x"], [self.socket.fileno()])
+            self.socket.close()
+        finally:
+            server.signal(signal.SIGCONT)
+
+    def close(self):
+        self.reader.close()  # ends the wait of whoever closes the socket
+        self.listener.close()
+        self.socket.close()
 
 
 class Memory:

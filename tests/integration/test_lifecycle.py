@@ -151,6 +151,18 @@ def test_a_signal_ends_an_idle_server(start_server, stop):
     assert last["message"] == "stopped" and last["all_answered"] is True
 
 
+def test_a_drain_goes_on_after_another_signal_to_read_models(start_server):
+    server = start_server()
+    with Client(server.port) as client:
+        stream = client.method("StreamTable")(samples.stream(count=200_000, rotary_dim=128), timeout=SECONDS)
+        next(stream)
+        server.signal(signal.SIGTERM)
+        server.log_with("draining")
+        server.signal(signal.SIGHUP)
+        assert sum(1 for _ in stream) > 0
+    assert server.wait() == 0
+
+
 def test_while_draining_calls_finish_and_new_ones_are_refused(start_server):
     server = start_server(*PUSHBACK)
     with Client(server.port) as client:

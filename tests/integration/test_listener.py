@@ -16,6 +16,7 @@ from client import APART, SECONDS, Client
 from grpc_peers_pb2 import HealthCheckRequest, HealthCheckResponse
 from posenc.v1 import service_pb2
 from server_process import SANITIZER_BYTES, ServerProcess
+from shared_memory import LingeringSocket
 from test_lifecycle import wait_until
 
 
@@ -112,6 +113,22 @@ def test_a_handshake_ends_in_time(start_server):
     with connect(server.port) as silent:
         while silent.recv(1024):
             pass
+
+
+def test_a_descriptor_that_lingers_holds_no_thread(server_program, tmp_path):
+    path = tmp_path / "socket"
+    with ServerProcess(server_program, tmp_path, "--listen", f"unix:{path}", "--io-threads", "1") as server, \
+            Client(server.port) as client, contextlib.closing(LingeringSocket()) as lingering, \
+            socket.socket(socket.AF_UNIX) as hostile:
+        hostile.connect(str(path))
+        hostile.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5))
+        hostile.recv(1024)
+        with contextlib.suppress(PermissionError):  # Linux 6.16 and later refuse it
+            lingering.pass_to(server, hostile)
+        for _ in range(3):
+            client.call("ApplyRotary", samples.rotary())
+        server.signal(15)
+        assert server.wait() == 0
 
 
 @pytest.mark.parametrize("unix", (False, True))

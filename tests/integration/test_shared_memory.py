@@ -18,7 +18,7 @@ import pytest
 import samples
 from client import SECONDS, Client
 from posenc.v1 import rotary_pb2, service_pb2, shared_memory_pb2
-from shared_memory import Side, sealed_memfd, shared, tensors
+from shared_memory import LingeringSocket, Side, sealed_memfd, shared, tensors
 from tensors import FP32, FP64, INT64, tensor
 
 MEBIBYTE = 2**20
@@ -304,6 +304,15 @@ def test_malformed_packets_harm_nobody(start):
     assert side.receive() is None, "a packet too long is the connection's end"
     with contextlib.closing(Side(client.path)) as again:
         client.call("ApplyRotary", in_region(again.memory(4096)))
+
+
+def test_a_descriptor_that_lingers_holds_nobody(start):
+    # Closing it takes until its peer closes, or until the time that the caller has set.
+    client, side = start()
+    with contextlib.closing(LingeringSocket()) as lingering, contextlib.closing(Side(client.path)) as hostile:
+        lingering.pass_to(client.server, hostile.socket)
+        assert hostile.receive().error.code == INVALID.value[0]
+        assert len(side.register_memfd(sealed_memfd(4096), 4096).token) == 16
 
 
 def test_memory_by_name(start):
