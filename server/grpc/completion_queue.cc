@@ -20,7 +20,6 @@ namespace posenc::server {
 
 // Number of RPCs requested in advance, which can arrive at once; more wait within gRPC.
 constexpr size_t kExpected = 16;
-constexpr int64_t kMostUnsettled = 64;
 // gRPC passes as much of a message to the kernel at once as the client's window allows, up to 17 MB, which takes a
 // polling thread milliseconds. While messages from this size on come and go, one more thread polls (ADR 35).
 constexpr size_t kLarge = 8 << 20;
@@ -56,13 +55,11 @@ class GrpcRpc final : public Rpc {
   std::chrono::system_clock::time_point deadline() const override { return context_.deadline(); }
   std::string connection() const override {
     if (polling_->options_.has_trusted_proxy && IsOfTrustedProxy(context_)) return header(kProxiedPeer);
-    const std::string peer = context_.peer();
-    return peer.starts_with("ip") ? peer : "";  // clients of a Unix socket have no names
+    return peer_.starts_with("ip") ? peer_ : "";  // clients of a Unix socket have no names
   }
   bool is_local() const override {
     if (polling_->options_.has_trusted_proxy && IsOfTrustedProxy(context_)) return false;
-    const std::string peer = context_.peer();
-    return !peer.starts_with("ip") || IsLoopback(PeerOf(peer));
+    return peer_.starts_with("unix") || IsLoopback(PeerOf(peer_));
   }
   const Identity* identity() const override { return identity_.get(); }
   std::string header(const std::string& name) const override {
@@ -111,6 +108,7 @@ class GrpcRpc final : public Rpc {
     if (!ok) return Go();  // the server shuts down
     Expect(polling_);      // wait for the next client
     arrived_at_ = Clock::now();
+    peer_ = context_.peer();
     const auto method = polling_->methods_.find(context_.method());
     const bool known = method != polling_->methods_.end();
     metrics_ = known ? method->second.metrics : polling_->metrics_of_unknown_;
@@ -159,15 +157,15 @@ class GrpcRpc final : public Rpc {
   // Ends the RPC to make room for others. `heard`: its first message had come.
   void EndUnadmitted(bool heard) {
     LogCall(LogLevel::debug, "ended: too many calls are not admitted",
-            {{"method", context_.method()}, {"peer", context_.peer()}});
+            {{"method", context_.method()}, {"peer", peer_}});
     if (heard || !method_->reads_first) return context_.TryCancel();  // the reactor finishes it
     Settle(polling_->options_.unadmitted.refuse(this));
   }
-  // Finishes an RPC that has no reactor. Its status waits in memory for a client that does not read. If there are many
-  // such clients, the RPC is cancelled: then gRPC reads no more of a connection that cannot be written to.
+  // Finishes an RPC that has no reactor. Its status waits in memory for a client that does not read. If its peer has
+  // many of them, the RPC is cancelled: then gRPC reads no more of a connection that cannot be written to.
   void Settle(const grpc::Status& status) {
-    unsettled_ = true;
-    if (++polling_->unsettled_ > kMostUnsettled) context_.TryCancel();
+    unsettled_ = polling_->unsettled_.Take(PeerOf(connection()));
+    if (!unsettled_) context_.TryCancel();
     Finish(status);
   }
 
@@ -200,7 +198,7 @@ class GrpcRpc final : public Rpc {
   void Go() {
     CompletionQueueLoop* const polling = polling_;
     Count(grpc::StatusCode::CANCELLED);  // unless it was finished
-    if (unsettled_) --polling->unsettled_;
+    if (unsettled_) polling->unsettled_.GiveBack(PeerOf(connection()));
     delete this;
     if (--polling->rpcs_ == 0) polling->rpcs_.notify_all();
   }
@@ -216,6 +214,7 @@ class GrpcRpc final : public Rpc {
   const Method* method_ = nullptr;
   std::shared_ptr<const Identity> identity_;
   Clock::time_point arrived_at_;
+  std::string peer_;                  // gRPC forgets it when the call is cancelled
   MethodMetrics* metrics_ = nullptr;  // null before it has arrived, and once its end is counted
   // Guarded by the loop's unadmitted_mutex_:
   std::optional<std::list<GrpcRpc*>::iterator> unadmitted_;

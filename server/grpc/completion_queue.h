@@ -26,7 +26,7 @@
 #include "server/core/timers.h"
 #include "server/grpc/methods.h"
 #include "server/grpc/rpc.h"
-#include "server/listen/connections.h"
+#include "server/listen/peer_limit.h"
 #include "server/metrics/call_metrics.h"
 
 namespace posenc::server {
@@ -96,9 +96,9 @@ class CompletionQueueLoop {
   // looked up, which takes longer, only when there are too many.
   std::list<GrpcRpc*> unadmitted_;
   std::map<Peer, std::list<GrpcRpc*>> unadmitted_of_peer_;
-  size_t unadmitted_count_ = 0;        // in both
-  uint64_t unadmitted_number_ = 0;     // of the last RPC in unadmitted_
-  std::atomic<int64_t> unsettled_{0};  // RPCs that were ended before a reactor had them, and are not deleted yet
+  size_t unadmitted_count_ = 0;     // in both
+  uint64_t unadmitted_number_ = 0;  // of the last RPC in unadmitted_
+  PeerLimit unsettled_{1024};       // RPCs that were ended before a reactor had them, and are not deleted yet
   grpc::AsyncGenericService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::atomic<int64_t> rpcs_{0};        // waiting for a client, or being served

@@ -20,10 +20,15 @@ def framed(message):
 
 class ShutWindow:
     """An HTTP/2 client whose streams have no window by default: it receives headers, pings and ends, but no data.
-    `address`: its own."""
+    `address`: its own. `receive_buffer`: bytes that its host takes before it reads them."""
 
-    def __init__(self, port, window=0, address="127.0.0.1"):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=SECONDS, source_address=(address, 0))
+    def __init__(self, port, window=0, address="127.0.0.1", receive_buffer=None):
+        self.socket = socket.socket()
+        self.socket.settimeout(SECONDS)
+        if receive_buffer is not None:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self.socket.bind((address, 0))
+        self.socket.connect(("127.0.0.1", port))
         self.http = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
         self.http.initiate_connection()
         self.http.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window})

@@ -1,5 +1,6 @@
 """Clients that do not take their answers: each is cut off in time, its bytes are given back, and the server goes on."""
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -65,6 +66,20 @@ def test_a_stream_that_sends_nothing_more_ends(start_server, messages):
         assert dict(trailers.headers)[b"grpc-status"] == b"4"  # DEADLINE_EXCEEDED
         client.when_idle()
         client.call("ApplyRotary", samples.rotary())
+
+
+def test_refusals_that_one_address_does_not_read_are_still_told_to_others(start_server):
+    server = start_server()
+    with Client(server.port) as client, ShutWindow(server.port, address="127.0.0.2", receive_buffer=2048) as unread:
+        unread.socket.settimeout(1)
+        with contextlib.suppress(TimeoutError):  # the server reads no more of it
+            for _ in range(15_000):
+                unread.http.end_stream(unread.begin("/no/such"))
+                unread.flush()
+        for _ in range(20):
+            with pytest.raises(grpc.RpcError) as error:
+                client.channel.unary_unary("/nor/this")(b"", timeout=SECONDS)
+            assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_a_call_is_not_longer_than_it_may_be(start_server):
