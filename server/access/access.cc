@@ -10,6 +10,7 @@
 
 #include "posenc/base/status.h"
 #include "server/core/log.h"
+#include "server/core/reread_file.h"
 
 namespace posenc::server {
 namespace {
@@ -20,6 +21,7 @@ constexpr std::streamsize kMostBytes = 1 << 20;
 constexpr std::string_view kScheme = "Bearer ";
 
 absl::StatusOr<std::string> ReadText(std::string_view flag, const std::string& path) {
+  POSENC_RETURN_IF_ERROR(CheckReadableAgain(flag, path));
   std::ifstream file(path, std::ios::binary);
   std::string text(static_cast<size_t>(kMostBytes) + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));

@@ -19,6 +19,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kLongestName = 64;
+constexpr int kDeepest = 8;
 constexpr double kMostRequests = 1e9;  // a second
 constexpr double kMostThreads = 1e6;
 constexpr double kMostWeight = 1e3;
@@ -157,16 +158,21 @@ absl::StatusOr<Identity> ReadIdentity(const Json& json, const std::string& place
 absl::StatusOr<Json> ParseJson(const std::string& text) {
   std::vector<std::set<std::string>> keys;  // of the objects that are open
   std::string twice;
-  const auto check = [&](int /*depth*/, Json::parse_event_t event, Json& parsed) {
+  bool is_deep = false;
+  const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    is_deep = is_deep || depth > kDeepest;
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
     if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second) {
       twice = parsed.get<std::string>();
     }
-    return true;
+    return !is_deep;  // what a text of an error writes by recursion is never deep
   };
   Json json = Json::parse(text, check, /*allow_exceptions=*/false);
   if (!twice.empty()) return Wrong("MALFORMED", Quote(twice), "given twice", "must be given once");
+  if (is_deep) {
+    return Wrong("OUT_OF_RANGE", "policy", "deeply nested", absl::StrCat("must be nested ", kDeepest, " deep at most"));
+  }
   if (json.is_discarded()) return Wrong("MALFORMED", "policy", "", "must be valid JSON");
   if (!json.is_object()) return WrongType("policy", json, "an object");
   return json;

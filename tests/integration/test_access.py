@@ -281,12 +281,15 @@ def test_files_are_read_again(start_server, files, tmp_path):
 @pytest.mark.parametrize("flags, message", [
     (["--token-file", "tokens"], "--policy"),
     (["--policy", "missing"], "missing"),
+    (["--policy", "pipe"], "must be a regular file"),
+    (["--tls-cert", "policy.json", "--tls-key", "pipe"], "must be a regular file"),
     (["--trusted-proxy", "127.0.0.1:0"], "must be unix:PATH"),
     (["--policy", "policy.json", "--token-file", "tokens"], "line 1"),
 ])
 def test_wrong_settings(server_program, tmp_path, flags, message):
     (tmp_path / "policy.json").write_text('{"identities": []}')
     (tmp_path / "tokens").write_text("nobody " + "a" * 64)
+    os.mkfifo(tmp_path / "pipe")
     ended = subprocess.run([*server_program, "--listen", "127.0.0.1:0", *flags], capture_output=True, text=True,
                            timeout=SECONDS, cwd=tmp_path)
     assert ended.returncode in (1, 2) and message in ended.stderr, ended

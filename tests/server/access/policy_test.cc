@@ -79,6 +79,7 @@ struct Bad {
 
 TEST(Policy, NamesThePlaceOfAnError) {
   const std::string one = R"({"identities": [{"name": "a"}]})";
+  const std::string deep = R"({"identities": )" + std::string(500'000, '[') + std::string(500'000, ']') + "}";
   const Bad bad[] = {
       {"", "", "policy", "MALFORMED"},
       {"[]", "", "policy", "OUT_OF_RANGE"},
@@ -86,6 +87,7 @@ TEST(Policy, NamesThePlaceOfAnError) {
       {R"({"identities": 1})", "", "identities", "OUT_OF_RANGE"},
       {R"({"identities": [], "more": 1})", "", "more", "UNKNOWN_FIELD"},
       {R"({"identities": [1]})", "", "identities[0]", "OUT_OF_RANGE"},
+      {deep.c_str(), "", "policy", "OUT_OF_RANGE"},
       {R"({"identities": [{}]})", "", "identities[0].name", "MISSING"},
       {R"({"identities": [{"name": "a b"}]})", "", "identities[0].name", "OUT_OF_RANGE"},
       {R"({"identities": [{"name": "a"}, {"name": "a"}]})", "", "identities[1].name", "CONFLICT"},
@@ -114,7 +116,7 @@ TEST(Policy, NamesThePlaceOfAnError) {
   };
   for (const Bad& file : bad) {
     const auto policy = ParsePolicy(file.policy, file.tokens);
-    ASSERT_FALSE(policy.ok()) << file.policy << file.tokens;
+    ASSERT_FALSE(policy.ok()) << std::string_view(file.policy).substr(0, 100) << file.tokens;
     const ErrorDetails details = DetailsOf(policy.status());
     EXPECT_EQ(details.field, file.field) << policy.status();
     EXPECT_EQ(details.reason, file.reason) << policy.status();
