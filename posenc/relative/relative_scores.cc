@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "posenc/base/checks.h"
-#include "posenc/base/interruption.h"
 #include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/bias/bias_geometry.h"
@@ -137,7 +136,6 @@ void RelativeScores::AddCope(const RelativeSums& terms, const Slab& slab, double
   terms.AddContent(slab, content.data());
   std::vector<float> row(keys_);
   for (int64_t i = 0; i < slab.count; ++i) {
-    InterruptionPoint();
     for (int64_t j = 0; j < keys_; ++j) row[j] = static_cast<float>(scale_ * content[i * keys_ + j]);
     DistanceBias work = RowWork(slab, i);
     work.dtype = DType::kFP32;
@@ -204,7 +202,6 @@ void RelativeScores::Write(const RelativeSums& terms, const RelativeTables& tabl
   const double* key_positions = key_positions_.row(slab.b);
   std::vector<float> row(keys_);
   for (int64_t i = 0; i < slab.count; ++i) {
-    InterruptionPoint();
     for (int64_t j = 0; j < keys_; ++j) {
       double value = scale_ * sums[i * keys_ + j];
       const bool without_bias = tables.cls_without_bias && (query_positions[i] == 0 || key_positions[j] == 0);

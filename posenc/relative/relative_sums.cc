@@ -125,7 +125,7 @@ int32_t RelativeSums::RowOf(const Slab& slab, int64_t i, int64_t j) const {
 void RelativeSums::AddContent(const Slab& slab, double* sums) const {
   const std::vector<double> columns = QueryColumns(slab, tables_.content_bias);
   for (int64_t begin = 0; begin < keys_; begin += kKeys) {
-    InterruptionPoint();
+    if (begin > 0) InterruptionPoint();  // the first tile follows that of the loop over slabs
     const int64_t count = std::min(kKeys, keys_ - begin);
     const std::vector<double> products = Product(KeyRows(slab, begin, count), q_.dim, columns, slab.count);
     for (int64_t i = 0; i < slab.count; ++i) {
@@ -140,7 +140,7 @@ void RelativeSums::AddByDistance(const Slab& slab, double* sums) const {
   std::vector<double> queries;
   if (tables_.of_query) queries = QueryColumns(slab, tables_.query_bias);
   for (int64_t begin = 0; begin < keys_; begin += kKeys) {
-    InterruptionPoint();
+    if (begin > 0) InterruptionPoint();  // the first tile follows that of the loop over slabs
     const int64_t count = std::min(kKeys, keys_ - begin);
     std::vector<int32_t> of_cells;
     of_cells.reserve(slab.count * count);
@@ -205,7 +205,7 @@ void RelativeSums::AddByPosition(const Slab& slab, double* sums) const {
   const std::vector<double> queries =
       Columns(gather(of_queries, query_positions, slab.count).data(), slab.count, q_.dim);
   for (int64_t begin = 0; begin < keys_; begin += kKeys) {
-    InterruptionPoint();
+    if (begin > 0) InterruptionPoint();  // the first tile follows that of the loop over slabs
     const int64_t count = std::min(kKeys, keys_ - begin);
     const auto products = Product(gather(of_keys, key_positions + begin, count), q_.dim, queries, slab.count);
     for (int64_t i = 0; i < slab.count; ++i) {
