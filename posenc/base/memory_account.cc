@@ -35,8 +35,12 @@ int64_t MemoryAccount::Shrink(int64_t most) {
   return before - charged_;
 }
 
-MemoryScope::MemoryScope(MemoryAccount* account) : outer_(std::exchange(current_account, account)) {}
-MemoryScope::~MemoryScope() { current_account = outer_; }
+MemoryScope::MemoryScope(MemoryAccount* account)
+    : outer_(std::exchange(current_account, account)), outer_may_refuse_(std::exchange(may_refuse, false)) {}
+MemoryScope::~MemoryScope() {
+  current_account = outer_;
+  may_refuse = outer_may_refuse_;
+}
 
 LargeBlocksMayBeRefused::LargeBlocksMayBeRefused() : outer_(std::exchange(may_refuse, true)) {}
 LargeBlocksMayBeRefused::~LargeBlocksMayBeRefused() { may_refuse = outer_; }

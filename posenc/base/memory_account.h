@@ -42,8 +42,8 @@ class MemoryAccount {
   std::atomic<bool> refused_{false};
 };
 
-// RAII scope that sets the current thread's account; null: nothing is counted. The innermost scope applies. The account
-// must outlive it.
+// RAII scope that sets the current thread's account; null: nothing is counted. The innermost scope applies, and ends
+// what LargeBlocksMayBeRefused outside of it. The account must outlive it.
 class MemoryScope {
  public:
   explicit MemoryScope(MemoryAccount* account);
@@ -53,6 +53,7 @@ class MemoryScope {
 
  private:
   MemoryAccount* const outer_;
+  const bool outer_may_refuse_;
 };
 
 // RAII scope in which operator new refuses large blocks that cannot be charged: it throws std::bad_alloc. Elsewhere

@@ -57,10 +57,10 @@ TaskQueue::Taken TaskQueue::TakeSmall() {
   return TakeFrom(LeastUsed([](const Account& a) { return !a.small.empty(); }), Lane::kSmall);
 }
 
-TaskQueue::Taken TaskQueue::TakeBetween(const Taken* running) {
+TaskQueue::Taken TaskQueue::TakeBetween(const Taken* running, bool own_too) {
   const Account* const own = running == nullptr ? nullptr : running->account;
-  Account* const account = LeastUsed([own](const Account& a) {
-    if (!a.small.empty() && (own == nullptr || own == &a)) return true;
+  Account* const account = LeastUsed([own, own_too](const Account& a) {
+    if (!a.small.empty() && (own == nullptr || (own == &a && own_too))) return true;
     return own != nullptr && own != &a && a.used < own->used && (!a.small.empty() || !a.bulk.empty());
   });
   if (account == nullptr) return {};

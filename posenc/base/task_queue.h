@@ -51,9 +51,9 @@ class TaskQueue {
   Taken Take();
   // Takes the next small task. Requires small() > 0.
   Taken TakeSmall();
-  // Takes a task to run between the slabs of one of `running`: a small task of the same owner, or any task of an owner
-  // that has used less. Returns one without an account if there is none. `running` is null: any small task.
-  Taken TakeBetween(const Taken* running);
+  // Takes a task to run between the slabs of one of `running`: a small task of the same owner if `own_too`, or any task
+  // of an owner that has used less. Returns one without an account if there is none. `running` is null: any small task.
+  Taken TakeBetween(const Taken* running, bool own_too = true);
 
   // Charges time that a task has used since the last call.
   void Charge(Taken* taken, double seconds);

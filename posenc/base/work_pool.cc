@@ -35,7 +35,7 @@ struct Running {
   size_t thread;            // number in busy_
   Clock::time_point since;  // when its time was charged last
   double own = 0;           // seconds until then
-  double nested = 0;        // seconds of nested tasks
+  double nested = 0;        // seconds of nested tasks of the same owner
 
   // The time since then, without that of nested tasks.
   double Lap() {
@@ -58,8 +58,12 @@ void RunOnce(const std::function<void()>& task) noexcept {
   task();
 }
 
-// Small tasks between the slabs of a task take at most so many times its own time, and so many seconds more.
+// Tasks of the same owner between the slabs of a task take at most so many times its own time, and so many seconds
+// more.
 constexpr double kMostNested = 8, kNestedAtFirst = 0.1;
+
+// Bytes that the bodies of one loop hold at most, unless one alone takes more.
+constexpr int64_t kMostOfBodies = 64 << 20;
 
 // Time after which the relief thread runs a small task that waits.
 constexpr std::chrono::milliseconds kLate(1);
@@ -133,13 +137,14 @@ void WorkPool::Work(size_t thread) {
 void WorkPool::Run(TaskQueue::Taken* taken, size_t thread) {
   Running here = {this, taken, running != nullptr, thread, Clock::now()};
   Running* const outer = std::exchange(running, &here);
+  const bool of_same_owner = outer != nullptr && outer->pool == this && outer->taken->account == taken->account;
   RunOnce(taken->task);
   running = outer;
   taken->task = nullptr;
   const double seconds = here.Lap();
   if (outer != nullptr) {
     outer->since = here.since;
-    outer->nested += seconds;
+    if (of_same_owner) outer->nested += seconds;
   }
   const std::lock_guard lock(mutex_);
   tasks_.Charge(taken, seconds);
@@ -158,9 +163,9 @@ void WorkPool::RunBetweenSlabs() {
     std::lock_guard lock(mutex_);
     if (outer != nullptr) {
       tasks_.Charge(outer->taken, outer->Lap());
-      if (outer->nested > kMostNested * outer->own + kNestedAtFirst) return;
     }
-    taken = tasks_.TakeBetween(outer == nullptr ? nullptr : outer->taken);
+    const bool own_too = outer == nullptr || outer->nested <= kMostNested * outer->own + kNestedAtFirst;
+    taken = tasks_.TakeBetween(outer == nullptr ? nullptr : outer->taken, own_too);
     if (taken.account == nullptr) return;
     if (taken.lane == Lane::kSmall) ++small_taken_;
     CountWaiting();
@@ -226,7 +231,8 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
   grain = std::max<size_t>(grain, 1);
   auto loop = std::make_shared<Loop>();
   loop->slabs = (count - 1) / grain + 1;
-  const size_t helpers = !helped ? 0 : std::min(loop->slabs - 1, threads_.size() - 1);
+  size_t helpers = !helped ? 0 : std::min(loop->slabs - 1, threads_.size() - 1);
+  if (body_bytes > 0) helpers = std::min<size_t>(helpers, kMostOfBodies / body_bytes);
   const CountedBytes counted(body_bytes * static_cast<int64_t>(1 + helpers));
   if (counted.refused()) {
     POSENC_RETURN_IF_ERROR(cancelled());

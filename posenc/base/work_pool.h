@@ -44,7 +44,8 @@ class WorkPool {
   // interruption scope. Returns the first status that stopped it; UNAVAILABLE on bad_alloc.
   //
   // What a body allocates is not counted (memory_account.h). If that depends on a request, `body_bytes` must be a bound
-  // of what one holds: so much is counted for each thread until the loop ends. Thread-safe.
+  // of what one holds: so much is counted for each thread until the loop ends. If that is much, fewer threads take
+  // part. Thread-safe.
   absl::Status ParallelFor(size_t count, size_t grain, const Cancellation& cancelled,
                            absl::FunctionRef<void(size_t begin, size_t end)> body, int64_t body_bytes = 0);
 

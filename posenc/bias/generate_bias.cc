@@ -268,6 +268,8 @@ absl::Status BiasGeneration::WriteRows(int64_t first, int64_t count, const std::
     return BiasRows(*layout_, first, count);
   }();
   const size_t row = cells.keys * SizeOf(cells.shape.dtype);
+  const BiasSources& sources = layout_->sources;
+  const bool row_by_row = sources.fire != nullptr || sources.forget_gate != nullptr;
   const size_t slab = std::max<size_t>((device == nullptr ? size_t{256} << 10 : device->slab_bytes()) / row, 1);
   return pool.ParallelFor(
       cells.batch.value_or(1) * cells.heads * count, slab, cancelled,
@@ -279,7 +281,7 @@ absl::Status BiasGeneration::WriteRows(int64_t first, int64_t count, const std::
           begin = stop;
         }
       },
-      IsForDevices() ? 0 : cells.keys * static_cast<int64_t>(sizeof(float)));
+      row_by_row ? cells.keys * static_cast<int64_t>(sizeof(float)) : 0);
 }
 
 }  // namespace posenc

@@ -23,7 +23,7 @@ namespace {
 constexpr int64_t kQueries = 32, kFewestQueries = 8;
 constexpr int64_t kSums = int64_t{1} << 19;
 // Most sums of a slab that has several queries.
-constexpr int64_t kMostSums = int64_t{1} << 23;
+constexpr int64_t kMostSums = int64_t{1} << 21;
 
 }  // namespace
 

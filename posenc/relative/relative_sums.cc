@@ -61,7 +61,7 @@ class TileRows {
     }
   }
 
-  // True if most cells have a row of their own: then there are no slots, and each cell is computed by itself.
+  // True if the cells use too many rows: then there are no slots, and each cell is computed by itself.
   bool AreMany() const { return count_ > kMostRows; }
 
   // Products of the rows with columns [d, width]: [rows, width]. slot(cell) is the cell's row in them.
@@ -77,6 +77,7 @@ class TileRows {
                      .out = products.data()};
     std::vector<float> scattered;
     if (!rows_.empty()) {
+      scattered.reserve(rows_.size() * table.dim);
       for (const int32_t row : rows_) {
         scattered.insert(scattered.end(), table.row(head, row), table.row(head, row) + table.dim);
       }
@@ -171,7 +172,7 @@ void RelativeSums::AddByDistance(const Slab& slab, double* sums) const {
 int64_t RelativeSums::TileBytes(int64_t queries) const {
   constexpr int64_t kOfElement = sizeof(float) + sizeof(double);
   const int64_t keys = std::min(kKeys, keys_);
-  const int64_t rows = tables_.of_query || tables_.of_key ? std::min(kMostRows, keys + queries) : 0;
+  const int64_t rows = tables_.of_query || tables_.of_key ? std::min(kMostRows, keys * queries) : 0;
   return (queries + keys + rows) * q_.dim * kOfElement + rows * keys * static_cast<int64_t>(sizeof(double));
 }
 

@@ -41,7 +41,7 @@ class RelativeSums {
   // Adds the products of the table rows of the query's and the key's position.
   void AddByPosition(const Slab& slab, double* sums) const;
 
-  // About the bytes that an Add...() holds for a slab of so many queries.
+  // A bound of the bytes that an Add...() holds for a slab of so many queries.
   int64_t TileBytes(int64_t queries) const;
 
   // Products of q_i with the rows of CoPE's table, which is indexed by a count of keys: [min(rows, keys + 1), count].

@@ -116,13 +116,11 @@ class Server::Watchdog {
     thread_.join();
   }
 
-  std::atomic<int> exit_status = EXIT_FAILURE;
-
  private:
   void Watch(steady_clock::duration after) {
     std::unique_lock lock(mutex_);
     if (changed_.wait_for(lock, after, [this] { return dismissed_; })) return;
-    std::_Exit(exit_status);
+    std::_Exit(EXIT_FAILURE);
   }
 
   std::mutex mutex_;
@@ -323,7 +321,6 @@ bool Server::Drain() {
     grpc_server_->Shutdown(std::chrono::system_clock::now() + (deadline - steady_clock::now()));
   });
   const bool answered = core_.admission->WaitForHandlers(deadline);
-  if (answered) watchdog_->exit_status = EXIT_SUCCESS;
   // The remaining calls are health watches, and idle streams of reflection and ModelStreamInfer, which end only when
   // cancelled. The shutdown has begun by now, so no further handler is entered; one that was entered in between is
   // waited for. Cancelling closes the connections, and a caller that sends anything then, such as a window update,

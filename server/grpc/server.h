@@ -56,7 +56,7 @@ class Server {
   // (UNAVAILABLE, DRAINING), answers every call whose handler was entered, and cancels the rest after --drain-timeout.
   // Calls that still wait or compute after three quarters of it are ended with an error. Returns true if none was
   // cancelled. If it has not returned, and the server is not destroyed, five seconds after that, a watchdog ends the
-  // process: with status 0 if every call was answered.
+  // process with status 1.
   bool Drain();
 
  private:

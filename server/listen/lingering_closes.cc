@@ -15,7 +15,8 @@ namespace posenc::server {
 namespace {
 
 constexpr std::chrono::milliseconds kInterval(200);
-// Function of Linux in which close() of a socket waits. Blocking reads of sockets wait there too; the server has none.
+// Function of Linux in which close() of a socket waits. Blocking reads of sockets and writes to terminals wait there
+// too; they go on after the signal.
 constexpr char kWaitsIn[] = "wait_woken";
 
 void InterruptThreads() {
@@ -34,6 +35,7 @@ void InterruptThreads() {
 LingeringCloses::LingeringCloses() {
   struct sigaction action = {};
   action.sa_handler = [](int) {};  // an ignored signal would not end the wait
+  action.sa_flags = SA_RESTART;    // for other calls
   sigaction(SIGURG, &action, nullptr);
   thread_ = std::thread([this] { Watch(); });
 }

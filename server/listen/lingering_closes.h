@@ -12,8 +12,8 @@
 
 namespace posenc::server {
 
-// While it lives, no thread of the process waits in such a call for much longer than 0.2 seconds, if the system shows
-// where threads wait (/proc/self/task/TID/wchan). Uses SIGURG.
+// While it lives, no thread of the process waits for much longer than 0.2 seconds for the descriptors of one message,
+// if the system shows where threads wait (/proc/self/task/TID/wchan). Uses SIGURG.
 class LingeringCloses {
  public:
   LingeringCloses();

@@ -139,6 +139,7 @@ TEST(WorkPool, SmallTasksNeedNotWaitForALoop) {
 // However many small tasks run between its slabs, a task that goes on is no long task.
 TEST(WorkPool, ATaskMakesProgressBetweenSlabs) {
   size_t in_slab = 0, in_small_task = 1;
+  std::thread::id worker, of_small_task;
   {
     WorkPool pool(1);
     pool.Submit([&] {
@@ -146,25 +147,34 @@ TEST(WorkPool, ATaskMakesProgressBetweenSlabs) {
         if (begin != 0) return;
         std::this_thread::sleep_for(std::chrono::milliseconds(600));
         in_slab = pool.CountLongTasks(std::chrono::milliseconds(500));
-        pool.Submit([&] { in_small_task = pool.CountLongTasks(std::chrono::milliseconds(500)); }, Lane::kSmall);
+        worker = std::this_thread::get_id();
+        pool.Submit(
+            [&] {
+              in_small_task = pool.CountLongTasks(std::chrono::milliseconds(500));
+              of_small_task = std::this_thread::get_id();
+            },
+            Lane::kSmall);
       };
       EXPECT_TRUE(pool.ParallelFor(2, 1, NeverCancelled, body).ok());
     });
   }
   EXPECT_EQ(in_slab, 1U);
-  EXPECT_EQ(in_small_task, 0U);
+  // The relief thread may have been faster, if this one had to wait for a processor.
+  if (of_small_task == worker) {
+    EXPECT_EQ(in_small_task, 0U);
+  }
 }
 
 // Small tasks that take long do not all come before the next slabs of a bulk task.
 TEST(WorkPool, SmallTasksDoNotStopALoop) {
-  constexpr int kSmall = 20;
+  constexpr int kSmall = 100;
   std::atomic<int> ended = 0;
   int ended_before = 0;
   {
     WorkPool pool(1);
     pool.Submit([&] {
       const auto small = [&] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
         ++ended;
       };
       for (int n = 0; n < kSmall; ++n) pool.Submit(small, Lane::kSmall);

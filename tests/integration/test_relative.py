@@ -1,5 +1,6 @@
 """Compares terms of q, k and probabilities by distance, over gRPC, with numpy in float64."""
 
+import grpc
 import numpy
 import pytest
 import samples
@@ -56,16 +57,17 @@ def test_shaw(client, dtype, content, key_term):
     assert answer.scale == 1 / DIM ** 0.5
 
 
-@pytest.mark.parametrize("apart", (1, 90))
-def test_positions_far_apart(client, apart):
-    # 600 keys in another order: a tile of 256 of them has thousands of table rows.
-    keys, dim = 600, 4
+@pytest.mark.parametrize(("queries", "keys"), ((20, 600), (2, 200)))
+def test_positions_far_apart(client, queries, keys):
+    # Keys in another order: a tile of 256 of them uses more than 512 rows of the table, or, with two queries, fewer rows
+    # that are spread over more.
+    dim, apart = 4, 90
     generator = numpy.random.default_rng(7)
-    positions, queries = generator.permutation(keys) * apart, generator.permutation(20) * 11 * apart
+    positions, queries = generator.permutation(keys) * apart, generator.permutation(queries) * 7 * apart
     method = relative_pb2.RelativeMethod(shaw=samples.shaw(2 * keys * apart - 1, dim, clip=False, key_term=True))
     made = service_pb2.RelativeScoresRequest(
         method=method, layout=rotary_pb2.LAYOUT_BHSD, content=False, dtype=FP32,
-        q=tensor(random_values(1, 2, 20, dim), FP32), k=tensor(random_values(1, 1, keys, dim, seed=1), FP32))
+        q=tensor(random_values(1, 2, len(queries), dim), FP32), k=tensor(random_values(1, 1, keys, dim, seed=1), FP32))
     made.geometry.query_positions.CopyFrom(tensor(queries, INT64))
     made.geometry.key_positions.CopyFrom(tensor(positions, INT64))
     rows = array(method.shaw.table).astype("<f8")[positions - queries[:, None] + keys * apart - 1]
@@ -119,6 +121,17 @@ def test_wpr(client, wavelet, shifts_fastest):
            "haar": lambda: numpy.where((u < 0) | (u >= 1), 0, numpy.where(u < 0.5, 1.0, -1.0))}[wavelet]()
     expected = numpy.einsum("bhid,ijd->bhij", q.astype("<f8"), psi.astype("<f4").astype("<f8")) / DIM ** 0.5
     nearly(client.call("RelativeScores", request(relative_pb2.RelativeMethod(wpr=wpr), q)).scores, expected)
+
+
+@pytest.mark.parametrize("method", samples.relative_methods(heads=HEADS, dim=DIM, width=0, positions=80),
+                         ids=lambda method: method.WhichOneof("method"))
+def test_tables_without_columns(client, method):
+    # Sums of no products are 0, and a projection adds its bias. Transformer-XL needs a width.
+    q, k = random_values(BATCH, HEADS, QUERIES, DIM), random_values(BATCH, HEADS, KEYS, DIM, seed=1)
+    if method.WhichOneof("method") == "transformer_xl":
+        assert client.refusal("RelativeScores", request(method, q, k, content=True)).code == grpc.StatusCode.INVALID_ARGUMENT
+    else:
+        assert numpy.isfinite(array(client.call("RelativeScores", request(method, q, k, content=True)).scores)).all()
 
 
 def test_added_to_scores_under_a_mask(client):

@@ -85,7 +85,7 @@ absl::StatusOr<HeadTable> Project(const Projection& projection, const Matrix<flo
   }
   table.values.resize(x.rows * outputs);
   const size_t depth = x.columns;
-  const size_t tile = std::clamp<size_t>((size_t{1} << 20) / depth, 1, 32);
+  const size_t tile = std::clamp<size_t>((size_t{1} << 20) / std::max<size_t>(depth, 1), 1, 32);
   const auto bytes_of_tile = static_cast<int64_t>((depth + outputs) * tile * sizeof(double));
   const auto project = [&](size_t begin, size_t end) {
     const size_t width = end - begin;
