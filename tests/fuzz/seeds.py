@@ -51,7 +51,8 @@ def regions():
 def calls(configs):
     """(number of the RPC, bytes of the request)"""
     names = [method.name for method in service_pb2.DESCRIPTOR.services_by_name["PositionalEncodingService"].methods]
-    for name, request in [*mutations.seeds(configs), *regions()]:
+    requests = mutations.seeds(configs)
+    for name, request in [*requests, *mutations.without_a_size(requests), *regions()]:
         if name != "StreamApplyRotary":
             yield names.index(name), request.SerializeToString()
     yield names.index("StreamApplyRotary"), sequence(mutations.rotary_stream())

@@ -77,6 +77,21 @@ def messages_within(message):
             yield from messages_within(part)
 
 
+def without_a_size(requests):
+    """Yields each request once for each size of its tensors, with 0 in place of that size in all of them."""
+    for method, request in requests:
+        sizes = {size for message in messages_within(request) if isinstance(message, tensor_pb2.Tensor)
+                 for size in message.shape}
+        for gone in sorted(sizes - {0}):
+            changed = type(request)()
+            changed.CopyFrom(request)
+            for message in messages_within(changed):
+                if isinstance(message, tensor_pb2.Tensor) and gone in message.shape:
+                    message.shape[:] = [0 if size == gone else size for size in message.shape]
+                    message.ClearField("data")
+            yield method, changed
+
+
 class Mutator:
     def __init__(self, chance, requests):
         self._chance = chance

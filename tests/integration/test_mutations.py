@@ -39,6 +39,12 @@ def call(client, method, request, text):
     return grpc.StatusCode.OK
 
 
+def test_tensors_without_elements(client, configs):
+    for method, request in mutations.without_a_size(mutations.seeds(configs)):
+        code = call(client, method, request, request.SerializeToString())
+        assert code in (grpc.StatusCode.OK, *REFUSED), (method, request)
+
+
 def test_mutated_calls(start_server, configs):
     print(f"{CALLS} calls, seed {SEED}")
     server = start_server("--max-output-bytes", "1MiB")
