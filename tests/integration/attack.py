@@ -35,8 +35,9 @@ from client import APART, Client
 from front import PROGRAM, Certificates, Front, ServerBehind
 from grpc_peers_pb2 import HealthCheckRequest, ServerReflectionRequest
 from inference_client import InferenceClient
-from posenc.v1 import rotary_pb2, service_pb2
+from posenc.v1 import bias_pb2, relative_pb2, rotary_pb2, service_pb2
 from server_process import SANITIZER_BYTES, ServerProcess
+from tensors import INT32, tensor
 
 MEBIBYTE = 1 << 20
 DRAIN_SECONDS = 10
@@ -100,6 +101,31 @@ def single_keys(port, stop):
     """A bias of one key, whose positions take more than the answer."""
     request = samples.masked_single_key()
     return repeat(port, stop, "GenerateBias", lambda _: request)
+
+
+def scores(method, queries, keys, dim, **geometry):
+    return service_pb2.RelativeScoresRequest(
+        method=method, layout=rotary_pb2.LAYOUT_BHSD, content=True, dtype=samples.BF16,
+        geometry=bias_pb2.BiasGeometry(**geometry), q=samples.weights(1, 1, queries, dim, dtype=samples.BF16),
+        k=samples.weights(1, 1, keys, dim, dtype=samples.BF16))
+
+
+def long_rows(port, stop):
+    """Scores of 650,000 keys, each of which takes 28 bytes of working memory."""
+    method = relative_pb2.RelativeMethod(cope=relative_pb2.Cope(position_embeddings=samples.weights(2, 1)))
+    request = scores(method, 1, 650_000, 1, query_offset=0)
+    return repeat(port, stop, "RelativeScores", lambda _: request)
+
+
+def scattered_positions(port, stop):
+    """Scores in which every query and key have another distance."""
+    queries, keys, dim = 32, 4096, 128
+    method = relative_pb2.RelativeMethod(shaw=relative_pb2.Shaw(
+        table=samples.weights(256 * queries, dim, dtype=samples.BF16), order=relative_pb2.SHAW_ORDER_KEY_MINUS_QUERY,
+        clip=True, before=0, key_term=True))
+    request = scores(method, queries, keys, dim, query_positions=tensor(-256 * numpy.arange(queries), INT32),
+                     key_positions=tensor(numpy.arange(keys) % 256, INT32))
+    return repeat(port, stop, "RelativeScores", lambda _: request)
 
 
 def large_answers(port, stop):
@@ -305,8 +331,9 @@ def mutated_calls(port, stop):
     return [threading.Thread(target=run, args=(number,)) for number in range(4)]
 
 
-ATTACKS = (slow_values, slow_scales, segments, single_keys, large_answers, queued_calls, many_inputs, unread_answers,
-           silent_streams, waiting_streams, idle_streams, unread_information, long_names, unfinished_messages, reflection_names, health_names, novel_files, failing_calls, strange_connections,
+ATTACKS = (slow_values, slow_scales, segments, single_keys, long_rows, scattered_positions, large_answers, queued_calls,
+           many_inputs, unread_answers, silent_streams, waiting_streams, idle_streams, unread_information, long_names,
+           unfinished_messages, reflection_names, health_names, novel_files, failing_calls, strange_connections,
            many_connections, silent_calls, mutated_calls)
 
 
