@@ -59,9 +59,7 @@ TEST(Fire, EqualsItsOracle) {
   *fire.mutable_hidden_bias() = MakeTensor(DType::kFP32, {32}, shifts);
   *fire.mutable_output_weight() = MakeTensor(DType::kFP32, {3, 32}, weights);
   *fire.mutable_output_bias() = MakeTensor(DType::kFP32, {3}, biases);
-  const std::vector<double> queries = {0, 1, 16, 17, 18, 19, 400};
-  std::vector<double> keys = {400, 3, 0, 18, 17};
-  for (int64_t n = 0; n < 5000; ++n) keys.push_back(static_cast<double>(n % 7));  // more than are computed at once
+  const std::vector<double> queries = {0, 1, 16, 17, 18, 19, 400}, keys = {400, 3, 0, 18, 17};
   v1::GenerateBiasRequest request = FireRequest(fire, queries, keys);
   const auto answer = Call(request);
   ASSERT_THAT(answer, IsOk());
@@ -83,8 +81,26 @@ TEST(Fire, EqualsItsOracle) {
   request.mutable_geometry()->set_head_count(1);
   const auto head = Call(request);
   ASSERT_THAT(head, IsOk());
-  const auto second = bias.begin() + static_cast<int64_t>(queries.size() * keys.size());
-  EXPECT_EQ(ValuesOf(head->bias()), std::vector<double>(second, second + (second - bias.begin())));
+  EXPECT_EQ(ValuesOf(head->bias()), std::vector<double>(bias.begin() + 35, bias.begin() + 70));
+}
+
+// More keys than are computed at once have the same biases as few.
+TEST(Fire, LongRows) {
+  v1::Fire fire;
+  fire.set_c(0.1);
+  fire.set_threshold(5);
+  *fire.mutable_hidden_weight() = MakeTensor(DType::kFP32, {2}, {1, -3});
+  *fire.mutable_hidden_bias() = MakeTensor(DType::kFP32, {2}, {0.5, 2});
+  *fire.mutable_output_weight() = MakeTensor(DType::kFP32, {1, 2}, {1, -2});
+  *fire.mutable_output_bias() = MakeTensor(DType::kFP32, {1}, {0.25});
+  const std::vector<double> few = {0, 1, 2, 3, 4, 5, 6};
+  std::vector<double> many;
+  for (size_t n = 0; n < 9000; ++n) many.push_back(few[n % few.size()]);
+  const auto expected = Call(FireRequest(fire, {30}, few)), answer = Call(FireRequest(fire, {30}, many));
+  ASSERT_THAT(expected, IsOk());
+  ASSERT_THAT(answer, IsOk());
+  const std::vector<double> of_few = ValuesOf(expected->bias()), of_many = ValuesOf(answer->bias());
+  for (size_t n = 0; n < many.size(); ++n) ASSERT_EQ(of_many[n], of_few[n % few.size()]) << n;
 }
 
 }  // namespace
