@@ -42,8 +42,8 @@ class MemoryAccount {
   std::atomic<bool> refused_{false};
 };
 
-// RAII scope that sets the current thread's account; null: nothing is counted. The innermost scope applies, and ends
-// what LargeBlocksMayBeRefused outside of it. The account must outlive it.
+// RAII scope that sets the current thread's account; null: nothing is counted. The innermost scope applies.
+// A LargeBlocksMayBeRefused outside of the scope has no effect in it. The account must outlive it.
 class MemoryScope {
  public:
   explicit MemoryScope(MemoryAccount* account);

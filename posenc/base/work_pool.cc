@@ -161,16 +161,14 @@ void WorkPool::RunBetweenSlabs() {
   TaskQueue::Taken taken;
   {
     std::lock_guard lock(mutex_);
-    if (outer != nullptr) {
-      tasks_.Charge(outer->taken, outer->Lap());
-    }
+    if (outer != nullptr) tasks_.Charge(outer->taken, outer->Lap());
     const bool own_too = outer == nullptr || outer->nested <= kMostNested * outer->own + kNestedAtFirst;
     taken = tasks_.TakeBetween(outer == nullptr ? nullptr : outer->taken, own_too);
     if (taken.account == nullptr) return;
     if (taken.lane == Lane::kSmall) ++small_taken_;
     CountWaiting();
   }
-  if (outer != nullptr) busy_.Begin(outer->thread);  // the next slab is not the same long task: it makes progress
+  if (outer != nullptr) busy_.Begin(outer->thread);  // a task that reaches its next slab is not stuck
   Run(&taken, outer == nullptr ? 0 : outer->thread);
 }
 

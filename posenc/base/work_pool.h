@@ -43,9 +43,9 @@ class WorkPool {
   // part: a call from within a task cannot deadlock. `cancelled` is called before each slab and is the body's
   // interruption scope. Returns the first status that stopped it; UNAVAILABLE on bad_alloc.
   //
-  // What a body allocates is not counted (memory_account.h). If that depends on a request, `body_bytes` must be a bound
-  // of what one holds: so much is counted for each thread until the loop ends. If that is much, fewer threads take
-  // part. Thread-safe.
+  // The loop does not see what a body allocates (memory_account.h). If a body's memory depends on a request, pass
+  // `body_bytes`, the most bytes that one body holds: the loop counts them for each of its threads until it ends, and
+  // uses fewer threads if they are many. Thread-safe.
   absl::Status ParallelFor(size_t count, size_t grain, const Cancellation& cancelled,
                            absl::FunctionRef<void(size_t begin, size_t end)> body, int64_t body_bytes = 0);
 

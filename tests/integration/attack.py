@@ -35,7 +35,7 @@ from client import APART, Client
 from front import PROGRAM, Certificates, Front, ServerBehind
 from grpc_peers_pb2 import HealthCheckRequest, ServerReflectionRequest
 from inference_client import InferenceClient
-from posenc.v1 import bias_pb2, relative_pb2, rotary_pb2, service_pb2
+from posenc.v1 import relative_pb2, rotary_pb2, service_pb2
 from server_process import SANITIZER_BYTES, ServerProcess
 from tensors import INT32, tensor
 
@@ -103,17 +103,10 @@ def single_keys(port, stop):
     return repeat(port, stop, "GenerateBias", lambda _: request)
 
 
-def scores(method, queries, keys, dim, **geometry):
-    return service_pb2.RelativeScoresRequest(
-        method=method, layout=rotary_pb2.LAYOUT_BHSD, content=True, dtype=samples.BF16,
-        geometry=bias_pb2.BiasGeometry(**geometry), q=samples.weights(1, 1, queries, dim, dtype=samples.BF16),
-        k=samples.weights(1, 1, keys, dim, dtype=samples.BF16))
-
-
 def long_rows(port, stop):
     """Scores of 650,000 keys, each of which takes 28 bytes of working memory."""
     method = relative_pb2.RelativeMethod(cope=relative_pb2.Cope(position_embeddings=samples.weights(2, 1)))
-    request = scores(method, 1, 650_000, 1, query_offset=0)
+    request = samples.scores(method, 1, 1, 650_000, 1, samples.BF16, query_offset=0)
     return repeat(port, stop, "RelativeScores", lambda _: request)
 
 
@@ -123,8 +116,9 @@ def scattered_positions(port, stop):
     method = relative_pb2.RelativeMethod(shaw=relative_pb2.Shaw(
         table=samples.weights(256 * queries, dim, dtype=samples.BF16), order=relative_pb2.SHAW_ORDER_KEY_MINUS_QUERY,
         clip=True, before=0, key_term=True))
-    request = scores(method, queries, keys, dim, query_positions=tensor(-256 * numpy.arange(queries), INT32),
-                     key_positions=tensor(numpy.arange(keys) % 256, INT32))
+    request = samples.scores(
+        method, 1, queries, keys, dim, samples.BF16, query_positions=tensor(-256 * numpy.arange(queries), INT32),
+        key_positions=tensor(numpy.arange(keys) % 256, INT32))
     return repeat(port, stop, "RelativeScores", lambda _: request)
 
 

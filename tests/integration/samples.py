@@ -172,6 +172,14 @@ def relative(method, heads=2, queries=3, dim=4, dtype=FP32, content=True):
         k=weights(1, heads // 2, queries, dim, dtype=dtype) if content else None)
 
 
+def scores(method, heads, queries, keys, dim, dtype=FP32, **geometry):
+    """Requests scores of tensors of any lengths; all heads share the keys."""
+    return service_pb2.RelativeScoresRequest(
+        method=method, layout=rotary_pb2.LAYOUT_BHSD, content=True, dtype=dtype,
+        geometry=bias_pb2.BiasGeometry(**geometry), q=weights(1, heads, queries, dim, dtype=dtype),
+        k=weights(1, 1, keys, dim, dtype=dtype))
+
+
 def rich_requests():
     """Returns (method, request) for each method and each way to give positions, so that all message types occur."""
     axes = rotary_pb2.Precision(axes=rotary_pb2.PrecisionAxes(

@@ -179,20 +179,13 @@ def single_key():
         form=bias_pb2.BIAS_FORM_DENSE, dtype=FP32)
 
 
-def scores(method, heads, queries, keys, dim):
-    return service_pb2.RelativeScoresRequest(
-        method=method, layout=rotary_pb2.LAYOUT_BHSD, content=True, dtype=FP32,
-        geometry=bias_pb2.BiasGeometry(query_offset=keys - queries),
-        q=samples.weights(1, heads, queries, dim), k=samples.weights(1, 1, keys, dim))
-
-
 def worst_shapes():
     """Yields requests that take most memory for their size: long rows, tables made for the call, many candidates."""
     yield "GenerateBias", single_key()
     _, transformer_xl, _, deberta, wpr, cope = samples.relative_methods(heads=2, dim=256, width=64)
     for method in (transformer_xl, deberta, wpr, cope):
-        yield "RelativeScores", scores(method, 2, 1000, 1000, 256)
-    yield "RelativeScores", scores(samples.relative_methods(heads=1, dim=4)[-1], 1, 1, 400_000, 4)
+        yield "RelativeScores", samples.scores(method, 2, 1000, 1000, 256, query_offset=0)
+    yield "RelativeScores", samples.scores(samples.relative_methods(heads=1, dim=4)[-1], 1, 1, 400_000, 4, query_offset=399_999)
     values = numpy.random.default_rng(1).standard_normal((1, 1500, 4, 128))  # a call takes four times its request
     yield "Diagnose", samples.diagnosis(values, values[..., ::-1], rotary_dim=128)
     for shape in ((1, 1400, 1400), (1, MEBIBYTE // 2, 1)):
@@ -256,7 +249,7 @@ def requests_that_grow():
     yield "GenerateBias", samples.masked_single_key()
     yield "StreamBias", service_pb2.StreamBiasRequest(bias=samples.masked_single_key(), rows_per_tile=2 * MEBIBYTE - 64)
     # Sums and gates of a row of 400,000 keys.
-    yield "RelativeScores", scores(samples.relative_methods(heads=1, dim=4)[-1], 1, 4, 400_000, 4)
+    yield "RelativeScores", samples.scores(samples.relative_methods(heads=1, dim=4)[-1], 1, 4, 400_000, 4, query_offset=399_996)
 
 
 @pytest.mark.parametrize("method, request_", requests_that_grow(), ids=lambda value: value if isinstance(value, str) else "")
