@@ -8,17 +8,20 @@
 #include <utility>
 
 #include "hwy/cache_control.h"
+#include "posenc/base/cgroup.h"
 #include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 
 namespace posenc {
 namespace {
 
-// Spins for up to 50 us before the caller blocks: a sleep and wake-up takes as long as rotating a mebibyte.
+// Spins for up to 50 us before the caller blocks: a sleep and wake-up takes as long as rotating a mebibyte. With one
+// CPU, spinning would keep the thread that it waits for from running.
 template <class Ready>
 void StayAwake(const Ready& ready) {
+  static const bool one_cpu = AvailableCpus() == 1;
   constexpr std::chrono::microseconds kMoment(50);
-  if (ready()) return;
+  if (one_cpu || ready()) return;
   const auto end = std::chrono::steady_clock::now() + kMoment;
   while (!ready() && std::chrono::steady_clock::now() < end) hwy::Pause();
 }
