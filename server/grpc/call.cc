@@ -365,7 +365,8 @@ void Call::LogEnd(const absl::Status& status) const {
     fields.emplace_back("error", Quote({status.message().data(), status.message().size()}, 256));
   }
   const std::string peer = rpc_->connection();
-  fields.emplace_back("peer", peer.empty() ? "unix" : peer);
+  // gRPC does not know the peer of a call that was cancelled before it arrived.
+  fields.emplace_back("peer", !peer.empty() ? peer : rpc_->is_local() ? "unix" : "unknown");
   if (rpc_->identity() != nullptr) fields.emplace_back("identity", rpc_->identity()->name);
   if (!request_id_.empty()) fields.emplace_back("request_id", Quote(request_id_, kMaxRequestId));
   if (!traceparent_.empty()) fields.emplace_back("trace_id", traceparent_.substr(kTraceId, kTraceIdSize));

@@ -52,15 +52,14 @@ class GrpcRpc final : public Rpc {
     }
   };
 
-  std::chrono::system_clock::time_point deadline() const override { return context_.deadline(); }
-  std::string connection() const override {
-    if (polling_->options_.has_trusted_proxy && IsOfTrustedProxy(context_)) return header(kProxiedPeer);
-    return peer_.starts_with("ip") ? peer_ : "";  // clients of a Unix socket have no names
+  std::chrono::system_clock::time_point deadline() const override {
+    // gRPC's own conversion overflows after the year 2262.
+    constexpr int64_t kMostSeconds = 9'000'000'000;
+    return context_.raw_deadline().tv_sec > kMostSeconds ? std::chrono::system_clock::time_point::max()
+                                                         : context_.deadline();
   }
-  bool is_local() const override {
-    if (polling_->options_.has_trusted_proxy && IsOfTrustedProxy(context_)) return false;
-    return peer_.starts_with("unix") || IsLoopback(PeerOf(peer_));
-  }
+  std::string connection() const override { return connection_; }
+  bool is_local() const override { return is_local_; }
   const Identity* identity() const override { return identity_.get(); }
   std::string header(const std::string& name) const override {
     const auto& headers = context_.client_metadata();
@@ -108,7 +107,7 @@ class GrpcRpc final : public Rpc {
     if (!ok) return Go();  // the server shuts down
     Expect(polling_);      // wait for the next client
     arrived_at_ = Clock::now();
-    peer_ = context_.peer();
+    FindCaller();
     const auto method = polling_->methods_.find(context_.method());
     const bool known = method != polling_->methods_.end();
     metrics_ = known ? method->second.metrics : polling_->metrics_of_unknown_;
@@ -123,6 +122,16 @@ class GrpcRpc final : public Rpc {
     if (!method_->reads_first) return Serve(nullptr);
     receive_limit_ = polling_->timers_->After(polling_->options_.receive_timeout, [this] { context_.TryCancel(); });
     stream_.Read(&request_, &first_read_);
+  }
+  // Other threads read what this sets, but not the context, whose functions are not thread-safe.
+  void FindCaller() {
+    peer_ = context_.peer();
+    if (polling_->options_.has_trusted_proxy && IsOfTrustedProxy(context_)) {
+      connection_ = header(kProxiedPeer);
+      return;
+    }
+    if (peer_.starts_with("ip")) connection_ = peer_;  // clients of a Unix socket have no names
+    is_local_ = peer_.starts_with("unix") || IsLoopback(PeerOf(peer_));
   }
   // Ends the RPC and returns false if its caller may not call the method.
   bool Authorize() {
@@ -214,7 +223,8 @@ class GrpcRpc final : public Rpc {
   const Method* method_ = nullptr;
   std::shared_ptr<const Identity> identity_;
   Clock::time_point arrived_at_;
-  std::string peer_;                  // gRPC forgets it when the call is cancelled
+  std::string peer_, connection_;
+  bool is_local_ = false;
   MethodMetrics* metrics_ = nullptr;  // null before it has arrived, and once its end is counted
   // Guarded by the loop's unadmitted_mutex_:
   std::optional<std::list<GrpcRpc*>::iterator> unadmitted_;

@@ -1,6 +1,8 @@
 #include "server/metrics/http_server.h"
 
 #include <microhttpd.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 #include <exception>
 #include <utility>
@@ -10,10 +12,33 @@
 namespace posenc::server {
 namespace {
 
-constexpr unsigned kMostConnections = 256;
-constexpr unsigned kMostOfAddress = 16;  // so that one client cannot keep out all others
-constexpr unsigned kIdleSeconds = 10;
+constexpr size_t kMostConnections = 64;  // of one socket
+constexpr size_t kMoreWhileClosing = 64;
+constexpr unsigned kMostOfAddress = 16;
+constexpr int kIdleSeconds = 10;
 constexpr size_t kConnectionMemory = size_t{16} << 10;  // for headers
+constexpr int kSendBuffer = 32 << 10;
+
+// An answer that is not read waits in this process, whose connections are limited, not in the kernel; and once its
+// connection is closed, the kernel does not keep the rest for longer than a connection may idle. Accepted connections
+// inherit both.
+void LimitUnsent(int listening) {
+  const unsigned milliseconds = kIdleSeconds * 1000;
+  setsockopt(listening, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof(milliseconds));
+  setsockopt(listening, SOL_SOCKET, SO_SNDBUF, &kSendBuffer, sizeof(kSendBuffer));
+}
+
+// Called on the daemon's thread when a connection begins and when it has ended. The oldest makes room for another, so
+// that clients which send or read slowly keep nobody out.
+void Note(void* oldest_first, MHD_Connection* connection, void** /*of_connection*/,
+          MHD_ConnectionNotificationCode code) {
+  auto& open = *static_cast<std::deque<MHD_Connection*>*>(oldest_first);
+  if (code == MHD_CONNECTION_NOTIFY_CLOSED) return void(std::erase(open, connection));
+  open.push_back(connection);
+  if (open.size() <= kMostConnections) return;
+  shutdown(MHD_get_connection_info(open.front(), MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd, SHUT_RDWR);
+  open.pop_front();
+}
 
 MHD_Result Send(MHD_Connection* connection, const HttpServer::Response& answer) {
   MHD_Response* response =
@@ -57,12 +82,14 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(std::string_view f
   std::unique_ptr<HttpServer> server(new HttpServer(std::move(handlers)));
   POSENC_ASSIGN_OR_RETURN(server->sockets_, ListenAt(address, flag));
   for (const ListeningSocket& listening : server->sockets_) {
+    LimitUnsent(listening.socket.get());
     MHD_Daemon* daemon =
         MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC, /*port=*/0, nullptr, nullptr, &Serve,
                          const_cast<Handlers*>(&server->handlers_), MHD_OPTION_LISTEN_SOCKET, listening.socket.get(),
-                         MHD_OPTION_CONNECTION_LIMIT, kMostConnections, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
-                         kMostOfAddress, MHD_OPTION_CONNECTION_TIMEOUT, kIdleSeconds,
-                         MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionMemory, MHD_OPTION_END);
+                         MHD_OPTION_CONNECTION_LIMIT, static_cast<unsigned>(kMostConnections + kMoreWhileClosing),
+                         MHD_OPTION_PER_IP_CONNECTION_LIMIT, kMostOfAddress, MHD_OPTION_CONNECTION_TIMEOUT,
+                         static_cast<unsigned>(kIdleSeconds), MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionMemory,
+                         MHD_OPTION_NOTIFY_CONNECTION, &Note, &server->open_.emplace_back(), MHD_OPTION_END);
     if (daemon == nullptr) return absl::InternalError(std::string(flag) + ": libmicrohttpd cannot start");
     server->daemons_.push_back(daemon);
   }

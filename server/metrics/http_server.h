@@ -2,7 +2,9 @@
 // nor load on the gRPC side can delay the other. It uses GNU libmicrohttpd.
 #pragma once
 
+#include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "server/listen/listening_socket.h"
 
+struct MHD_Connection;
 struct MHD_Daemon;
 
 namespace posenc::server {
@@ -26,8 +29,9 @@ class HttpServer {
   // Answers a GET of a path, e.g. "/metrics". Called on the server's threads.
   using Handlers = std::map<std::string, std::function<Response()>, std::less<>>;
 
-  // Listens at ADDRESS:PORT. Returns INVALID_ARGUMENT naming `flag` if the address is bad or taken. At most 256
-  // connections are open, 16 of one address; one on which nothing moves for ten seconds is closed.
+  // Listens at ADDRESS:PORT. Returns INVALID_ARGUMENT naming `flag` if the address is bad or taken. At most 64
+  // connections are open at each socket, 16 of one address: one more than 64 ends the oldest. One on which nothing
+  // moves for ten seconds is closed.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(std::string_view flag, const std::string& address,
                                                            Handlers handlers);
   // Waits for handlers that run.
@@ -40,7 +44,8 @@ class HttpServer {
 
   const Handlers handlers_;
   std::vector<ListeningSocket> sockets_;
-  std::vector<MHD_Daemon*> daemons_;  // one for each socket
+  std::vector<MHD_Daemon*> daemons_;             // one for each socket
+  std::list<std::deque<MHD_Connection*>> open_;  // of each daemon, the oldest first
 };
 
 }  // namespace posenc::server

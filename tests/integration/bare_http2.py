@@ -45,13 +45,13 @@ class ShutWindow:
     def flush(self):
         self.socket.sendall(self.http.data_to_send())
 
-    def begin(self, method):
+    def begin(self, method, *headers):
         """Sends a call's headers. `method` is the name of a method of the service, or a whole path."""
         stream = self.http.get_next_available_stream_id()
         path = method if method.startswith("/") else f"/{SERVICE.full_name}/{method}"
         self.http.send_headers(stream, [
             (":method", "POST"), (":scheme", "http"), (":path", path),
-            (":authority", "test"), ("content-type", "application/grpc"), ("te", "trailers")])
+            (":authority", "test"), ("content-type", "application/grpc"), ("te", "trailers"), *headers])
         return stream
 
     def call(self, method, *messages, end=True):

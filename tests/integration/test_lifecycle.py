@@ -11,9 +11,11 @@ import time
 
 import grpc
 import grpc_peers_pb2 as peers
+import h2.events
 import numpy
 import pytest
 import samples
+from bare_http2 import MEBIBYTE, ShutWindow, framed
 from client import SECONDS, Client, Refusal, serialize
 from tensors import FP64
 
@@ -38,6 +40,17 @@ def test_a_deadline_ends_long_work(client):
     assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
     wait_until(lambda: in_flight(client) == 0, "the server still works for nobody")
     client.call("ApplyRotary", samples.rotary())
+
+
+@pytest.mark.parametrize("timeout", ("99999999H", "2562047H", "99999999S"))
+def test_a_deadline_may_be_far_away(shared_server, timeout):
+    """2562047 hours is the longest time of Go's, 99999999 that of gRPC's header."""
+    with ShutWindow(shared_server.port, window=MEBIBYTE) as client:
+        stream = client.begin("ApplyRotary", ("grpc-timeout", timeout))
+        client.http.send_data(stream, framed(samples.rotary()), end_stream=True)
+        client.flush()
+        trailers = client.wait_for(h2.events.TrailersReceived, stream)
+        assert dict(trailers.headers)[b"grpc-status"] == b"0"
 
 
 def test_a_cancelled_call_is_given_up(client):

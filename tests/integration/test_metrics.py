@@ -193,6 +193,55 @@ def test_slow_idle_and_strange_scrapers_keep_no_one_out(observed):
     wait_until(is_served, "closed connections are counted")
 
 
+def test_many_slow_scrapers_keep_no_one_out(observed):
+    """From many addresses, with headers that do not end and are never idle."""
+    port = port_of(observed, "health_port")
+    stop = threading.Event()
+    with contextlib.ExitStack() as stack:
+        slow = []
+        for number in range(288):
+            slow.append(stack.enter_context(socket.socket()))
+            slow[-1].bind((f"127.0.0.{2 + number // 16}", 0))
+            slow[-1].connect(("127.0.0.1", port))
+            with contextlib.suppress(OSError):
+                slow[-1].sendall(b"GET /livez HTTP/1.1\r\nX-Slow: ")
+
+        def go_on():
+            while not stop.wait(0.5):
+                for connection in slow:
+                    with contextlib.suppress(OSError):  # those that were ended
+                        connection.sendall(b"a")
+        thread = threading.Thread(target=go_on)
+        thread.start()
+        try:
+            for _ in range(3):
+                assert get(port, "/livez")[0] == 200
+        finally:
+            stop.set()
+            thread.join()
+
+
+def test_unread_scrapes_count_as_connections(observed):
+    """The kernel would take the whole answer of a client that does not read, and the server would forget the client."""
+    port = port_of(observed, "metrics_port")
+    assert len(get(port, "/metrics")[2]) > 256 << 10
+    with contextlib.ExitStack() as stack:
+        def ask():
+            connection = stack.enter_context(socket.socket())
+            connection.settimeout(SECONDS)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.bind(("127.0.0.3", 0))
+            connection.connect(("127.0.0.1", port))
+            with contextlib.suppress(OSError):  # it was closed at once
+                connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n")
+            return connection
+
+        for connection in [ask() for _ in range(16)]:  # one address may have so many
+            assert connection.recv(1) == b"H"
+        with contextlib.suppress(ConnectionResetError):
+            assert ask().recv(1) == b""
+
+
 def test_scrapes_beside_calls(observed):
     port = port_of(observed, "metrics_port")
     stop = threading.Event()
