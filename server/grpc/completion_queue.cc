@@ -82,6 +82,7 @@ class GrpcRpc final : public Rpc {
   }
   void Finish(const grpc::Status& status) override {
     Count(status.error_code());
+    if (!status.ok()) CountUnread();
     stream_.Finish(status, &finished_);
   }
   void WriteAndFinish(const grpc::ByteBuffer& message) override {
@@ -113,7 +114,7 @@ class GrpcRpc final : public Rpc {
     metrics_ = known ? method->second.metrics : polling_->metrics_of_unknown_;
     metrics_->Start();
     if (!known) {
-      Settle(ToGrpc(NoSuchMethod(context_.method()), false));
+      Finish(ToGrpc(NoSuchMethod(context_.method()), false));
       return Release();
     }
     method_ = &method->second;
@@ -138,7 +139,7 @@ class GrpcRpc final : public Rpc {
     if (polling_->options_.authorize == nullptr || !method_->right) return true;
     auto identity = polling_->options_.authorize(CallerOf(*this, context_), *method_->right, context_.method(), this);
     if (!identity.ok()) {
-      Settle(ToGrpc(identity.status(), false));
+      Finish(ToGrpc(identity.status(), false));
       return false;
     }
     identity_ = *std::move(identity);
@@ -168,14 +169,13 @@ class GrpcRpc final : public Rpc {
     LogCall(LogLevel::debug, "ended: too many calls are not admitted",
             {{"method", context_.method()}, {"peer", peer_}});
     if (heard || !method_->reads_first) return context_.TryCancel();  // the reactor finishes it
-    Settle(polling_->options_.unadmitted.refuse(this));
+    Finish(polling_->options_.unadmitted.refuse(this));
   }
-  // Finishes an RPC that has no reactor. Its status waits in memory for a client that does not read. If its peer has
-  // many of them, the RPC is cancelled: then gRPC reads no more of a connection that cannot be written to.
-  void Settle(const grpc::Status& status) {
-    unsettled_ = polling_->unsettled_.Take(PeerOf(connection()));
-    if (!unsettled_) context_.TryCancel();
-    Finish(status);
+  // The status waits in memory for a client that does not read, and a call that was refused has no place among those in
+  // flight.
+  void CountUnread() {
+    is_unread_ = true;
+    polling_->AddUnread(PeerOf(connection_));
   }
 
   void OnRead(bool ok) {
@@ -207,7 +207,7 @@ class GrpcRpc final : public Rpc {
   void Go() {
     CompletionQueueLoop* const polling = polling_;
     Count(grpc::StatusCode::CANCELLED);  // unless it was finished
-    if (unsettled_) polling->unsettled_.GiveBack(PeerOf(connection()));
+    if (is_unread_) polling->RemoveUnread(PeerOf(connection_));
     delete this;
     if (--polling->rpcs_ == 0) polling->rpcs_.notify_all();
   }
@@ -231,7 +231,7 @@ class GrpcRpc final : public Rpc {
   std::list<GrpcRpc*>* unadmitted_list_ = nullptr;  // that unadmitted_ is in
   uint64_t unadmitted_number_ = 0;
   bool heard_ = false;
-  std::atomic<bool> unsettled_{false};
+  std::atomic<bool> is_unread_{false};  // ended with an error
   grpc::ByteBuffer request_;
   Timers::Timer receive_limit_;       // pending only before the reactor is made
   std::unique_ptr<Reactor> reactor_;  // destroyed first
@@ -312,6 +312,35 @@ void CompletionQueueLoop::Forget(GrpcRpc* rpc) {
   rpc->unadmitted_list_->erase(*rpc->unadmitted_);
   rpc->unadmitted_.reset();
   --unadmitted_count_;
+}
+
+void CompletionQueueLoop::AddUnread(const Peer& peer) {
+  // Each takes some 18 KiB if its connection takes nothing.
+  constexpr size_t kMost = 4096, kMostOfPeer = 1024, kMostOfPeerAmongMany = 64;
+  constexpr std::chrono::milliseconds kPause(10);
+  const auto now = std::chrono::steady_clock::now();
+  std::set<Peer> peers;
+  {
+    const std::lock_guard lock(unread_mutex_);
+    ++unread_;
+    if (++unread_of_peer_[peer] <= kMostOfPeer && unread_ <= kMost) return;
+    if (now < next_cut_ || options_.cut_stuck == nullptr) return;
+    next_cut_ = std::chrono::steady_clock::time_point::max();
+    const size_t most = unread_ > kMost ? kMostOfPeerAmongMany : kMostOfPeer;
+    for (const auto& [holder, count] : unread_of_peer_) {
+      if (count > most) peers.insert(holder);
+    }
+  }
+  options_.cut_stuck(peers);
+  const auto end = std::chrono::steady_clock::now();
+  const std::lock_guard lock(unread_mutex_);
+  next_cut_ = end + std::max<std::chrono::steady_clock::duration>(kPause, 10 * (end - now));
+}
+
+void CompletionQueueLoop::RemoveUnread(const Peer& peer) {
+  const std::lock_guard lock(unread_mutex_);
+  --unread_;
+  if (const auto found = unread_of_peer_.find(peer); --found->second == 0) unread_of_peer_.erase(found);
 }
 
 // Asks Linux to run this thread soon after it wakes, even while others compute: its turns are shorter, and so come

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -26,7 +27,7 @@
 #include "server/core/timers.h"
 #include "server/grpc/methods.h"
 #include "server/grpc/rpc.h"
-#include "server/listen/peer_limit.h"
+#include "server/listen/connections.h"
 #include "server/metrics/call_metrics.h"
 
 namespace posenc::server {
@@ -63,6 +64,9 @@ class CompletionQueueLoop {
     // Is asked before anything of a call is read; null: everybody may call.
     Authorize authorize;
     bool has_trusted_proxy = false;  // some connections are of --trusted-proxy
+    // Shuts down those connections of the peers that take nothing. Called now and then while the peers, or all
+    // together, do not read the statuses of many calls; may be null. Thread-safe.
+    std::function<void(const std::set<Peer>&)> cut_stuck;
   };
   // Serves the methods. Call it once the server runs. Calls of other methods end with UNIMPLEMENTED. Every call is
   // counted in `metrics`. `timers` and `metrics` must outlive this object.
@@ -83,6 +87,9 @@ class CompletionQueueLoop {
   bool Hear(GrpcRpc* rpc);
   // Does nothing the second time.
   void RemoveUnadmitted(GrpcRpc* rpc);
+  // Count RPCs that ended with an error, until they are deleted. May cut connections.
+  void AddUnread(const Peer& peer);
+  void RemoveUnread(const Peer& peer);
   // Require unadmitted_mutex_:
   void SortByPeer();          // moves unadmitted_ into unadmitted_of_peer_
   void Forget(GrpcRpc* rpc);  // requires that the RPC is in one of them
@@ -98,7 +105,11 @@ class CompletionQueueLoop {
   std::map<Peer, std::list<GrpcRpc*>> unadmitted_of_peer_;
   size_t unadmitted_count_ = 0;     // in both
   uint64_t unadmitted_number_ = 0;  // of the last RPC in unadmitted_
-  PeerLimit unsettled_{1024};       // RPCs that were ended before a reactor had them, and are not deleted yet
+  // RPCs that ended with an error and are not deleted yet.
+  std::mutex unread_mutex_;
+  size_t unread_ = 0;
+  std::map<Peer, size_t> unread_of_peer_;
+  std::chrono::steady_clock::time_point next_cut_;
   grpc::AsyncGenericService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::atomic<int64_t> rpcs_{0};        // waiting for a client, or being served

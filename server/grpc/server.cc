@@ -92,6 +92,11 @@ bool HasUnixSocket(const Config& config) {
          is_unix(config.health_listen) || std::any_of(config.listen.begin(), config.listen.end(), is_unix);
 }
 
+void LogCut(size_t connections) {
+  if (connections == 0) return;
+  LogCall(LogLevel::warn, "cut: connections that do not read", {{"number", static_cast<int64_t>(connections)}});
+}
+
 UnadmittedCalls LimitOfUnadmittedCalls(Core* core) {
   const auto admitted = static_cast<size_t>(core->config.max_in_flight_requests);
   return {.most = std::max(2 * admitted, kLeastUnadmitted), .refuse = [core](Rpc* rpc) {
@@ -200,14 +205,16 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
   server->health_.AddTo(&methods, 2 * static_cast<size_t>(config.max_connections), &server->core_.timers,
                         seconds(config.send_timeout_s));
   if (config.reflection == "on") AddReflectionTo(&methods, &server->core_);
-  server->polling_->Start(std::move(methods),
-                          {.threads = static_cast<size_t>(config.io_threads),
-                           .busy = &server->core_.io_threads,
-                           .receive_timeout = seconds(config.receive_timeout_s),
-                           .unadmitted = LimitOfUnadmittedCalls(&server->core_),
-                           .authorize = server->access_ == nullptr ? Authorize() : server->MakeAuthorize(),
-                           .has_trusted_proxy = server->proxied_ != nullptr},
-                          &server->core_.timers, &server->core_.metrics);
+  server->polling_->Start(
+      std::move(methods),
+      {.threads = static_cast<size_t>(config.io_threads),
+       .busy = &server->core_.io_threads,
+       .receive_timeout = seconds(config.receive_timeout_s),
+       .unadmitted = LimitOfUnadmittedCalls(&server->core_),
+       .authorize = server->access_ == nullptr ? Authorize() : server->MakeAuthorize(),
+       .has_trusted_proxy = server->proxied_ != nullptr,
+       .cut_stuck = [self = server.get()](const std::set<Peer>& peers) { LogCut(self->listener_->CutStuck(peers)); }},
+      &server->core_.timers, &server->core_.metrics);
   POSENC_RETURN_IF_ERROR(server->StartHttp(parts));
   server->listener_->Start([plain = server->plain_.get(), tls = server->tls_.get(), proxied = server->proxied_.get()](
                                Descriptor socket, int listening, Listener::Kind kind) {
@@ -308,6 +315,9 @@ bool Server::Drain() {
   const auto calls_end = steady_clock::now() + for_calls;
   core_.timers.LimitWaits(for_calls);
   core_.computing_ends = calls_end;
+  // gRPC 1.51 ends no call, not even a cancelled one, while its connection does not take what gRPC has begun to send.
+  const auto cut = [this] { LogCut(listener_->CutUnsent()); };
+  const Timers::Timer late = core_.timers.At(calls_end + for_calls / 6, cut), last = core_.timers.At(deadline, cut);
   // Once GOAWAY is sent, gRPC 1.51 closes a connection when its last call ends, and a caller that has not read all of
   // the answer loses the rest. So GOAWAY is sent after the last call: the connection then closes when the caller has
   // answered the ping that comes with GOAWAY, which it reads last.

@@ -3,12 +3,15 @@
 #include <arpa/inet.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 namespace posenc::server {
 namespace {
@@ -17,6 +20,18 @@ std::optional<ino_t> InodeOf(int descriptor) {
   struct stat status = {};
   if (fstat(descriptor, &status) != 0 || !S_ISSOCK(status.st_mode)) return std::nullopt;
   return status.st_ino;
+}
+
+// Bytes that the other host has acknowledged; 0 for Unix sockets.
+uint64_t TakenBy(int descriptor) {
+  // The beginning of Linux's tcp_info. The headers of the C library have less of it, and exclude those of Linux.
+  struct {
+    tcp_info known;
+    uint64_t pacing_rate, max_pacing_rate, bytes_acked;
+  } info = {};
+  static_assert(sizeof(info.known) % sizeof(uint64_t) == 0);
+  socklen_t size = sizeof(info);
+  return getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 ? info.bytes_acked : 0;
 }
 
 // An IPv4 address becomes 0000:ffff:ADDRESS, which no IPv6 network in use has as its first 64 bits.
@@ -79,13 +94,47 @@ size_t Connections::CountOpen() {
   return connections_.size();
 }
 
+bool Connections::HasUnsent(const Entry& entry) {
+  int bytes = 0;
+  return InodeOf(entry.first) == entry.second.inode && ioctl(entry.first, SIOCOUTQ, &bytes) == 0 && bytes > 0;
+}
+
 bool Connections::HasUnacknowledged() const {
-  return std::any_of(connections_.begin(), connections_.end(), [](const auto& entry) {
-    const auto& [descriptor, connection] = entry;
-    int bytes = 0;
-    return connection.peer && InodeOf(descriptor) == connection.inode && ioctl(descriptor, SIOCOUTQ, &bytes) == 0 &&
-           bytes > 0;
-  });
+  return std::any_of(connections_.begin(), connections_.end(),
+                     [](const Entry& entry) { return entry.second.peer && HasUnsent(entry); });
+}
+
+size_t Connections::CutUnsent() const {
+  return static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), [](const Entry& entry) {
+    return HasUnsent(entry) && shutdown(entry.first, SHUT_RDWR) == 0;
+  }));
+}
+
+size_t Connections::CutStuck(const std::set<Peer>& peers) {
+  constexpr std::chrono::seconds kForgets(1);
+  constexpr std::chrono::milliseconds kLongEnough(20);
+  constexpr uint64_t kEnough = 64 << 10;
+  const auto now = Clock::now();
+  const bool is_first = now - std::exchange(last_cut_, now) > kForgets;
+  size_t cut = 0;
+  for (Entry& entry : connections_) {
+    auto& [descriptor, connection] = entry;
+    auto& behind = connection.behind;
+    if (is_first) behind.reset();
+    if (connection.cut || !peers.contains(connection.peer)) continue;
+    if (!HasUnsent(entry)) {
+      behind.reset();
+      continue;
+    }
+    const uint64_t taken = TakenBy(descriptor);
+    if (!behind || taken - behind->taken >= kEnough) {
+      behind = {now, taken};
+    } else if (now - behind->since >= kLongEnough) {
+      connection.cut = shutdown(descriptor, SHUT_RDWR) == 0;
+      cut += connection.cut;
+    }
+  }
+  return cut;
 }
 
 bool Connections::IsFull(Peer peer) const {

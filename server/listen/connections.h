@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <unordered_map>
 
@@ -38,15 +39,30 @@ class Connections {
   // True while a host has not acknowledged all that was sent to it over TCP. What its kernel has acknowledged, or has
   // over a Unix socket, can still be read there after the connection is closed; the rest may be lost.
   bool HasUnacknowledged() const;
+  // Shuts down the connections that have not taken all that was sent to them. Returns their number.
+  size_t CutUnsent() const;
+  // Shuts down those of the peers that, besides, have taken less than 64 KiB in the 20 milliseconds or more since an
+  // earlier call. Calls more than a second apart do not know of each other. Returns the number.
+  size_t CutStuck(const std::set<Peer>& peers);
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Connection {
     ino_t inode;
     Peer peer;
+    // The first call of CutStuck() that saw it with unsent bytes, and what it had taken then.
+    struct Behind {
+      Clock::time_point since;
+      uint64_t taken;
+    };
+    std::optional<Behind> behind = {};
+    bool cut = false;
   };
   using Table = std::unordered_map<int, Connection>;  // by descriptor
-  using Clock = std::chrono::steady_clock;
+  using Entry = Table::value_type;
 
+  // True if the connection is open and its host has not taken all that was sent.
+  static bool HasUnsent(const Entry& entry);
   bool IsFull(Peer peer) const;
   bool IsFullFor(Peer peer) const;
   void RemoveClosed();
@@ -58,7 +74,7 @@ class Connections {
   Table connections_;
   std::unordered_map<uint64_t, size_t> of_peer_;
   size_t without_peer_ = 0;
-  Clock::time_point last_check_;
+  Clock::time_point last_check_, last_cut_;
 };
 
 }  // namespace posenc::server

@@ -174,4 +174,14 @@ bool Listener::HasUnacknowledged() {
   return connections_.HasUnacknowledged();
 }
 
+size_t Listener::CutUnsent() {
+  const std::lock_guard lock(mutex_);
+  return connections_.CutUnsent();
+}
+
+size_t Listener::CutStuck(const std::set<Peer>& peers) {
+  const std::lock_guard lock(mutex_);
+  return connections_.CutStuck(peers);
+}
+
 }  // namespace posenc::server

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -55,6 +56,8 @@ class Listener {
   Counters counters();
   // See Connections. Thread-safe; also after Close().
   bool HasUnacknowledged();
+  size_t CutUnsent();
+  size_t CutStuck(const std::set<Peer>& peers);
   // False while there are no descriptors for new connections. Thread-safe.
   bool IsAccepting() const { return !out_of_descriptors_; }
 

@@ -31,9 +31,10 @@ import mutations
 import numpy
 import samples
 from bare_http2 import ShutWindow, Uploader
-from client import APART, Client
+from client import APART, SERVICE, Client
 from front import PROGRAM, Certificates, Front, ServerBehind
 from grpc_peers_pb2 import HealthCheckRequest, ServerReflectionRequest
+from http2_attacks import RST_STREAM, SETTINGS, WINDOW_UPDATE, call, frame
 from inference_client import InferenceClient
 from posenc.v1 import relative_pb2, rotary_pb2, service_pb2
 from server_process import SANITIZER_BYTES, ServerProcess
@@ -206,6 +207,32 @@ def unread_information(port, stop):
     return hold(port, stop, Unread, 200)
 
 
+def unread_refusals(port, stop):
+    """Callers whose sockets are full of an answer, and who then have calls refused after their first messages."""
+    largest = 2**31 - 1
+    begin = (http2_attacks.PREFACE + frame(SETTINGS, 0, 0, b"\0\4" + largest.to_bytes(4, "big")) +
+             frame(WINDOW_UPDATE, 0, 0, (largest - 65535).to_bytes(4, "big")) +
+             call(1, f"/{SERVICE.full_name}/StreamTable", samples.stream(count=2**40, rotary_dim=128, rows_per_tile=32)))
+    go_on = frame(RST_STREAM, 0, 1, bytes((0, 0, 0, 8))) + b"".join(
+        call(stream, "/grpc.health.v1.Health/Watch", HealthCheckRequest(service="x" * 300)) for stream in range(3, 200, 2))
+
+    def run():
+        with contextlib.ExitStack() as stack:
+            connections = []
+            for _ in range(250):
+                connections.append(stack.enter_context(socket.socket()))
+                connections[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+                connections[-1].settimeout(1)
+                connections[-1].connect(("127.0.0.1", port))
+            for data in (begin, go_on):
+                for connection in connections:
+                    with contextlib.suppress(OSError):
+                        connection.sendall(data)
+                stop.wait(0.3)
+            stop.wait()
+    return [threading.Thread(target=run)]
+
+
 def long_names(port, stop):
     """Calls of nearly 8 MiB of request_id, whose answers nobody reads."""
     request = samples.rotary()
@@ -326,7 +353,8 @@ def mutated_calls(port, stop):
 
 
 ATTACKS = (slow_values, slow_scales, segments, single_keys, long_rows, scattered_positions, large_answers, queued_calls,
-           many_inputs, unread_answers, silent_streams, waiting_streams, idle_streams, unread_information, long_names,
+           many_inputs, unread_answers, silent_streams, waiting_streams, idle_streams, unread_information, unread_refusals,
+           long_names,
            unfinished_messages, reflection_names, health_names, novel_files, failing_calls, strange_connections,
            many_connections, silent_calls, mutated_calls)
 

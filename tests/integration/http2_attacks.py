@@ -8,13 +8,15 @@ import ssl
 import threading
 
 import hpack
+from bare_http2 import framed
 from client import SERVICE
 
 MEBIBYTE = 1 << 20
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 8, 9
-END_HEADERS = 4
+END_STREAM, END_HEADERS = 1, 4
 FRAME_BYTES = 16384
 CONNECTIONS = 16
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 CALL = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", f"/{SERVICE.full_name}/ApplyRotary".encode()),
         (b":authority", b"test"), (b"content-type", b"application/grpc"), (b"te", b"trailers")]
 
@@ -26,6 +28,12 @@ def frame(kind, flags=0, stream=0, payload=b""):
 def block(headers):
     """A header block that does not depend on the blocks before it."""
     return hpack.Encoder().encode([(name, value, True) for name, value in headers], huffman=False)
+
+
+def call(stream, path, message):
+    """The frames of a call with one message."""
+    headers = [(name, path.encode() if name == b":path" else value) for name, value in CALL]
+    return frame(HEADERS, END_HEADERS, stream, block(headers)) + frame(DATA, END_STREAM, stream, framed(message))
 
 
 class Target:
@@ -42,7 +50,7 @@ class Target:
         connection = socket.create_connection(("127.0.0.1", self._port), 5, (f"127.0.0.{2 + number}", 0))
         if self._tls:
             connection = self._tls.wrap_socket(connection, server_hostname="127.0.0.1")
-        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS))
+        connection.sendall(PREFACE + frame(SETTINGS))
         return connection
 
 

@@ -4,6 +4,7 @@ import contextlib
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import grpc
@@ -13,6 +14,8 @@ import samples
 from bare_http2 import ShutWindow
 from client import SECONDS, Client
 from posenc.v1 import service_pb2
+from server_process import ServerProcess
+from test_lifecycle import wait_until
 
 MEBIBYTE = 1 << 20
 
@@ -72,7 +75,7 @@ def test_refusals_that_one_address_does_not_read_are_still_told_to_others(start_
     server = start_server()
     with Client(server.port) as client, ShutWindow(server.port, address="127.0.0.2", receive_buffer=2048) as unread:
         unread.socket.settimeout(1)
-        with contextlib.suppress(TimeoutError):  # the server reads no more of it
+        with contextlib.suppress(TimeoutError, ConnectionError):  # the server reads no more of it, or cuts it
             for _ in range(15_000):
                 unread.http.end_stream(unread.begin("/no/such"))
                 unread.flush()
@@ -80,6 +83,36 @@ def test_refusals_that_one_address_does_not_read_are_still_told_to_others(start_
             with pytest.raises(grpc.RpcError) as error:
                 client.channel.unary_unary("/nor/this")(b"", timeout=SECONDS)
             assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize("unix", (False, True))
+def test_connections_that_read_no_refusals_are_cut(server_program, tmp_path, unix):
+    path = tmp_path / "socket"
+    with ServerProcess(server_program, tmp_path, "--listen", f"unix:{path}") as server, Client(server.port) as client, \
+            contextlib.ExitStack() as stack:
+        connections = []
+        for _ in range(20):
+            connections.append(stack.enter_context(
+                ShutWindow(path if unix else server.port, 2**31 - 1, "127.0.0.2", receive_buffer=2048)))
+            connections[-1].stuck = connections[-1].call("StreamTable", samples.stream(count=2**40, rotary_dim=128))
+        # Once their sockets are full, nothing moves.
+        wait_until(lambda: len({client.info().counters.in_flight_bytes for _ in range(20)}) == 1 and
+                   client.info().counters.in_flight_requests == len(connections), "the calls go on")
+        for connection in connections:
+            connection.http.reset_stream(connection.stuck)
+            connection.flush()
+
+        def is_cut():  # more calls than one address may leave unread, and others later
+            with contextlib.suppress(ConnectionError):
+                for connection in connections:
+                    connection.call("/no/such")
+            return client.info().counters.open_connections == 1
+        for connection in connections:
+            for _ in range(60):
+                connection.call("/no/such")
+        wait_until(is_cut, "nothing is cut")
+        server.log_with("cut: connections that do not read")
+        client.call("ApplyRotary", samples.rotary())
 
 
 def test_a_call_is_not_longer_than_it_may_be(start_server):
@@ -158,3 +191,37 @@ def test_a_drain_does_not_wait_for_a_window_that_stays_shut(start_server):
         assert server.wait() == 0
         assert time.monotonic() - begun < 30
     assert "not taken in time" in server.log()
+
+
+@contextlib.contextmanager
+def reading(connection, bytes_at_once):
+    """Reads slowly meanwhile, until the connection ends."""
+    stop = threading.Event()
+
+    def run():
+        with contextlib.suppress(OSError):
+            while not stop.wait(0.2) and connection.recv(bytes_at_once):
+                pass
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("kind", ("slow", "silent", "unix"))
+@pytest.mark.parametrize("method, request_", (("StreamTable", samples.stream(count=2**40, rotary_dim=128)),
+                                              ("GenerateTable", samples.table(count=2 * MEBIBYTE))), ids=("stream", "unary"))
+def test_a_drain_cuts_connections_that_do_not_read(server_program, tmp_path, kind, method, request_):
+    path = tmp_path / "socket"
+    with ServerProcess(server_program, tmp_path, "--drain-timeout", "4", "--listen", f"unix:{path}") as server, \
+            Client(server.port) as client, \
+            ShutWindow(path if kind == "unix" else server.port, 2**31 - 1, receive_buffer=65536) as unread:
+        unread.call(method, request_)
+        wait_until(lambda: client.info().counters.in_flight_bytes > 0, "the call has not arrived")
+        with reading(unread.socket, 8192) if kind == "slow" else contextlib.nullcontext():
+            server.signal(signal.SIGTERM)
+            assert server.wait() == 0
+        assert "cut: connections that do not read number=1" in server.log()

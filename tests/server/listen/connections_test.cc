@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -118,29 +119,71 @@ TEST(Connections, AreCheckedAtTheLimit) {
   }
 }
 
+// A connection over the loopback interface to a host that receives little before it reads.
+struct TcpPair {
+  TcpPair() {
+    const Descriptor listening(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int size = 4096;
+    EXPECT_EQ(setsockopt(host.get(), SOL_SOCKET, SO_RCVBUF, &size, sizeof(size)), 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(address);
+    auto* const name = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(bind(listening.get(), name, length), 0);
+    EXPECT_EQ(listen(listening.get(), 1), 0);
+    EXPECT_EQ(getsockname(listening.get(), name, &length), 0);
+    EXPECT_EQ(connect(host.get(), name, length), 0);
+    connection = Descriptor(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  }
+  // Sends until the connection takes no more.
+  void Fill() const {
+    const std::vector<char> bytes(100'000);
+    while (send(connection.get(), bytes.data(), bytes.size(), 0) > 0) {
+    }
+  }
+  void Read(size_t count) const {
+    std::vector<char> bytes(count);
+    EXPECT_EQ(recv(host.get(), bytes.data(), count, MSG_WAITALL), static_cast<ssize_t>(count));
+  }
+
+  Descriptor host{socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  Descriptor connection;
+};
+
 TEST(Connections, KnowWhatAHostHasNotAcknowledged) {
   Connections connections(10, 10);
-  const Descriptor listening(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const Descriptor host(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int size = 4096;
-  ASSERT_EQ(setsockopt(host.get(), SOL_SOCKET, SO_RCVBUF, &size, sizeof(size)), 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  auto* const name = reinterpret_cast<sockaddr*>(&address);
-  ASSERT_EQ(bind(listening.get(), name, length), 0);
-  ASSERT_EQ(listen(listening.get(), 1), 0);
-  ASSERT_EQ(getsockname(listening.get(), name, &length), 0);
-  ASSERT_EQ(connect(host.get(), name, length), 0);
-  const Descriptor connection(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  ASSERT_EQ(connections.Add(connection.get(), PeerAt("127.0.0.1")), Verdict::kAdmitted);
+  const TcpPair pair;
+  ASSERT_EQ(connections.Add(pair.connection.get(), PeerAt("127.0.0.1")), Verdict::kAdmitted);
   EXPECT_FALSE(connections.HasUnacknowledged());
-
-  std::vector<char> bytes(100'000);
-  while (send(connection.get(), bytes.data(), bytes.size(), 0) > 0) {
-  }
+  pair.Fill();
   EXPECT_TRUE(connections.HasUnacknowledged()) << "the host reads nothing, and its buffer is full";
+}
+
+TEST(Connections, OfPeersThatTakeNothingAreCut) {
+  Connections connections(10, 10);
+  const TcpPair idle, stuck, reading;
+  const Peer peer = PeerAt("127.0.0.1");
+  for (const TcpPair* pair : {&idle, &stuck, &reading}) {
+    ASSERT_EQ(connections.Add(pair->connection.get(), peer), Verdict::kAdmitted);
+  }
+  stuck.Fill();
+  reading.Fill();
+  for (int n = 0; n < 3; ++n) {
+    usleep(25'000);
+    EXPECT_EQ(connections.CutStuck({PeerAt("127.0.0.2"), std::nullopt}), 0);
+  }
+  size_t cut = 0;
+  while ((cut = connections.CutStuck({peer})) == 0) {
+    reading.Read(200'000);
+    reading.Fill();
+    usleep(25'000);
+  }
+  EXPECT_EQ(cut, 1);
+  EXPECT_LT(send(stuck.connection.get(), "x", 1, MSG_NOSIGNAL), 0);
+  EXPECT_EQ(errno, EPIPE);
+  EXPECT_EQ(connections.CutUnsent(), 2) << "also the one that was cut, until it is closed";
+  EXPECT_EQ(send(idle.connection.get(), "x", 1, MSG_NOSIGNAL), 1);
 }
 
 TEST(Connections, NeedNoAcknowledgementOfUnixSockets) {
