@@ -53,10 +53,10 @@ class GrpcRpc final : public Rpc {
   };
 
   std::chrono::system_clock::time_point deadline() const override {
-    // gRPC's own conversion overflows after the year 2262.
+    // gRPC's own conversion to nanoseconds overflows after the year 2262.
     constexpr int64_t kMostSeconds = 9'000'000'000;
-    return context_.raw_deadline().tv_sec > kMostSeconds ? std::chrono::system_clock::time_point::max()
-                                                         : context_.deadline();
+    const gpr_timespec deadline = gpr_convert_clock_type(context_.raw_deadline(), GPR_CLOCK_REALTIME);
+    return deadline.tv_sec > kMostSeconds ? std::chrono::system_clock::time_point::max() : context_.deadline();
   }
   std::string connection() const override { return connection_; }
   bool is_local() const override { return is_local_; }
@@ -127,10 +127,8 @@ class GrpcRpc final : public Rpc {
   // Other threads read what this sets, but not the context, whose functions are not thread-safe.
   void FindCaller() {
     peer_ = context_.peer();
-    if (polling_->options_.has_trusted_proxy && IsOfTrustedProxy(context_)) {
-      connection_ = header(kProxiedPeer);
-      return;
-    }
+    is_proxied_ = polling_->options_.has_trusted_proxy && IsOfTrustedProxy(context_);
+    if (is_proxied_) return void(connection_ = header(kProxiedPeer));
     if (peer_.starts_with("ip")) connection_ = peer_;  // clients of a Unix socket have no names
     is_local_ = peer_.starts_with("unix") || IsLoopback(PeerOf(peer_));
   }
@@ -172,8 +170,9 @@ class GrpcRpc final : public Rpc {
     Finish(polling_->options_.unadmitted.refuse(this));
   }
   // The status waits in memory for a client that does not read, and a call that was refused has no place among those in
-  // flight.
+  // flight. Calls of a trusted proxy, which limits its own callers, are not counted.
   void CountUnread() {
+    if (is_proxied_) return;
     is_unread_ = true;
     polling_->AddUnread(PeerOf(connection_));
   }
@@ -224,7 +223,7 @@ class GrpcRpc final : public Rpc {
   std::shared_ptr<const Identity> identity_;
   Clock::time_point arrived_at_;
   std::string peer_, connection_;
-  bool is_local_ = false;
+  bool is_proxied_ = false, is_local_ = false;
   MethodMetrics* metrics_ = nullptr;  // null before it has arrived, and once its end is counted
   // Guarded by the loop's unadmitted_mutex_:
   std::optional<std::list<GrpcRpc*>::iterator> unadmitted_;
@@ -244,6 +243,11 @@ CompletionQueueLoop::CompletionQueueLoop(grpc::ServerBuilder* builder) : queue_(
 CompletionQueueLoop::~CompletionQueueLoop() {
   // Wait for all RPCs: no operation may start on a completion queue that is shut down, not even Finish().
   for (int64_t rpcs = rpcs_; rpcs > 0; rpcs = rpcs_) rpcs_.wait(rpcs);
+  {
+    const std::lock_guard lock(unread_mutex_);
+    stopping_ = true;
+  }
+  next_cut_.Revoke();
   queue_->Shutdown();
   Note(kLarge);  // wakes the thread that polls beside large messages, which then finds the queue shut down
   for (std::thread& thread : threads_) thread.join();
@@ -314,27 +318,34 @@ void CompletionQueueLoop::Forget(GrpcRpc* rpc) {
   --unadmitted_count_;
 }
 
+// Calls that ended with an error and whose status waits: each takes some 18 KiB if its connection takes nothing.
+constexpr size_t kMostUnread = 4096, kMostUnreadOfPeer = 1024;
+constexpr std::chrono::milliseconds kCutInterval(25);
+
 void CompletionQueueLoop::AddUnread(const Peer& peer) {
-  // Each takes some 18 KiB if its connection takes nothing.
-  constexpr size_t kMost = 4096, kMostOfPeer = 1024, kMostOfPeerAmongMany = 64;
-  constexpr std::chrono::milliseconds kPause(10);
-  const auto now = std::chrono::steady_clock::now();
+  const std::lock_guard lock(unread_mutex_);
+  ++unread_;
+  if (++unread_of_peer_[peer] <= kMostUnreadOfPeer && unread_ <= kMostUnread) return;
+  if (options_.cut_stuck == nullptr || std::exchange(cutting_, true)) return;
+  next_cut_ = timers_->At(std::chrono::steady_clock::now(), [this] { CutStuck(); });
+}
+
+void CompletionQueueLoop::CutStuck() {
   std::set<Peer> peers;
   {
     const std::lock_guard lock(unread_mutex_);
-    ++unread_;
-    if (++unread_of_peer_[peer] <= kMostOfPeer && unread_ <= kMost) return;
-    if (now < next_cut_ || options_.cut_stuck == nullptr) return;
-    next_cut_ = std::chrono::steady_clock::time_point::max();
-    const size_t most = unread_ > kMost ? kMostOfPeerAmongMany : kMostOfPeer;
-    for (const auto& [holder, count] : unread_of_peer_) {
-      if (count > most) peers.insert(holder);
+    // With too many in all, those of each peer that has more than the average.
+    const size_t most = unread_ > kMostUnread ? kMostUnread / unread_of_peer_.size() : kMostUnreadOfPeer;
+    for (const auto& [peer, count] : unread_of_peer_) {
+      if (count > std::min(most, kMostUnreadOfPeer)) peers.insert(peer);
     }
+    cutting_ = !peers.empty();
+    if (!cutting_) return;
   }
   options_.cut_stuck(peers);
-  const auto end = std::chrono::steady_clock::now();
   const std::lock_guard lock(unread_mutex_);
-  next_cut_ = end + std::max<std::chrono::steady_clock::duration>(kPause, 10 * (end - now));
+  if (stopping_) return;
+  next_cut_ = timers_->At(std::chrono::steady_clock::now() + kCutInterval, [this] { CutStuck(); });
 }
 
 void CompletionQueueLoop::RemoveUnread(const Peer& peer) {

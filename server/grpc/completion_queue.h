@@ -87,9 +87,11 @@ class CompletionQueueLoop {
   bool Hear(GrpcRpc* rpc);
   // Does nothing the second time.
   void RemoveUnadmitted(GrpcRpc* rpc);
-  // Count RPCs that ended with an error, until they are deleted. May cut connections.
+  // Count RPCs that ended with an error, until they are deleted.
   void AddUnread(const Peer& peer);
   void RemoveUnread(const Peer& peer);
+  // Cuts stuck connections of the peers that have too many of them, again and again until there are none.
+  void CutStuck();
   // Require unadmitted_mutex_:
   void SortByPeer();          // moves unadmitted_ into unadmitted_of_peer_
   void Forget(GrpcRpc* rpc);  // requires that the RPC is in one of them
@@ -109,7 +111,9 @@ class CompletionQueueLoop {
   std::mutex unread_mutex_;
   size_t unread_ = 0;
   std::map<Peer, size_t> unread_of_peer_;
-  std::chrono::steady_clock::time_point next_cut_;
+  bool cutting_ = false;  // CutStuck() runs, or will
+  bool stopping_ = false;
+  Timers::Timer next_cut_;
   grpc::AsyncGenericService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::atomic<int64_t> rpcs_{0};        // waiting for a client, or being served

@@ -22,7 +22,7 @@ std::optional<ino_t> InodeOf(int descriptor) {
   return status.st_ino;
 }
 
-// Bytes that the other host has acknowledged; 0 for Unix sockets.
+// Bytes of a TCP connection that the other host has acknowledged.
 uint64_t TakenBy(int descriptor) {
   // The beginning of Linux's tcp_info. The headers of the C library have less of it, and exclude those of Linux.
   struct {
@@ -75,7 +75,7 @@ bool IsLoopback(Peer peer) {
   return peer && (*peer == 0 || (*peer & ~uint64_t{0xffffff}) == kNetwork);
 }
 
-Connections::Verdict Connections::Add(int descriptor, Peer peer) {
+Connections::Verdict Connections::Add(int descriptor, Peer peer, bool trusted) {
   // The descriptor was free when it was accepted: a connection that had it before is closed.
   if (const auto before = connections_.find(descriptor); before != connections_.end()) Remove(before);
   // A check takes up to a microsecond a connection. So these checks take at most a tenth of the caller's time.
@@ -84,7 +84,7 @@ Connections::Verdict Connections::Add(int descriptor, Peer peer) {
   if (IsFull(peer)) return Verdict::kTooMany;
   if (IsFullFor(peer)) return Verdict::kTooManyOfPeer;
   size_t* const of_peer = peer ? &of_peer_[*peer] : nullptr;
-  connections_[descriptor] = {InodeOf(descriptor).value_or(0), peer};
+  connections_[descriptor] = {InodeOf(descriptor).value_or(0), peer, trusted};
   ++(of_peer != nullptr ? *of_peer : without_peer_);  // last: memory that runs out above leaves the counts right
   return Verdict::kAdmitted;
 }
@@ -94,26 +94,24 @@ size_t Connections::CountOpen() {
   return connections_.size();
 }
 
-bool Connections::HasUnsent(const Entry& entry) {
+int Connections::Unsent(const Entry& entry) {
   int bytes = 0;
-  return InodeOf(entry.first) == entry.second.inode && ioctl(entry.first, SIOCOUTQ, &bytes) == 0 && bytes > 0;
+  return InodeOf(entry.first) == entry.second.inode && ioctl(entry.first, SIOCOUTQ, &bytes) == 0 ? bytes : 0;
 }
 
 bool Connections::HasUnacknowledged() const {
   return std::any_of(connections_.begin(), connections_.end(),
-                     [](const Entry& entry) { return entry.second.peer && HasUnsent(entry); });
+                     [](const Entry& entry) { return entry.second.peer && Unsent(entry) > 0; });
 }
 
 size_t Connections::CutUnsent() const {
   return static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), [](const Entry& entry) {
-    return HasUnsent(entry) && shutdown(entry.first, SHUT_RDWR) == 0;
+    return Unsent(entry) > 0 && shutdown(entry.first, SHUT_RDWR) == 0;
   }));
 }
 
 size_t Connections::CutStuck(const std::set<Peer>& peers) {
   constexpr std::chrono::seconds kForgets(1);
-  constexpr std::chrono::milliseconds kLongEnough(20);
-  constexpr uint64_t kEnough = 64 << 10;
   const auto now = Clock::now();
   const bool is_first = now - std::exchange(last_cut_, now) > kForgets;
   size_t cut = 0;
@@ -121,15 +119,19 @@ size_t Connections::CutStuck(const std::set<Peer>& peers) {
     auto& [descriptor, connection] = entry;
     auto& behind = connection.behind;
     if (is_first) behind.reset();
-    if (connection.cut || !peers.contains(connection.peer)) continue;
-    if (!HasUnsent(entry)) {
+    if (connection.cut || connection.trusted || !peers.contains(connection.peer)) continue;
+    const int unsent = Unsent(entry);
+    if (unsent == 0) {
       behind.reset();
       continue;
     }
-    const uint64_t taken = TakenBy(descriptor);
-    if (!behind || taken - behind->taken >= kEnough) {
+    const bool is_unix = !connection.peer;
+    const uint64_t taken = is_unix ? static_cast<uint64_t>(unsent) : TakenBy(descriptor);
+    const uint64_t enough = is_unix ? 1 : 64 << 10;
+    const auto longest = is_unix ? std::chrono::milliseconds(1000) : std::chrono::milliseconds(20);
+    if (!behind || taken - behind->taken >= enough) {  // of a Unix socket, also if it is less than before
       behind = {now, taken};
-    } else if (now - behind->since >= kLongEnough) {
+    } else if (now - behind->since >= longest) {
       connection.cut = shutdown(descriptor, SHUT_RDWR) == 0;
       cut += connection.cut;
     }

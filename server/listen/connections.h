@@ -32,8 +32,8 @@ class Connections {
   Connections(size_t most, size_t most_of_peer) : most_(most), most_of_peer_(most_of_peer) {}
 
   // Adds an accepted connection if there are less than the limits. Connections without a peer do not count among
-  // others: there may be `most` of them besides.
-  Verdict Add(int descriptor, Peer peer);
+  // others: there may be `most` of them besides. CutStuck() leaves those that are `trusted`.
+  Verdict Add(int descriptor, Peer peer, bool trusted = false);
   // Number of open connections, at most a tenth of a second old.
   size_t CountOpen();
   // True while a host has not acknowledged all that was sent to it over TCP. What its kernel has acknowledged, or has
@@ -41,8 +41,9 @@ class Connections {
   bool HasUnacknowledged() const;
   // Shuts down the connections that have not taken all that was sent to them. Returns their number.
   size_t CutUnsent() const;
-  // Shuts down those of the peers that, besides, have taken less than 64 KiB in the 20 milliseconds or more since an
-  // earlier call. Calls more than a second apart do not know of each other. Returns the number.
+  // Shuts down those of the peers that, besides, take nothing: over TCP, less than 64 KiB in 20 milliseconds; over a
+  // Unix socket, where that cannot be seen, if as many bytes are unsent for a second. Call it every few milliseconds;
+  // it forgets what it saw more than a second ago. Returns their number.
   size_t CutStuck(const std::set<Peer>& peers);
 
  private:
@@ -50,7 +51,8 @@ class Connections {
   struct Connection {
     ino_t inode;
     Peer peer;
-    // The first call of CutStuck() that saw it with unsent bytes, and what it had taken then.
+    bool trusted;
+    // The call of CutStuck() that saw it move last, and what it had taken then.
     struct Behind {
       Clock::time_point since;
       uint64_t taken;
@@ -61,8 +63,8 @@ class Connections {
   using Table = std::unordered_map<int, Connection>;  // by descriptor
   using Entry = Table::value_type;
 
-  // True if the connection is open and its host has not taken all that was sent.
-  static bool HasUnsent(const Entry& entry);
+  // Bytes that the other host has not taken; 0 if the connection is closed.
+  static int Unsent(const Entry& entry);
   bool IsFull(Peer peer) const;
   bool IsFullFor(Peer peer) const;
   void RemoveClosed();

@@ -126,7 +126,8 @@ void Listener::Admit(Descriptor connection, const sockaddr_storage& address, con
                    {{"error", "--trusted-proxy: a proxy must run as this user or root"}});
   }
   std::unique_lock lock(mutex_);
-  const Connections::Verdict verdict = connections_.Add(connection.get(), is_unix ? std::nullopt : PeerOf(address));
+  const Connections::Verdict verdict =
+      connections_.Add(connection.get(), is_unix ? std::nullopt : PeerOf(address), kind == Kind::kTrustedProxy);
   lock.unlock();
   if (verdict != Connections::Verdict::kAdmitted) {
     ++refused_;

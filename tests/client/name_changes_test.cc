@@ -99,7 +99,8 @@ std::unique_ptr<server::Server> Start(const std::string& address) {
 
 TEST(NameChanges, TheClientFindsTheServersThatReplaceThoseItKnows) {
   std::unique_ptr<server::Server> first = Start("127.0.0.1:0");
-  const std::unique_ptr<server::Server> second = Start(absl::StrCat("127.0.0.2:", first->port()));
+  // Connections of other tests have most ports of 127.0.0.2.
+  const std::unique_ptr<server::Server> second = Start(absl::StrCat("127.77.0.2:", first->port()));
   Dns dns("127.0.0.1");
   // All attempts take less than the 30 seconds between gRPC's own resolutions.
   Client client({.address = absl::StrCat("dns://127.0.0.1:", dns.port(), "/servers.test:", first->port()),
@@ -110,7 +111,7 @@ TEST(NameChanges, TheClientFindsTheServersThatReplaceThoseItKnows) {
   ASSERT_TRUE(before.ok()) << before.status();
   EXPECT_EQ(first->counters().started, 1);
 
-  dns.Answer("127.0.0.2");
+  dns.Answer("127.77.0.2");
   EXPECT_TRUE(first->Drain());
   first.reset();
   const auto after = client.GetServerInfo();

@@ -143,7 +143,10 @@ class Uploader(ShutWindow):
 
 def pump_all(uploaders, held_back=0):
     """Sends all but the last `held_back` bytes of each, as far as the server accepts, until nothing moves for 0.5 s."""
-    moved = time.monotonic()
-    while time.monotonic() < moved + 0.5:
+    still = 0
+    while still < 100:  # and pauses, so that the server has the processor
         if any([uploader.pump(len(uploader.bytes) - held_back) for uploader in uploaders]):
-            moved = time.monotonic()
+            still = 0
+        else:
+            still += 1
+            time.sleep(0.005)

@@ -1,6 +1,7 @@
 """Calls through HAProxy with deploy/haproxy.cfg, and what it does with servers that drain, die and come back."""
 
 import contextlib
+import itertools
 import json
 import re
 import select
@@ -242,8 +243,8 @@ def callers(start, first, certificates, tmp_path):
 
 def wait_until_it_serves(server):
     with Client(server.port, APART) as client:
-        begin = client.info().counters.requests_started
-        wait_until(lambda: client.info().counters.requests_started > begin + 100, "the front sends no calls to this server")
+        begin, own = client.info().counters.requests_started, itertools.count(1)  # these calls are counted, too
+        wait_until(lambda: client.info().counters.requests_started - next(own) > begin + 100, "the front sends no calls to this server")
 
 
 def test_a_draining_server_gets_no_calls_and_no_call_fails(start, first, callers):
@@ -258,5 +259,6 @@ def test_callers_of_a_killed_server_may_retry(start, first, callers):
     first.kill()
     callers.wait_for_more()
     wait_until_it_serves(start("first"))
-    # Only the calls that were in flight have failed.
-    assert len(callers.errors) <= 4 and {error.code() for error in callers.errors} <= {grpc.StatusCode.UNAVAILABLE}
+    # Only calls that were in flight have failed: each caller's, and one more if HAProxy had not yet noticed the end of
+    # another connection.
+    assert len(callers.errors) <= 8 and {error.code() for error in callers.errors} <= {grpc.StatusCode.UNAVAILABLE}

@@ -4,9 +4,11 @@ import grpc
 import numpy
 import pytest
 import samples
+from bare_http2 import ShutWindow
 from client import SECONDS, Client
 from posenc.v1 import bias_pb2, rotary_pb2, service_pb2
 from tensors import FP32, INT32, tensor
+from test_lifecycle import wait_until
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -143,12 +145,11 @@ def test_overload_by_requests(start_server):
 def test_overload_by_bytes(start_server):
     server = start_server("--max-request-bytes", "1MiB", "--max-output-bytes", "1MiB", "--max-in-flight-bytes", "1MiB")
     with Client(server.port) as client:
-        stream = client.method("StreamTable")(
-            samples.stream(900 * KIBIBYTE // 512, count=10_000_000, rotary_dim=128), timeout=SECONDS)
-        next(stream)
-        refusal = client.refusal("GenerateTable", samples.table(count=200 * KIBIBYTE // 32))
-        assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "OVERLOADED")
-        client.call("GenerateTable", samples.table())
-        stream.cancel()
+        with ShutWindow(server.port) as unread:  # its first tile stays in flight
+            unread.call("StreamTable", samples.stream(900 * KIBIBYTE // 512, count=10_000_000, rotary_dim=128))
+            wait_until(lambda: client.info().counters.in_flight_bytes > 890 * KIBIBYTE, "no tile is made")
+            refusal = client.refusal("GenerateTable", samples.table(count=200 * KIBIBYTE // 32))
+            assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "OVERLOADED")
+            client.call("GenerateTable", samples.table())
         client.when_idle()
         client.call("GenerateTable", samples.table(count=200 * KIBIBYTE // 32))

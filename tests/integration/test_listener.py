@@ -82,7 +82,7 @@ def test_connections_that_come_and_go_are_not_refused(start_server):
     for _ in range(500):
         wait_until(is_accepted, "closed connections are counted")
     with Client(server.port) as client:
-        client.call("ApplyRotary", samples.rotary())
+        client.call("ApplyRotary", samples.rotary(), wait_for_ready=True)
 
 
 @pytest.mark.skipif(SANITIZER_BYTES > 0, reason="without a descriptor UndefinedBehaviorSanitizer cannot check an object")

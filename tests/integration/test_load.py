@@ -270,7 +270,8 @@ def test_the_wait_in_the_clients_own_grpc_is_measured_apart(started, start_serve
     assert total["succeeded"] == 900
     # One call of 16 is measured; a third of them waited, for up to a second, and not in the server.
     assert 40 <= total["client_send_wait_us"]["count"] <= 60
-    assert total["client_send_wait_us"]["max"] > 0.8e6 > 0.2e6 > total["server_queue_us"]["max"]
+    # One call may be in the queue of the server when that stops.
+    assert total["client_send_wait_us"]["max"] > 0.8e6 > 0.2e6 > total["server_queue_us"]["p99"]
     assert total["client_late_us"]["count"] == 900
 
 
@@ -520,7 +521,7 @@ def test_wrong_work_is_said_before_anybody_is_called(posenc, arguments, said):
 
 
 def test_what_is_shown_while_it_runs(posenc, command_program, address, tmp_path):
-    arguments = ("load", "--server", address, *SMALL, "--rate", "100", "--duration", "2.5s")
+    arguments = ("load", "--server", address, *SMALL, "--rate", "100", "--duration", "2.2s")
     ended = posenc(*arguments)
     lines = ended.stderr.splitlines()
     assert len(lines) == 2 and all(line.startswith("100/s  ") and "errors 0" in line for line in lines)

@@ -157,7 +157,7 @@ def test_paths_and_methods(observed):
 
 
 def test_a_draining_server_is_alive_and_not_ready(start_server):
-    server = start_server("--health-listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--drain-notice", "2")
+    server = start_server("--health-listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--drain-notice", "5")
     probes, port = port_of(server, "health_port"), port_of(server, "metrics_port")
     server.signal(15)
     server.log_with("draining")

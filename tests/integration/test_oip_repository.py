@@ -191,9 +191,9 @@ def test_callers_cannot_fill_the_log(serve, repository, configs):
     add(repository, "one", configs)
     (repository / "a name").mkdir()  # each load reads the repository
     server, client = serve("--model-repository", repository, "--model-control", "on", "--max-call-log-lines", "1")
+    begin = time.monotonic()
     for _ in range(100):
         client.call("RepositoryModelUnload", model_name="one")
-    begin = time.monotonic()
     for _ in range(100):
         client.call("RepositoryModelLoad", model_name="one")
         client.call("RepositoryModelUnload", model_name="one")

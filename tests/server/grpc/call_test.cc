@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -380,6 +381,13 @@ class CrowdedTest : public CallTest {
 
 // The budget has room for one chunk of a hundred rows and its answer, but not for two.
 TEST_F(CrowdedTest, AStreamWaitsForItsOwnAnswersAndForNobodyElses) {
+  {  // Caches the plan, which the budget has no room to make.
+    std::unique_ptr<Core> crowded = std::exchange(core_, std::make_unique<Core>(TestConfig()));
+    FakeRpc planning(Buffer(Rotation(0)));
+    Rotate(&planning);
+    ASSERT_TRUE(planning.Wait().ok());
+    core_ = std::move(crowded);
+  }
   FakeRpc rpc;
   Chunks(&rpc);
   rpc.Send(Buffer(Header(0)));
@@ -471,13 +479,20 @@ TEST_F(CallTest, WhatIsSmallInAskingAndAnsweringGoesFirst) {
   Config config = TestConfig();
   config.threads = 1;
   core_ = std::make_unique<Core>(config);
-  std::vector<int64_t> prepared, computed;  // written by the pool's only thread
+  std::mutex mutex;
+  std::vector<int64_t> prepared, computed;
+  std::set<std::thread::id> threads;
+  const auto note = [&](std::vector<int64_t>* in, int64_t rows) {
+    const std::lock_guard lock(mutex);
+    in->push_back(rows);
+    threads.insert(std::this_thread::get_id());
+  };
   const auto generate_table = wire::UnaryOperation::Of<v1::GenerateTableRequest, v1::GenerateTableResponse>(
       [&](const auto& request, const wire::Payloads& payloads, const wire::CallContext& context, auto* response) {
         auto job = wire::Prepare(request, payloads, context, response);
-        prepared.push_back(request.count());
-        job->run = [&computed, rows = request.count(), run = std::move(job->run)](auto&&... arguments) {
-          computed.push_back(rows);
+        note(&prepared, request.count());
+        job->run = [&, rows = request.count(), run = std::move(job->run)](auto&&... arguments) {
+          note(&computed, rows);
           return run(arguments...);
         };
         return job;
@@ -492,14 +507,23 @@ TEST_F(CallTest, WhatIsSmallInAskingAndAnsweringGoesFirst) {
   const MakeReactor make = [&](Rpc* rpc, grpc::ByteBuffer* request) {
     return MakeUnaryCall(core_.get(), generate_table, rpc, request);
   };
-  FakeRpc large(ask(10'000)), small(ask(10));
-  std::promise<void> both_wait;
-  core_->pool.Submit([&] { both_wait.get_future().wait(); });
-  large.Serve(make);
-  small.Serve(make);
-  both_wait.set_value();
-  EXPECT_TRUE(small.Wait().ok());
-  EXPECT_TRUE(large.Wait().ok());
+  // The pool's relief thread may run one if this thread or the pool's waits for a processor; then all is tried again.
+  do {
+    for (std::vector<int64_t>* noted : {&prepared, &computed}) noted->clear();
+    threads.clear();
+    FakeRpc large(ask(10'000)), small(ask(10));
+    std::promise<void> begun, both_wait;
+    core_->pool.Submit([&] {
+      begun.set_value();
+      both_wait.get_future().wait();
+    });
+    begun.get_future().wait();
+    large.Serve(make);
+    small.Serve(make);
+    both_wait.set_value();
+    EXPECT_TRUE(small.Wait().ok());
+    EXPECT_TRUE(large.Wait().ok());
+  } while (threads.size() > 1);
   EXPECT_THAT(prepared, testing::ElementsAre(10'000, 10, 10'000));
   EXPECT_THAT(computed, testing::ElementsAre(10, 10'000));
 }

@@ -186,6 +186,30 @@ TEST(Connections, OfPeersThatTakeNothingAreCut) {
   EXPECT_EQ(send(idle.connection.get(), "x", 1, MSG_NOSIGNAL), 1);
 }
 
+TEST(Connections, OfUnixSocketsAreCutIfNothingMoves) {
+  Connections connections(10, 10);
+  int stuck[2], reading[2], trusted[2];
+  for (int* pair : {stuck, reading, trusted}) {
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    ASSERT_EQ(connections.Add(pair[0], std::nullopt, pair == trusted), Verdict::kAdmitted);
+    ASSERT_EQ(send(pair[0], "unread", 6, 0), 6);
+  }
+  size_t cut = 0;
+  for (int n = 0; (cut = connections.CutStuck({std::nullopt})) == 0; ++n) {
+    ASSERT_EQ(send(reading[0], "more than was read", n % 18 + 1, 0), n % 18 + 1);
+    char bytes[32];
+    ASSERT_GT(recv(reading[1], bytes, n % 18 + 1, 0), 0);
+    ASSERT_EQ(send(reading[0], "x", 1, 0), 1);
+    usleep(25'000);
+  }
+  EXPECT_EQ(cut, 1);
+  EXPECT_LT(send(stuck[0], "x", 1, MSG_NOSIGNAL), 0);
+  for (int* pair : {stuck, reading, trusted}) {
+    close(pair[0]);
+    close(pair[1]);
+  }
+}
+
 TEST(Connections, NeedNoAcknowledgementOfUnixSockets) {
   Connections connections(10, 10);
   int pair[2];
