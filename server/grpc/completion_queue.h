@@ -64,8 +64,8 @@ class CompletionQueueLoop {
     // Is asked before anything of a call is read; null: everybody may call.
     Authorize authorize;
     bool has_trusted_proxy = false;  // some connections are of --trusted-proxy
-    // Shuts down those connections of the peers that take nothing. Called now and then while the peers, or all
-    // together, do not read the statuses of many calls; may be null. Thread-safe.
+    // Shuts down those connections of the peers that take nothing. Called on the timers' thread every 25 milliseconds
+    // while callers do not read the statuses of too many calls; may be null.
     std::function<void(const std::set<Peer>&)> cut_stuck;
   };
   // Serves the methods. Call it once the server runs. Calls of other methods end with UNIMPLEMENTED. Every call is

@@ -310,13 +310,15 @@ class DeafServer {
     address_ = "127.0.0.1:" + std::to_string(ntohs(at.sin_port));
     thread_ = std::thread([this] {
       connection_ = accept(listener_, nullptr, nullptr);
+      if (connection_ < 0) return;                 // nobody has come
       constexpr char kSettings[9] = {0, 0, 0, 4};  // HTTP/2 server preface: an empty SETTINGS frame
       EXPECT_EQ(send(connection_, kSettings, sizeof(kSettings), MSG_NOSIGNAL), ssize_t{sizeof(kSettings)});
     });
   }
   ~DeafServer() {
+    shutdown(listener_, SHUT_RDWR);
     thread_.join();
-    close(connection_);
+    if (connection_ >= 0) close(connection_);
     close(listener_);
   }
   const std::string& address() const { return address_; }

@@ -36,7 +36,7 @@ def shell(command_program, tmp_path, start_server):
                                    timeout=SECONDS)
             said = ended.stdout
             for page, real in ports.items():
-                said = said.replace(real, page)
+                said = said.replace(f":{real}", f":{page}")  # other numbers may contain it
             return said
 
         yield run
