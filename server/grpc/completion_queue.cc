@@ -124,7 +124,8 @@ class GrpcRpc final : public Rpc {
     receive_limit_ = polling_->timers_->After(polling_->options_.receive_timeout, [this] { context_.TryCancel(); });
     stream_.Read(&request_, &first_read_);
   }
-  // Other threads read what this sets, but not the context, whose functions are not thread-safe.
+  // Keeps what the context says of the caller: gRPC forgets it when the call is cancelled, and other threads may not
+  // call the context's functions.
   void FindCaller() {
     peer_ = context_.peer();
     is_proxied_ = polling_->options_.has_trusted_proxy && IsOfTrustedProxy(context_);

@@ -23,7 +23,7 @@ void OnThreads(int count, const std::function<void(int thread)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// What tasks of a pool with one thread note, in their order.
+// Collects what tasks write, in the order in which they write it, and which threads ran them.
 class Notes {
  public:
   void Add(int note) {

@@ -354,8 +354,7 @@ def mutated_calls(port, stop):
 
 ATTACKS = (slow_values, slow_scales, segments, single_keys, long_rows, scattered_positions, large_answers, queued_calls,
            many_inputs, unread_answers, silent_streams, waiting_streams, idle_streams, unread_information, unread_refusals,
-           long_names,
-           unfinished_messages, reflection_names, health_names, novel_files, failing_calls, strange_connections,
+           long_names, unfinished_messages, reflection_names, health_names, novel_files, failing_calls, strange_connections,
            many_connections, silent_calls, mutated_calls)
 
 

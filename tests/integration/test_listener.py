@@ -14,6 +14,7 @@ import samples
 from bare_http2 import ShutWindow, framed
 from client import APART, SECONDS, Client
 from grpc_peers_pb2 import HealthCheckRequest, HealthCheckResponse
+from http2_attacks import PREFACE, SETTINGS, frame
 from posenc.v1 import service_pb2
 from server_process import SANITIZER_BYTES, ServerProcess
 from shared_memory import LingeringSocket
@@ -121,7 +122,7 @@ def test_a_descriptor_that_lingers_holds_no_thread(server_program, tmp_path):
             Client(server.port) as client, contextlib.closing(LingeringSocket()) as lingering, \
             socket.socket(socket.AF_UNIX) as hostile:
         hostile.connect(str(path))
-        hostile.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5))
+        hostile.sendall(PREFACE + frame(SETTINGS))
         hostile.recv(1024)
         # Linux 6.16 and later refuse it; test_shared_memory.py then tests what others need.
         with contextlib.suppress(PermissionError):
