@@ -49,6 +49,7 @@ std::string MakeRepository() {
 Config ConfigOf() {
   Config config = SmallConfig();
   config.model_control = "on";
+  config.max_call_cost = 300;  // the computation is that of the other fuzzer, calls
   return config;
 }
 
@@ -75,7 +76,9 @@ class Server {
           "the region cannot be registered");
     Result result = ServeInput(methods_.at(rpc.path).make, Inputs().TakesSequence(rpc), request);
     // Later calls have the same models.
-    if (rpc.name.starts_with("Repository")) Check(models_->Reload().ok(), "the models cannot be read");
+    const grpc::StatusCode code = result.status.error_code();
+    const bool refused = code == grpc::INVALID_ARGUMENT || code == grpc::NOT_FOUND;
+    if (rpc.name.starts_with("RepositoryModel") && !refused) Check(models_->Reload().ok(), "models cannot be read");
     return result;
   }
 
@@ -116,6 +119,7 @@ int posenc::fuzz::RunInput(const uint8_t* data, size_t size) {
   const absl::Span<const uint8_t> request(data + 1, size - 1);
   Result first = server.Call(rpc, request);
   CheckResult(rpc, first);
+  if (!IsOneIn(4, {data, size})) return 0;
   Result second = server.Call(rpc, request);
   CheckResult(rpc, second);
   if (rpc.name != "ModelStatistics") CheckSame(first, second);

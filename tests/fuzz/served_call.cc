@@ -55,7 +55,7 @@ Config SmallConfig() {
 
 Result ServeInput(const MakeReactor& make, bool takes_sequence, absl::Span<const uint8_t> request) {
   const std::string bytes(reinterpret_cast<const char*>(request.data()), request.size());
-  FakeRpc call(takes_sequence ? grpc::ByteBuffer() : Buffer(bytes));
+  FakeRpc call(takes_sequence ? grpc::ByteBuffer() : Buffer(bytes), FakeRpc::Reactions::kWhileWaiting);
   call.time_limit = std::chrono::system_clock::now() + kDeadline;
   call.Serve(make);
   if (takes_sequence) {
@@ -83,6 +83,11 @@ void CheckDetails(const grpc::Status& status, bool of_inference) {
   fuzz::CheckError(Restore(static_cast<absl::StatusCode>(status.error_code()), rich.message(),
                            {info.reason(), get("field"), get("value"), get("limit")}),
                    of_inference);
+}
+
+bool IsOneIn(size_t inputs, absl::Span<const uint8_t> input) {
+  const std::string_view bytes(reinterpret_cast<const char*>(input.data()), input.size());
+  return std::hash<std::string_view>()(bytes) % inputs == 0;
 }
 
 void CheckSame(const Result& first, const Result& second) {

@@ -31,6 +31,9 @@ Result ServeInput(const MakeReactor& make, bool takes_sequence, absl::Span<const
 // Checks that details of an error reach the caller, and that they are legal (fuzz::CheckError).
 void CheckDetails(const grpc::Status& status, bool of_inference = false);
 
+// Whether the input's bytes choose it out of `inputs`.
+bool IsOneIn(size_t inputs, absl::Span<const uint8_t> input);
+
 // Checks that the second call of an input has the first one's answer, unless one of them was stopped.
 void CheckSame(const Result& first, const Result& second);
 

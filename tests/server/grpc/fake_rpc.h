@@ -1,12 +1,13 @@
 // An RPC without a transport. It guarantees no more than server/grpc/completion_queue.h: reactions run on any of its
 // threads; OnCancel may run during others, a read's during a write's; the reactor is destroyed once, after all
 // reactions, Finish() and Start(). Misuse (TryCancel after that, a second read, a write during a write) ends the
-// process.
+// process. On request, reactions run one after the other on the thread that waits instead: this is faster.
 #pragma once
 
 #include <condition_variable>
 #include <cstdlib>
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -20,7 +21,10 @@ namespace posenc::server {
 // The destructor waits for the end of an RPC that has begun.
 class FakeRpc final : public Rpc {
  public:
-  explicit FakeRpc(grpc::ByteBuffer request = {}) : request_(std::move(request)) {}
+  enum class Reactions { kOnThreads, kWhileWaiting };
+
+  explicit FakeRpc(grpc::ByteBuffer request = {}, Reactions reactions = Reactions::kOnThreads)
+      : on_threads_(reactions == Reactions::kOnThreads), request_(std::move(request)) {}
   ~FakeRpc() {
     if (reactor_ != nullptr) Wait();
   }
@@ -70,7 +74,7 @@ class FakeRpc final : public Rpc {
     cancelled_ = true;
     ++expected_;
     const bool tell = started_;
-    for (auto& reaction : untaken_) Threads().Submit(std::move(reaction));
+    for (auto& reaction : untaken_) Submit(std::move(reaction));
     untaken_.clear();
     lock.unlock();
     if (tell) TellCancelled();
@@ -79,13 +83,11 @@ class FakeRpc final : public Rpc {
   }
   // Waits until `count` messages have been written or the RPC has ended.
   void WaitForMessages(size_t count) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this, count] { return messages.size() >= count || done_; });
+    WaitUntil([this, count] { return messages.size() >= count || done_; });
   }
   // Waits until the reactor is destroyed.
   const grpc::Status& Wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return done_; });
+    WaitUntil([this] { return done_; });
     return status_;
   }
 
@@ -148,6 +150,27 @@ class FakeRpc final : public Rpc {
     changed_.notify_all();
   }
 
+  // The caller holds the mutex.
+  void Submit(std::function<void()> reaction) {
+    if (on_threads_) return Threads().Submit(std::move(reaction));
+    reactions_.push_back(std::move(reaction));
+    changed_.notify_all();
+  }
+
+  template <typename Condition>
+  void WaitUntil(const Condition& holds) {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [&] { return holds() || !reactions_.empty(); });
+      if (holds()) return;
+      const auto reaction = std::move(reactions_.front());
+      reactions_.pop_front();
+      lock.unlock();
+      reaction();
+      lock.lock();
+    }
+  }
+
   void Finished(const grpc::Status& status) {
     Change([&] {
       if (finished_) std::abort();
@@ -164,15 +187,17 @@ class FakeRpc final : public Rpc {
     if (window_shut_ && !cancelled_) {
       untaken_.push_back(std::move(reaction));
     } else {
-      Threads().Submit(std::move(reaction));
+      Submit(std::move(reaction));
     }
   }
 
   void TellCancelled() {
-    Change([&] { ++expected_; });
-    Threads().Submit([this] {
-      reactor_->OnCancel();
-      End();
+    Change([&] {
+      ++expected_;
+      Submit([this] {
+        reactor_->OnCancel();
+        End();
+      });
     });
   }
 
@@ -188,7 +213,7 @@ class FakeRpc final : public Rpc {
       sent_.pop_front();
     }
     read_into_ = nullptr;
-    Threads().Submit([this, ok] {
+    Submit([this, ok] {
       reactor_->OnReadDone(ok);
       End();
     });
@@ -203,8 +228,10 @@ class FakeRpc final : public Rpc {
     Change([&] { done_ = true; });
   }
 
+  const bool on_threads_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
+  std::deque<std::function<void()>> reactions_;  // not run yet; empty with on_threads_
   grpc::ByteBuffer request_;
   std::unique_ptr<Reactor> reactor_;
   int expected_ = 2;  // outstanding before the reactor's end: Start(), Finish(), operations
