@@ -14,6 +14,7 @@ constexpr double kNotYet = std::numeric_limits<double>::lowest();
 }  // namespace
 
 struct TaskQueue::Account {
+  const std::string* name = nullptr;  // the key of accounts_
   TaskOwner owner;
   double used = kNotYet;  // seconds for a weight of 1
   double average = 0;     // seconds of a task
@@ -31,7 +32,9 @@ TaskQueue::TaskQueue() = default;
 TaskQueue::~TaskQueue() = default;
 
 void TaskQueue::Push(std::function<void()> task, Lane lane, const TaskOwner& owner) {
-  Account& account = accounts_[owner.name];
+  const auto at = accounts_.try_emplace(owner.name).first;
+  Account& account = at->second;
+  account.name = &at->first;
   if (account.is_idle() && !owner.name.empty()) account.used = std::max(account.used, now_ - kSavedSeconds);
   account.owner = owner;
   (lane == Lane::kSmall ? account.small : account.bulk).push_back(std::move(task));
@@ -69,7 +72,7 @@ TaskQueue::Taken TaskQueue::TakeBetween(const Taken* running, bool own_too) {
 
 TaskQueue::Taken TaskQueue::TakeFrom(Account* account, Lane lane) {
   auto& tasks = lane == Lane::kSmall ? account->small : account->bulk;
-  Taken taken = {std::move(tasks.front()), lane, account, account->average};
+  Taken taken = {std::move(tasks.front()), lane, account, account->name, account->average};
   tasks.pop_front();
   account->small_in_a_row = lane == Lane::kSmall ? account->small_in_a_row + 1 : 0;
   ++account->running;
@@ -82,7 +85,7 @@ TaskQueue::Taken TaskQueue::TakeFrom(Account* account, Lane lane) {
 }
 
 void TaskQueue::Charge(Taken* taken, double seconds) {
-  if (taken->account->owner.name.empty()) return;
+  if (taken->owner->empty()) return;
   taken->used += seconds;
   taken->expected -= seconds;
   if (taken->expected >= 0) return;

@@ -37,9 +37,10 @@ class TaskQueue {
   struct Taken {
     std::function<void()> task;
     Lane lane = Lane::kBulk;
-    Account* account = nullptr;  // valid until End()
-    double expected = 0;         // seconds that are charged in advance and not used yet
-    double used = 0;             // seconds
+    Account* account = nullptr;          // valid until End()
+    const std::string* owner = nullptr;  // its name; valid until End(), and does not change
+    double expected = 0;                 // seconds that are charged in advance and not used yet
+    double used = 0;                     // seconds
   };
 
   void Push(std::function<void()> task, Lane lane, const TaskOwner& owner);

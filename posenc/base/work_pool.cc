@@ -51,6 +51,8 @@ struct Running {
 
 thread_local Running* running = nullptr;
 thread_local bool alone = false, helped = true;
+thread_local const TaskOwner* owner_of_helpers = nullptr;
+thread_local Clock::duration between_slabs{0};
 
 bool RunsTaskOf(const WorkPool& pool) { return running != nullptr && running->pool == &pool; }
 
@@ -73,7 +75,8 @@ constexpr std::chrono::milliseconds kLate(1);
 
 }  // namespace
 
-WorkPool::WorkPool(size_t threads) : awake_(std::max<size_t>(threads, 1)), busy_(awake_ + 1) {
+WorkPool::WorkPool(size_t threads, Meter meter)
+    : meter_(std::move(meter)), awake_(std::max<size_t>(threads, 1)), busy_(awake_ + 1) {
   const size_t count = awake_;
   for (size_t i = 0; i < count; ++i) threads_.emplace_back([this, i] { Work(i); });
   relief_ = std::thread([this, count] { Relieve(count); });
@@ -96,7 +99,9 @@ void WorkPool::Submit(std::function<void()> task, Lane lane, const TaskOwner* ow
   bool all_busy;
   {
     std::lock_guard lock(mutex_);
-    if (owner == nullptr) owner = !RunsTaskOf(*this) ? &kNobody : &TaskQueue::OwnerOf(*running->taken);
+    if (owner == nullptr) {
+      owner = RunsTaskOf(*this) ? &TaskQueue::OwnerOf(*running->taken) : owner_of_helpers ? owner_of_helpers : &kNobody;
+    }
     tasks_.Push(std::move(task), lane, *owner);
     CountWaiting();
     if (waiting_ <= awake_) return;
@@ -108,11 +113,16 @@ void WorkPool::Submit(std::function<void()> task, Lane lane, const TaskOwner* ow
 
 void WorkPool::CountWaiting() { waiting_ = tasks_.size(); }
 
-NoWorkStealing::NoWorkStealing(Help help)
-    : before_(std::exchange(alone, true)), helped_before_(std::exchange(helped, help == Help::kIdleThreads)) {}
+Clock::duration WorkPool::TimeBetweenSlabs() { return between_slabs; }
+
+NoWorkStealing::NoWorkStealing(Help help, const TaskOwner* owner)
+    : before_(std::exchange(alone, true)),
+      helped_before_(std::exchange(helped, help == Help::kIdleThreads)),
+      owner_before_(std::exchange(owner_of_helpers, owner)) {}
 NoWorkStealing::~NoWorkStealing() {
   alone = before_;
   helped = helped_before_;
+  owner_of_helpers = owner_before_;
 }
 
 void WorkPool::Work(size_t thread) {
@@ -144,14 +154,26 @@ void WorkPool::Run(TaskQueue::Taken* taken, size_t thread) {
   RunOnce(taken->task);
   running = outer;
   taken->task = nullptr;
-  const double seconds = here.Lap();
+  Charge(taken, here.Lap());
   if (outer != nullptr) {
     outer->since = here.since;
-    if (of_same_owner) outer->nested += seconds;
+    if (of_same_owner) outer->nested += here.own;
   }
   const std::lock_guard lock(mutex_);
-  tasks_.Charge(taken, seconds);
   tasks_.End(taken);
+}
+
+void WorkPool::Charge(TaskQueue::Taken* taken, double seconds) {
+  if (taken->owner->empty()) return;
+  if (meter_) meter_(*taken->owner, seconds);
+  const std::lock_guard lock(mutex_);
+  tasks_.Charge(taken, seconds);
+}
+
+bool WorkPool::ChargeSoFar() {
+  if (!RunsTaskOf(*this)) return false;
+  Charge(running->taken, running->Lap());
+  return true;
 }
 
 // A task that runs between another one's slabs, and a small one, has none run between its own: the stack would grow
@@ -162,9 +184,9 @@ void WorkPool::RunBetweenSlabs() {
   Running* const outer = RunsTaskOf(*this) ? running : nullptr;
   const MemoryScope uncounted(nullptr);
   TaskQueue::Taken taken;
+  ChargeSoFar();
   {
     std::lock_guard lock(mutex_);
-    if (outer != nullptr) tasks_.Charge(outer->taken, outer->Lap());
     const bool own_too = outer == nullptr || outer->nested <= kMostNested * outer->own + kNestedAtFirst;
     taken = tasks_.TakeBetween(outer == nullptr ? nullptr : outer->taken, own_too);
     if (taken.account == nullptr) return;
@@ -172,7 +194,9 @@ void WorkPool::RunBetweenSlabs() {
     CountWaiting();
   }
   if (outer != nullptr) busy_.Begin(outer->thread);  // a task that reaches its next slab is not stuck
+  const Clock::time_point begin = Clock::now();
   Run(&taken, outer == nullptr ? 0 : outer->thread);
+  between_slabs += Clock::now() - begin;
 }
 
 void WorkPool::Relieve(size_t thread) {

@@ -23,8 +23,11 @@ namespace posenc {
 // them.
 class WorkPool {
  public:
+  // Is told the seconds that tasks of an owner, other than nobody, have used, by the thread that ran them.
+  using Meter = std::function<void(const std::string& owner, double seconds)>;
+
   // 0 threads counts as 1.
-  explicit WorkPool(size_t threads);
+  explicit WorkPool(size_t threads, Meter meter = nullptr);
   // Runs all submitted tasks, then joins the threads.
   ~WorkPool();
   WorkPool(const WorkPool&) = delete;
@@ -35,7 +38,7 @@ class WorkPool {
   size_t CountLongTasks(std::chrono::steady_clock::duration time) const { return busy_.CountLongerThan(time); }
 
   // Runs the task on a thread of the pool; FIFO within an owner's lane. `owner` is null: the owner of the task that
-  // this thread runs, or nobody. A task that throws terminates the process. Thread-safe.
+  // this thread runs, or that of NoWorkStealing, or nobody. A task that throws terminates the process. Thread-safe.
   void Submit(std::function<void()> task, Lane lane = Lane::kBulk, const TaskOwner* owner = nullptr);
 
   // Calls body(begin, end) for slabs of at most `grain` items that together cover [0, count), on the calling thread and
@@ -49,15 +52,23 @@ class WorkPool {
   absl::Status ParallelFor(size_t count, size_t grain, const Cancellation& cancelled,
                            absl::FunctionRef<void(size_t begin, size_t end)> body, int64_t body_bytes = 0);
 
+  // Charges the owner of the task that this thread runs for its time until now, which otherwise happens at its end or
+  // before another one runs between its slabs. Returns false if this thread runs no task of the pool.
+  bool ChargeSoFar();
+  // The time in which this thread, since its start, has run tasks between the slabs of others.
+  static std::chrono::steady_clock::duration TimeBetweenSlabs();
+
  private:
   void Work(size_t thread);
   void Relieve(size_t thread);
   void RunBetweenSlabs();
   // Runs a task that was taken and charges its owner.
   void Run(TaskQueue::Taken* taken, size_t thread);
+  void Charge(TaskQueue::Taken* taken, double seconds);
   // Requires mutex_.
   void CountWaiting();
 
+  const Meter meter_;
   std::mutex mutex_;
   std::condition_variable ready_, late_;
   TaskQueue tasks_;
@@ -76,16 +87,18 @@ class WorkPool {
 enum class Help { kNone, kIdleThreads };
 
 // RAII scope that disables work stealing: WorkPool::ParallelFor() on this thread runs no task between slabs. Pool
-// threads help it only with Help::kIdleThreads. The innermost scope applies.
+// threads help it only with Help::kIdleThreads, on account of `owner`, which must outlive the scope. The innermost
+// scope applies.
 class NoWorkStealing {
  public:
-  explicit NoWorkStealing(Help help = Help::kNone);
+  explicit NoWorkStealing(Help help = Help::kNone, const TaskOwner* owner = nullptr);
   ~NoWorkStealing();
   NoWorkStealing(const NoWorkStealing&) = delete;
   NoWorkStealing& operator=(const NoWorkStealing&) = delete;
 
  private:
   const bool before_, helped_before_;
+  const TaskOwner* const owner_before_;
 };
 
 }  // namespace posenc

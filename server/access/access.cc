@@ -134,10 +134,11 @@ bool AccessControl::IsWithinRate(const Identity& identity) {
   return true;
 }
 
-void AccessControl::SpendCompute(const Identity& identity, Clock::duration time) {
-  if (identity.compute_per_second == 0) return;
+void AccessControl::SpendCompute(const std::string& identity, double seconds) {
   const std::lock_guard lock(mutex_);
-  Refill(identity).compute -= std::chrono::duration<double>(time).count();
+  for (const auto& limited : policy_->identities) {
+    if (limited->compute_per_second > 0 && limited->name == identity) Refill(*limited).compute -= seconds;
+  }
 }
 
 AccessControl::Rate& AccessControl::Refill(const Identity& identity) {
@@ -145,10 +146,11 @@ AccessControl::Rate& AccessControl::Refill(const Identity& identity) {
   const Clock::time_point now = Clock::now();
   Rate& rate = rates_.try_emplace(identity.name, Rate{most_calls, most_compute, now}).first->second;
   const double passed = std::chrono::duration<double>(now - rate.since).count();
-  // Without a limit there is always enough.
+  // Without a limit there is always enough, whatever was spent under an earlier policy.
+  const bool limited = identity.compute_per_second > 0;
   const double calls = identity.requests_per_second == 0 ? most_calls : passed * identity.requests_per_second;
   rate = {std::min(most_calls, rate.calls + calls),
-          std::min(most_compute, rate.compute + passed * identity.compute_per_second), now};
+          limited ? std::min(most_compute, rate.compute + passed * identity.compute_per_second) : 0, now};
   return rate;
 }
 

@@ -47,8 +47,9 @@ class AccessControl {
   // QUOTA, above its rates. `method` is for the error's text.
   absl::StatusOr<std::shared_ptr<const Identity>> Admit(const Caller& caller, Right right, std::string_view method);
 
-  // Counts the time in which a call of the identity computed. Later calls are refused until its rate allows them.
-  void SpendCompute(const Identity& identity, std::chrono::steady_clock::duration time);
+  // Counts seconds of one thread in which calls of the identity of this name computed. Further calls are refused until
+  // its rate allows them.
+  void SpendCompute(const std::string& identity, double seconds);
 
   // Reads the files. If they have changed and are valid, they count from now on; otherwise the old ones stay, and the
   // log says why, once for each change.
@@ -60,7 +61,7 @@ class AccessControl {
   // Calls and compute time that an identity may still take. Both grow with time, up to a second's worth.
   struct Rate {
     double calls = 0;
-    double compute = 0;  // seconds; below 0 after calls that took more than there was
+    double compute = 0;  // seconds; below 0 if calls took more than there was; 0 without a limit
     Clock::time_point since;
   };
   struct Texts {

@@ -9,14 +9,14 @@
 //   anonymous               true: whoever shows neither a token nor a certificate, over TCP
 //   allow                   list of rights: "compute", "stream", "diagnose", "shared_memory", "info", "reflection",
 //                           "models"
-//   requests_per_second     limit of the calls that begin; the calls of one second may come at once. Absent: none
+//   requests_per_second     limit of the calls that begin, and of the requests of ModelStreamInfer; the calls of one
+//                           second may come at once. Absent: none
 //   max_in_flight_requests, max_in_flight_bytes   limits of what its calls hold together. Absent: the server's own
 //   max_call_cost           limit of the slow steps of one call. Absent: the server's own
 //   compute_per_second      limit of the time in which its calls compute, in seconds a second, all threads together; a
 //                           second's worth may come at once. Absent: none
 //   weight                  0.001 .. 1000: of two identities that ask for more than there is, one of twice the weight
-//   gets
-//                           twice the compute time, and may hold twice as much. Absent: 1
+//                           gets twice the compute time, and may hold twice as much. Absent: 1
 // The token file has a line for each token: NAME SHA256 [EXPIRY]. NAME is an identity's; SHA256 is the digest of the
 // token, in hex; EXPIRY is like 2027-01-31T00:00:00Z. Lines may be empty or begin with '#'.
 #pragma once

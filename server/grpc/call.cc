@@ -158,14 +158,19 @@ absl::Status Call::Refuse(Admission::Verdict verdict, int64_t bytes) {
   __builtin_unreachable();
 }
 
-void Call::Submit(std::function<void()> task, Lane lane) {
+TaskOwner Call::owner() const {
   const Identity* identity = rpc_->identity();
-  const TaskOwner owner = identity == nullptr ? TaskOwner() : TaskOwner{identity->name, identity->weight};
-  core_->pool.Submit(std::move(task), lane, &owner);
+  return identity == nullptr ? TaskOwner() : TaskOwner{identity->name, identity->weight};
+}
+
+void Call::Submit(std::function<void()> task, Lane lane) {
+  const TaskOwner caller = owner();
+  core_->pool.Submit(std::move(task), lane, &caller);
 }
 
 void Call::BeginWork() {
   work_began_ = Clock::now();
+  of_others_ = WorkPool::TimeBetweenSlabs();
   if (waits_since_ == Clock::time_point()) return;
   queued_ += work_began_ - waits_since_;
   waits_since_ = Clock::time_point();
@@ -179,8 +184,12 @@ void Call::WaitForWork() {
 
 void Call::EndWork() {
   if (work_began_ == Clock::time_point()) return;
-  computed_ += Clock::now() - work_began_;
+  const Clock::duration worked = Clock::now() - work_began_ - (WorkPool::TimeBetweenSlabs() - of_others_);
+  computed_ += worked;
   work_began_ = Clock::time_point();
+  // The pool counts the time of its own threads, whichever calls they run.
+  if (rpc_->identity() == nullptr || core_->pool.ChargeSoFar()) return;
+  core_->spend_compute(rpc_->identity()->name, std::chrono::duration<double>(worked).count());
 }
 
 void Call::BeginSend() {
@@ -319,15 +328,15 @@ absl::Status Call::Conclude(const absl::Status& result) {
   const bool lost = !result.ok() && regions_ && !regions_->CheckUndamaged().ok();
   const absl::Status status = lost ? regions_->CheckUndamaged() : result;
   ReleaseRequest();
-  if (!status.ok() && DetailsOf(status).reason == "DRAINING") refused_ = true;
+  const std::string reason = status.ok() ? "" : DetailsOf(status).reason;
+  if (reason == "DRAINING" || reason == "QUOTA") refused_ = true;
   if (refused_) {
     core_->admission->CountRefusal();
   } else if (!status.ok()) {
     core_->admission->CountFailure();
   }
-  if (rpc_->identity() != nullptr) core_->spend_compute(*rpc_->identity(), computed_);
   metrics_->Count(queued_, computed_, bytes_in_, bytes_out_);
-  if (!status.ok()) metrics_->CountError(DetailsOf(status).reason);
+  if (!status.ok()) metrics_->CountError(reason);
   if (on_end_) on_end_(status, queued_, computed_);
   traceparent_ = rpc_->header(kTraceparent);
   if (!IsTraceparent(traceparent_)) traceparent_.clear();

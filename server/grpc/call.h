@@ -50,7 +50,8 @@ struct Core {
                                     })),
         buffer_pool(std::make_shared<BufferPool>(static_cast<size_t>(config.answer_pool_bytes))),
         io_threads(static_cast<size_t>(config.io_threads) + 1),  // and the one beside large messages
-        pool(static_cast<size_t>(config.threads)) {
+        pool(static_cast<size_t>(config.threads),
+             [this](const std::string& identity, double seconds) { spend_compute(identity, seconds); }) {
     PlanCache().SetMaxBytes(static_cast<size_t>(config.plan_cache_bytes));
     TableCache().SetMaxBytes(static_cast<size_t>(config.table_cache_bytes));
   }
@@ -62,8 +63,8 @@ struct Core {
   const std::shared_ptr<BufferPool> buffer_pool;
   std::shared_ptr<const wire::SharedMemorySource> memory;  // null: shared memory is off
   const Devices* devices = nullptr;                        // other than the CPU; null: none
-  // Counts the time in which a call of an identity computed.
-  std::function<void(const Identity&, std::chrono::steady_clock::duration)> spend_compute = [](const auto&, auto) {};
+  // Counts seconds of one thread in which calls of an identity computed.
+  std::function<void(const std::string& identity, double seconds)> spend_compute = [](const auto&, double) {};
   // When a drain ends the calls that still compute.
   std::atomic<std::chrono::steady_clock::time_point> computing_ends = std::chrono::steady_clock::time_point::max();
   BusyThreads io_threads;  // which receive, and compute small calls
@@ -117,6 +118,8 @@ class Call {
   size_t bytes_in() const { return bytes_in_; }
   // True if other identities, with which the server is shared, are there. Then calls of all of them wait in the pool.
   bool is_shared() const { return request_charge_.is_shared(); }
+  // The call's caller, on whose account tasks of the pool run.
+  TaskOwner owner() const;
   // Submits a task of the call's caller to the pool. Throws std::bad_alloc.
   void Submit(std::function<void()> task, Lane lane = Lane::kBulk);
   // Further charges of the call's connection refer to it.
@@ -127,7 +130,8 @@ class Call {
   void CountIn(size_t bytes) { bytes_in_ += bytes; }
 
   // Timing for the server-timing trailer. `queue`: time from entry to the first BeginWork(), and from WaitForWork() to
-  // the next. `compute`: total time from BeginWork() to EndWork().
+  // the next. `compute`: total time from BeginWork() to EndWork(), on the same thread, without that of other calls
+  // which it ran in between.
   void BeginWork();
   void WaitForWork();
   void EndWork();
@@ -236,6 +240,7 @@ class Call {
   const Clock::time_point entered_;
   Clock::time_point waits_since_;
   Clock::time_point work_began_;
+  Clock::duration of_others_{0};  // WorkPool::TimeBetweenSlabs() then
   Clock::duration queued_{0};
   Clock::duration computed_{0};
   // Declared last, so that it is revoked first. The RPC outlives its reactor.

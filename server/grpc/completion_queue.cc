@@ -66,6 +66,10 @@ class GrpcRpc final : public Rpc {
     const auto found = headers.find(name);
     return found == headers.end() ? "" : std::string(found->second.data(), found->second.size());
   }
+  absl::Status AdmitMessage() override {
+    if (identity_ == nullptr) return absl::OkStatus();
+    return polling_->options_.authorize(caller_, *method_->right, context_.method(), nullptr).status();
+  }
   bool cancelled() const override { return cancelled_; }
   void AddTrailer(const std::string& name, const std::string& value) override {
     context_.AddTrailingMetadata(name, value);
@@ -136,7 +140,9 @@ class GrpcRpc final : public Rpc {
   // Ends the RPC and returns false if its caller may not call the method.
   bool Authorize() {
     if (polling_->options_.authorize == nullptr || !method_->right) return true;
-    auto identity = polling_->options_.authorize(CallerOf(*this, context_), *method_->right, context_.method(), this);
+    Caller caller = CallerOf(*this, context_);
+    auto identity = polling_->options_.authorize(caller, *method_->right, context_.method(), this);
+    if (*method_->right == Right::kStream) caller_ = std::move(caller);
     if (!identity.ok()) {
       Finish(ToGrpc(identity.status(), false));
       return false;
@@ -222,6 +228,7 @@ class GrpcRpc final : public Rpc {
   std::atomic<bool> cancelled_{false}, serving_{false}, told_{false};
   const Method* method_ = nullptr;
   std::shared_ptr<const Identity> identity_;
+  Caller caller_;  // of a stream under a policy
   Clock::time_point arrived_at_;
   std::string peer_, connection_;
   bool is_proxied_ = false, is_local_ = false;

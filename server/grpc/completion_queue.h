@@ -32,7 +32,8 @@
 
 namespace posenc::server {
 
-// Decides who may call. Returns the caller's identity, or the status of the refusal; may add trailers. Thread-safe.
+// Decides who may call. Returns the caller's identity, or the status of the refusal; may add trailers. The RPC is null
+// for a further message of a stream. Thread-safe.
 using Authorize = std::function<absl::StatusOr<std::shared_ptr<const Identity>>(const Caller&, Right right,
                                                                                 const std::string& method, Rpc*)>;
 

@@ -52,12 +52,22 @@ class InferStream final : public Reactor {
       half_closed_ = true;
       return Advance(std::move(lock));
     }
+    // The first message was counted as the call. Above its rate, the caller may go on later.
+    const absl::Status admitted = std::exchange(is_first_, false) ? absl::OkStatus() : rpc_->AdmitMessage();
+    if (!admitted.ok() && !absl::IsUnavailable(admitted)) {
+      Stop(admitted);
+      return Advance(std::move(lock));
+    }
     messages_.push_back(std::make_unique<Message>());
     Message* const message = messages_.back().get();
     message->step = std::make_unique<UnaryStep>(core_, method_, rpc_, &incoming_,
                                                 [this, message](const absl::Status& status) { Done(message, status); });
     lock.unlock();
-    message->step->Start();  // may call Done()
+    if (admitted.ok()) {
+      message->step->Start();  // may call Done()
+    } else {
+      Done(message, admitted);
+    }
     Advance(std::unique_lock(mutex_));
   }
 
@@ -132,6 +142,7 @@ class InferStream final : public Reactor {
   absl::Status stopped_;
   grpc::ByteBuffer incoming_;  // in use by gRPC while reading_
   std::deque<std::unique_ptr<Message>> messages_;
+  bool is_first_ = true;  // no message has come
   bool reading_ = false, writing_ = false, written_ = false;
   bool awaited_ = false;  // a read is pending whose time limit has not begun; it begins when no request is in work
   bool half_closed_ = false;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/status.h"
 #include "server/access/policy.h"
@@ -26,6 +27,9 @@ class Rpc {
   virtual bool is_local() const = 0;
   // The caller, if the server has a policy; else null.
   virtual const Identity* identity() const = 0;
+  // Checks that the caller still may call the method, and counts a further message of a stream against its rate. Errors
+  // as those of a call that is not admitted (AccessControl::Admit); OK if the server has no policy.
+  virtual absl::Status AdmitMessage() = 0;
   // The caller's header of this name, in lower case; the first if there are several. Empty if absent.
   virtual std::string header(const std::string& name) const = 0;
   // True if the caller no longer waits.

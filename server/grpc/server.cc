@@ -161,8 +161,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
   SendLogOfGrpc();
   if (!config.policy.empty()) {
     POSENC_ASSIGN_OR_RETURN(server->access_, AccessControl::Load({config.policy, config.token_file}));
-    server->core_.spend_compute = [access = server->access_.get()](const Identity& identity, auto time) {
-      access->SpendCompute(identity, time);
+    server->core_.spend_compute = [access = server->access_.get()](const std::string& identity, double seconds) {
+      access->SpendCompute(identity, seconds);
     };
   }
   POSENC_ASSIGN_OR_RETURN(
@@ -231,6 +231,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
 Authorize Server::MakeAuthorize() {
   return [this](const Caller& caller, Right right, const std::string& method, Rpc* rpc) {
     auto identity = access_->Admit(caller, right, method);
+    if (rpc == nullptr) return identity;  // one message of a stream, which counts its errors itself
     if (absl::IsUnavailable(identity.status())) {
       core_.admission->CountRefusal();
       rpc->AddTrailer("grpc-retry-pushback-ms", std::to_string(core_.config.retry_pushback_ms));

@@ -71,6 +71,7 @@ class Server {
   std::unique_ptr<Watchdog> watchdog_;                 // from Drain() on; destroyed last
   std::unique_ptr<LingeringCloses> lingering_closes_;  // null: no Unix socket
   ServerDevices devices_;
+  std::unique_ptr<AccessControl> access_;  // null: everybody may call; the pool of core_ tells it what it has computed
   Core core_;
   std::shared_ptr<SharedMemoryRegistry> memory_;  // null: shared memory is off
   std::unique_ptr<NamedMemory> named_memory_;
@@ -78,7 +79,6 @@ class Server {
   Health health_;
   std::shared_ptr<CertificateStore> certificates_;        // null: no TLS
   std::shared_ptr<grpc::ServerCredentials> credentials_;  // outlive grpc_server_
-  std::unique_ptr<AccessControl> access_;                 // null: everybody may call
   // Give connections to gRPC; tls_ is null without TLS, proxied_ without --trusted-proxy.
   Acceptor plain_, tls_, proxied_;
   std::unique_ptr<Listener> listener_;

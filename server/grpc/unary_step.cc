@@ -93,8 +93,12 @@ absl::Status UnaryStep::Serve(PlanSource plan_source, size_t most) {
     POSENC_ASSIGN_OR_RETURN(prepared_, Prepare(plan_source, most));
   }
   if (!IsWithin(most)) return WouldBlock();
+  TaskOwner owner;
   std::optional<NoWorkStealing> helped;
-  if (plan_source == PlanSource::kCacheOnly && !IsWithin(kAloneBytes)) helped.emplace(Help::kIdleThreads);
+  if (plan_source == PlanSource::kCacheOnly && !IsWithin(kAloneBytes)) {
+    owner = call_.owner();
+    helped.emplace(Help::kIdleThreads, &owner);
+  }
   const auto prepared = std::move(prepared_);  // freed before the client takes the answer
   if (prepared->job.decide) return Decide(*prepared);
   if (method_.with_id == nullptr) return Compute(*prepared, prepared->layout);

@@ -4,11 +4,13 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <numeric>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -51,6 +53,77 @@ std::vector<int> OrderOnOneThread(const std::function<void(WorkPool* pool, Notes
     }
     if (notes.of_one_thread()) return notes.order();
   }
+}
+
+// The seconds that a pool told of each owner.
+class Bill {
+ public:
+  WorkPool::Meter meter() {
+    return [this](const std::string& owner, double seconds) {
+      const std::lock_guard lock(mutex_);
+      seconds_[owner] += seconds;
+    };
+  }
+  double Of(const std::string& owner) {
+    const std::lock_guard lock(mutex_);
+    return seconds_[owner];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, double> seconds_;
+};
+
+TEST(WorkPool, EachOwnerIsToldOfItsOwnTime) {
+  constexpr std::chrono::milliseconds kWork(50);
+  const TaskOwner first{"first", 1}, second{"second", 1};
+  Bill bill;
+  const auto begin = std::chrono::steady_clock::now();
+  bool was_between = false;
+  {
+    WorkPool pool(1, bill.meter());
+    bool ended = false;
+    const auto long_task = [&] {
+      EXPECT_TRUE(
+          pool.ParallelFor(3, 1, NeverCancelled, [&](size_t, size_t) { std::this_thread::sleep_for(kWork); }).ok());
+      EXPECT_TRUE(pool.ChargeSoFar());
+      EXPECT_GE(bill.Of("first"), 0.15) << "told before the task ends";
+      ended = true;
+    };
+    pool.Submit(
+        [&] {
+          pool.Submit(
+              [&] {
+                was_between = !ended;
+                std::this_thread::sleep_for(kWork);
+              },
+              Lane::kBulk, &second);
+          long_task();
+        },
+        Lane::kBulk, &first);
+  }
+  const double all = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  EXPECT_TRUE(was_between);
+  EXPECT_GE(bill.Of("second"), 0.05);
+  EXPECT_LE(bill.Of("first") + bill.Of("second"), all) << "time of one thread was told twice";
+}
+
+TEST(WorkPool, HelpersWorkOnAccountOfTheOwner) {
+  const TaskOwner owner{"owner", 1};
+  Bill bill;
+  {
+    WorkPool pool(2, bill.meter());
+    std::atomic<bool> helped{false};
+    const NoWorkStealing scope(Help::kIdleThreads, &owner);  // as on a thread that is not the pool's
+    const auto here = std::this_thread::get_id();
+    EXPECT_TRUE(pool.ParallelFor(2, 1, NeverCancelled,
+                                 [&](size_t, size_t) {
+                                   if (std::this_thread::get_id() != here) helped = true;
+                                   while (!helped) std::this_thread::yield();  // one slab for each thread
+                                 })
+                    .ok());
+  }
+  EXPECT_GT(bill.Of("owner"), 0);
 }
 
 TEST(WorkPool, CoversEveryItemOnce) {

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import os
+import queue
 import random
 import re
 import stat
@@ -11,11 +12,13 @@ import subprocess
 import threading
 
 import grpc
+import inference_client
 import numpy
 import pytest
 import samples
 from certificates import Authority
 from client import APART, SECONDS, Client, Refusal
+from google.protobuf import json_format
 from grpc_peers_pb2 import HealthCheckRequest, ServerReflectionRequest
 from posenc.v1 import service_pb2
 from test_lifecycle import wait_until
@@ -245,6 +248,57 @@ def test_limits_of_cost(start_server, files, tmp_path):
         assert code(client, "GenerateTable", slow(chance), metadata=bearer("spends")) is None
         assert code(client, metadata=bearer("spends")) == ("UNAVAILABLE", "QUOTA")
         assert code(client, "GenerateTable", slow(chance), metadata=bearer("free")) is None
+
+
+def test_a_stream_is_charged_while_it_runs(start_server, files, tmp_path):
+    files.set_policy({"name": "spends", "allow": ALL, "compute_per_second": 0.2})
+    files.tokens.write_text(line("spends", "spends"))
+    socket = f"unix:{tmp_path}/socket"
+    start_server("--listen", socket, *files.flags())
+    with Client(socket, APART) as client, Client(socket, APART) as other:
+        endless = samples.stream(count=10**9, rotary_dim=2, dtype=samples.FP64, offset=2**51, rows_per_tile=1000)
+        tiles = client.method("StreamTable")(endless, timeout=SECONDS, metadata=bearer("spends"))
+        refused = ("UNAVAILABLE", "QUOTA")
+        assert any(code(other, metadata=bearer("spends")) == refused for _ in tiles), "the stream costs nothing"
+        tiles.cancel()
+
+
+def test_a_debt_ends_with_the_limit(start_server, files, tmp_path):
+    limited = {"name": "a", "allow": ALL, "requests_per_second": 1e6}
+    files.set_policy({**limited, "compute_per_second": 1e-6})
+    files.tokens.write_text(line("a", "a"))
+    socket = f"unix:{tmp_path}/socket"
+    start_server("--listen", socket, *files.flags())
+    with Client(socket) as client:
+        assert code(client, "GenerateTable", slow(random.Random(1)), metadata=bearer("a")) is None
+        assert code(client, metadata=bearer("a")) == ("UNAVAILABLE", "QUOTA")
+        files.set_policy(limited)
+        wait_until(lambda: code(client, metadata=bearer("a")) is None, "still refused without a limit")
+
+
+def test_messages_of_a_stream_are_requests(start_server, files, tmp_path):
+    files.set_policy({"name": "slow", "allow": ALL, "requests_per_second": 0.001}, {"name": "free", "allow": ALL})
+    files.tokens.write_text(line("slow", "slow") + line("free", "free"))
+    socket = f"unix:{tmp_path}/socket"
+    start_server("--listen", socket, *files.flags())
+    settings = json_format.MessageToJson(service_pb2.GenerateEmbeddingRequest(sinusoidal=samples.embedding().sinusoidal))
+    request = inference_client.infer("posenc.embedding", settings=settings, offset=0, count=3, dtype="FP32")
+    messages = queue.Queue()
+    with inference_client.InferenceClient(socket) as client, Client(socket, APART) as other:
+        stream = client.method("ModelStreamInfer")(iter([request] * 3), timeout=SECONDS, metadata=bearer("slow"))
+        errors = [answer.error_message for answer in stream]
+        assert errors[0] == "" and len(errors) == 3 and all("than the policy allows" in error for error in errors[1:]), errors
+        # A stream of an identity that is removed ends with its next message.
+        stream = client.method("ModelStreamInfer")(iter(messages.get, None), timeout=SECONDS, metadata=bearer("free"))
+        messages.put(request)
+        assert next(stream).error_message == ""
+        write(files.tokens, line("slow", "slow"))
+        wait_until(lambda: code(other, metadata=bearer("free")) == ("UNAUTHENTICATED", "BAD_CREDENTIALS"), "not revoked")
+        messages.put(request)
+        with pytest.raises(grpc.RpcError) as ended:
+            next(stream)
+        assert Refusal.of(ended.value).reason == "BAD_CREDENTIALS"
+        messages.put(None)
 
 
 def held_open(stop):

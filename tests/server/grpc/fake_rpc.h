@@ -34,6 +34,7 @@ class FakeRpc final : public Rpc {
   std::string connection_name;
   std::map<std::string, std::string> headers;
   const Identity* caller = nullptr;
+  absl::Status of_messages;  // what AdmitMessage() returns
   // Read only after Wait().
   std::multimap<std::string, std::string> trailers;
   std::vector<grpc::ByteBuffer> messages;  // the answer's, in order
@@ -51,6 +52,7 @@ class FakeRpc final : public Rpc {
   std::string connection() const override { return connection_name; }
   bool is_local() const override { return true; }
   const Identity* identity() const override { return caller; }
+  absl::Status AdmitMessage() override { return of_messages; }
   std::string header(const std::string& name) const override {
     const auto found = headers.find(name);
     return found == headers.end() ? "" : found->second;
