@@ -4,11 +4,13 @@
 #include <openssl/sha.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <sstream>
 #include <utility>
 
 #include "posenc/base/status.h"
+#include "server/core/descriptor.h"
 #include "server/core/log.h"
 #include "server/core/reread_file.h"
 
@@ -23,6 +25,7 @@ constexpr std::string_view kScheme = "Bearer ";
 absl::StatusOr<std::string> ReadText(std::string_view flag, const std::string& path) {
   POSENC_RETURN_IF_ERROR(CheckReadableAgain(flag, path));
   std::ifstream file(path, std::ios::binary);
+  if (const int error = errno; !file && IsOutOfDescriptors(error)) return Unavailable("OVERLOADED", TextOf(error));
   std::string text(static_cast<size_t>(kMostBytes) + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (!file.is_open() || file.bad()) return InvalidArgument("NOT_FOUND", flag, path, "must be a file that can be read");
@@ -178,7 +181,8 @@ void AccessControl::Reload() {
 }
 
 void AccessControl::Fail(const absl::Status& why) {
-  if (why.message() == last_failure_) return;
+  // Without descriptors or memory, nothing is known about the files.
+  if (absl::IsUnavailable(why) || why.message() == last_failure_) return;
   last_failure_ = std::string(why.message());
   ++failed_reloads_;
   Log(LogLevel::err, "policy not reloaded; the old one is kept", {{"error", last_failure_}});

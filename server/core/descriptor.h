@@ -37,6 +37,11 @@ class Descriptor {
 };
 
 // Returns the message of an errno.
+// True for an error of a function that makes a descriptor, for lack of descriptors or memory.
+inline bool IsOutOfDescriptors(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
+}
+
 inline std::string TextOf(int error) { return std::generic_category().message(error); }
 
 }  // namespace posenc::server

@@ -123,6 +123,8 @@ class GrpcRpc final : public Rpc {
     }
     method_ = &method->second;
     if (!Authorize()) return Release();
+    HandshakePace* const pace = polling_->options_.pace;
+    if (pace != nullptr && pace->has_waiting() && HasCertificate(context_)) pace->Trust(PeerOf(peer_));
     polling_->AddUnadmitted(this);
     if (!method_->reads_first) return Serve(nullptr);
     receive_limit_ = polling_->timers_->After(polling_->options_.receive_timeout, [this] { context_.TryCancel(); });

@@ -1,5 +1,8 @@
 #include "server/grpc/tls_credentials.h"
 
+#include <openssl/crypto.h>
+#include <openssl/ssl.h>
+
 #include <chrono>
 #include <mutex>
 #include <utility>
@@ -12,6 +15,20 @@ namespace posenc::server {
 namespace {
 
 constexpr std::chrono::minutes kMostResumption{10};
+
+// The most bytes of certificates that a client may show. OpenSSL accepts 100 KiB by default, parses them on the thread
+// that serves calls before it refuses any, which can take a sixth of a second, and keeps them with the connection.
+constexpr long kMostOfClientChain = 16 << 10;
+
+// gRPC has no function for this, and does not give out its SSL_CTX: so OpenSSL calls this one for each new SSL_CTX. It
+// has no effect on a gRPC with a copy of OpenSSL of its own.
+void LimitClientChains() {
+  const auto limit = [](void* context, void*, CRYPTO_EX_DATA*, int, long, void*) {
+    SSL_CTX_set_max_cert_list(static_cast<SSL_CTX*>(context), kMostOfClientChain);
+  };
+  [[maybe_unused]] static const int index =
+      CRYPTO_get_ex_new_index(CRYPTO_EX_INDEX_SSL_CTX, 0, nullptr, limit, nullptr, nullptr);
+}
 
 // gRPC's C++ interface can only watch files: a pair that does not match then refuses connections, and an empty file
 // ends the process. Its C interface asks for certificates before each handshake.
@@ -84,6 +101,7 @@ class Credentials final : private Fetcher, public CredentialsOfC {
 
 std::shared_ptr<grpc::ServerCredentials> TlsCredentials(std::shared_ptr<CertificateStore> store,
                                                         const std::string& client_auth) {
+  LimitClientChains();
   return std::make_shared<Credentials>(std::move(store), client_auth);
 }
 

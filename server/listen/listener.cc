@@ -20,11 +20,10 @@ namespace posenc::server {
 namespace {
 
 constexpr int kPauseMilliseconds = 100;  // before the next accept() when descriptors are exhausted
+constexpr int kPaceMilliseconds = 20;    // between looks at the connections that wait for their handshakes
 constexpr size_t kMostAtOnce = 64;       // connections of one socket before the others get their turn
 
 bool IsUnix(const ListeningSocket& listening) { return !listening.path.empty(); }
-
-bool IsOutOfDescriptors(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS; }
 
 std::string HostOf(const sockaddr_storage& address) {
   char host[NI_MAXHOST] = "";
@@ -74,15 +73,37 @@ void Listener::Serve() {
   for (;;) {
     // While descriptors are exhausted, only `stop_` is polled: the sockets would be ready all the time.
     const bool paused = out_of_descriptors_;
-    if (poll(waiting.data(), paused ? 1 : waiting.size(), paused ? kPauseMilliseconds : -1) < 0) continue;
+    const int timeout = !waiting_.empty() ? kPaceMilliseconds : paused ? kPauseMilliseconds : -1;
+    if (poll(waiting.data(), paused ? 1 : waiting.size(), timeout) < 0) continue;
     const bool stopped = waiting[0].revents != 0;
+    BeginWaiting(/*all=*/false);
     for (size_t n = 0; n < sockets_.size(); ++n) {
       if (!stopped && !paused && waiting[n + 1].revents == 0) continue;
       const size_t most = stopped ? SOMAXCONN : kMostAtOnce;
       if (!AcceptWaiting(sockets_[n], most)) break;
     }
-    if (stopped) return;
+    if (stopped) return BeginWaiting(/*all=*/true);
   }
+}
+
+void Listener::BeginWaiting(bool all) {
+  const auto has_ended = [](const Descriptor& connection) {
+    char byte;
+    return recv(connection.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+  };
+  for (auto at = waiting_.begin(); at != waiting_.end();) {
+    if (!all && !pace_.Begin(at->peer)) {
+      ++at;
+      continue;
+    }
+    if (!has_ended(at->connection)) {
+      accept_(std::move(at->connection), at->listening, Kind::kTcp);
+    } else if (!all) {
+      pace_.GiveBack(at->peer);
+    }
+    at = waiting_.erase(at);
+  }
+  pace_.SetHasWaiting(!waiting_.empty());
 }
 
 bool Listener::AcceptWaiting(const ListeningSocket& listening, size_t most) {
@@ -125,9 +146,9 @@ void Listener::Admit(Descriptor connection, const sockaddr_storage& address, con
     return LogCall(LogLevel::err, "connection refused",
                    {{"error", "--trusted-proxy: a proxy must run as this user or root"}});
   }
+  const Peer peer = is_unix ? std::nullopt : PeerOf(address);
   std::unique_lock lock(mutex_);
-  const Connections::Verdict verdict =
-      connections_.Add(connection.get(), is_unix ? std::nullopt : PeerOf(address), kind == Kind::kTrustedProxy);
+  const Connections::Verdict verdict = connections_.Add(connection.get(), peer, kind == Kind::kTrustedProxy);
   lock.unlock();
   if (verdict != Connections::Verdict::kAdmitted) {
     ++refused_;
@@ -139,6 +160,10 @@ void Listener::Admit(Descriptor connection, const sockaddr_storage& address, con
     const auto timeout = static_cast<unsigned>(options_.send_timeout.count());
     setsockopt(connection.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     setsockopt(connection.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof(timeout));
+    if (options_.has_client_certificates && !pace_.Begin(peer)) {
+      waiting_.push_back({std::move(connection), listening.socket.get(), peer});
+      return pace_.SetHasWaiting(true);
+    }
   }
   accept_(std::move(connection), listening.socket.get(), kind);
 }

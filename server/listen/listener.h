@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -18,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "server/core/descriptor.h"
 #include "server/listen/connections.h"
+#include "server/listen/handshake_pace.h"
 #include "server/listen/listening_socket.h"
 
 namespace posenc::server {
@@ -30,6 +32,7 @@ class Listener {
     size_t max_connections = 0;
     size_t max_connections_per_peer = 0;
     std::chrono::milliseconds send_timeout{};  // time in which a peer must acknowledge what was sent (TCP_USER_TIMEOUT)
+    bool has_client_certificates = false;      // the TLS of TCP connections: their handshakes are paced
   };
   struct Counters {
     int64_t open = 0;      // now
@@ -58,6 +61,8 @@ class Listener {
   bool HasUnacknowledged();
   size_t CutUnsent();
   size_t CutStuck(const std::set<Peer>& peers);
+  // The pace of handshakes; null if they are not paced.
+  HandshakePace* pace() { return options_.has_client_certificates ? &pace_ : nullptr; }
   // False while there are no descriptors for new connections. Thread-safe.
   bool IsAccepting() const { return !out_of_descriptors_; }
 
@@ -67,6 +72,8 @@ class Listener {
   void Serve();
   // Accepts at most `most` of the connections that wait. Returns false if there is no descriptor or memory for more.
   bool AcceptWaiting(const ListeningSocket& listening, size_t most);
+  // Lets the connections begin that need not wait any longer, or all of them.
+  void BeginWaiting(bool all);
   Kind KindOf(const ListeningSocket& listening) const;
   void Admit(Descriptor connection, const sockaddr_storage& address, const ListeningSocket& listening);
   void LogRefusal(const sockaddr_storage& address, bool is_unix, bool of_peer);
@@ -80,6 +87,13 @@ class Listener {
   Descriptor stop_;  // eventfd, readable once the thread must end
   std::mutex mutex_;
   Connections connections_;  // guarded by mutex_
+  struct Waiting {
+    Descriptor connection;
+    int listening;
+    Peer peer;
+  };
+  HandshakePace pace_;
+  std::list<Waiting> waiting_;  // for their handshakes, in order; used by thread_ only
   std::atomic<int64_t> accepted_{0}, refused_{0};
   std::atomic<bool> out_of_descriptors_{false};
   std::chrono::steady_clock::time_point next_line_;  // about refused connections

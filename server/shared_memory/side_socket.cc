@@ -70,7 +70,7 @@ bool SideSocket::ServeOnce() {
 
 bool SideSocket::Accept() {
   Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!socket.valid()) return errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS;
+  if (!socket.valid()) return !IsOutOfDescriptors(errno);
   absl::Status status;
   if (!IsTrusted(socket)) {
     status = absl::PermissionDeniedError("only processes of the server's user and of root may register memory");

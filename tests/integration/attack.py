@@ -19,6 +19,7 @@ import pathlib
 import random
 import signal
 import socket
+import ssl
 import sys
 import tempfile
 import threading
@@ -31,6 +32,7 @@ import mutations
 import numpy
 import samples
 from bare_http2 import ShutWindow, Uploader
+from certificates import Authority, slow_chain
 from client import APART, SERVICE, Client
 from front import PROGRAM, Certificates, Front, ServerBehind
 from grpc_peers_pb2 import HealthCheckRequest, ServerReflectionRequest
@@ -352,10 +354,26 @@ def mutated_calls(port, stop):
     return [threading.Thread(target=run, args=(number,)) for number in range(4)]
 
 
+def client_chains(port, stop):
+    """Strangers who show long chains of certificates, over and over."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    with tempfile.TemporaryDirectory() as directory:
+        context.load_cert_chain(*slow_chain(pathlib.Path(directory), 15 << 10))
+
+    def run():
+        while not stop.is_set():
+            with contextlib.suppress(OSError), socket.create_connection(
+                    ("127.0.0.1", port), timeout=5, source_address=("127.0.0.2", 0)) as connection:
+                context.wrap_socket(connection).recv(1)
+    return [threading.Thread(target=run) for _ in range(64)]
+
+
 ATTACKS = (slow_values, slow_scales, segments, single_keys, long_rows, scattered_positions, large_answers, queued_calls,
            many_inputs, unread_answers, silent_streams, waiting_streams, idle_streams, unread_information, unread_refusals,
            long_names, unfinished_messages, reflection_names, health_names, novel_files, failing_calls, strange_connections,
-           many_connections, silent_calls, mutated_calls)
+           many_connections, silent_calls, mutated_calls, client_chains)
 
 
 def be_honest(port, seconds, results, authority):
@@ -393,8 +411,14 @@ class MemoryWatch(threading.Thread):
             self.growth = max(self.growth, self._process.anonymous_memory() - self._base)
 
 
-def start(program, directory, stack, fronted):
-    """Returns a server, the front or None, the port for callers, and the front's authority or None."""
+def start(attack, program, directory, stack, fronted):
+    """Returns a server, the front or None, the port for callers, and the authority of its certificate or None."""
+    if attack is client_chains:
+        authority = Authority(directory)
+        certificate, key = authority.issue("server.example")
+        server = ServerProcess(program, directory, *SMALL, "--tls-cert", certificate, "--tls-key", key,
+                               "--tls-client-ca", authority.certificate, "--tls-client-auth", "optional")
+        return server, None, server.port, authority.certificate
     if not fronted:
         server = ServerProcess(program, directory, *SMALL)
         return server, None, server.port, None
@@ -412,7 +436,7 @@ def run_attack(attack, program, seconds, direct=False):
     processes = multiprocessing.get_context("spawn")
     on_http2 = attack in http2_attacks.ATTACKS
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
-        server, front, port, authority = start(program, pathlib.Path(directory), stack, on_http2 and not direct)
+        server, front, port, authority = start(attack, program, pathlib.Path(directory), stack, on_http2 and not direct)
         pem = authority and authority.read_bytes()
         stop, watched = threading.Event(), threading.Event()
         threads = []

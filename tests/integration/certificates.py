@@ -1,5 +1,6 @@
 """Certificates for tests, made by the openssl command."""
 
+import ssl
 import subprocess
 
 
@@ -28,3 +29,17 @@ class Authority:
         openssl("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self._key, "-CAcreateserial",
                 "-days", days, "-extfile", extensions, "-out", certificate)
         return certificate, key
+
+
+def slow_chain(directory, most_bytes):
+    """Returns the paths of certificates, of at most so many bytes (DER), and of the first one's key. The others belong to
+    nobody, and their keys are slow to parse."""
+    chain, key, slow_key, new = (directory / f"slow.{kind}" for kind in ("pem", "key", "slow-key", "new"))
+    openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=stranger",
+            "-keyout", key, "-out", chain)
+    openssl("ecparam", "-name", "c2pnb368w1", "-genkey", "-noout", "-conv_form", "compressed", "-out", slow_key)
+    openssl("req", "-x509", "-new", "-key", slow_key, "-subj", "/CN=a", "-out", new)
+    size = len(ssl.PEM_cert_to_DER_cert(new.read_text())) + 3
+    with chain.open("a") as file:
+        file.write(new.read_text() * ((most_bytes - 1024) // size))
+    return chain, key

@@ -1,6 +1,8 @@
 """TLS: who may connect, and certificates that change while the server runs."""
 
+import contextlib
 import os
+import signal
 import socket
 import ssl
 
@@ -181,3 +183,46 @@ def test_the_command_encrypts(start_tls, authority, stranger, posenc):
     for wrong in (("--tls-cert", certificate), ("--tls-ca", "missing.pem"), ("--tls-ca", "."), ("--tls-ca", key),
                   ("--tls-cert", certificate, "--tls-key", stranger.issue("other")[1])):
         posenc(*address, *wrong, "info", exit_code=2)
+
+
+@pytest.fixture
+def required(start_tls, authority):
+    """A server that requires certificates of its clients."""
+    return start_tls("--tls-client-ca", authority.certificate, "--tls-client-auth", "required")
+
+
+def with_more(authority, pair, size, path):
+    """The pair with copies of the authority's certificate behind its own, of at most so many bytes (DER) together."""
+    certificate, key = pair
+    copies = (size - len(der(certificate)) - 3) // (len(der(authority.certificate)) + 3)
+    path.write_text(certificate.read_text() + copies * authority.certificate.read_text())
+    return path, key
+
+
+def test_long_chains_are_refused(required, authority, tmp_path):
+    pair = authority.issue("a.train")
+    with TlsClient(required.port, authority, with_more(authority, pair, 15 << 10, tmp_path / "chain")) as client:
+        client.call("ApplyRotary", samples.rotary())
+    assert refused(TlsClient(required.port, authority, with_more(authority, pair, 18 << 10, tmp_path / "longer")))
+
+
+def test_many_callers_connect_at_once(required, authority):
+    """More than the handshakes that a host may begin at once."""
+    pair = authority.issue("a.train")
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(TlsClient(required.port, authority, pair)) for _ in range(100)]
+        calls = [client.method("ApplyRotary").future(samples.rotary(), timeout=SECONDS) for client in clients]
+        for call in calls:
+            call.result()
+
+
+def test_silent_connections_only_delay_others(required, authority):
+    with contextlib.ExitStack() as stack:
+        for _ in range(40):
+            stack.enter_context(socket.create_connection(("127.0.0.1", required.port)))
+        with TlsClient(required.port, authority, authority.issue("a.train")) as client:
+            client.call("ApplyRotary", samples.rotary())
+        for _ in range(100):
+            stack.enter_context(socket.create_connection(("127.0.0.1", required.port)))
+        required.signal(signal.SIGTERM)  # some still wait for their handshakes
+        assert required.wait() == 0

@@ -1,0 +1,57 @@
+#include "server/listen/handshake_pace.h"
+
+#include "gtest/gtest.h"
+
+namespace posenc::server {
+namespace {
+
+using Clock = HandshakePace::Clock;
+
+constexpr int kAtOnce = static_cast<int>(HandshakePace::kAtOnce);
+constexpr Clock::time_point kStart{std::chrono::hours(1)};
+constexpr Peer kPeer = 1, kOther = 2;
+
+Clock::time_point After(double seconds) {
+  return kStart + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+// How many of the peer's handshakes may begin at that time.
+int CountBegun(HandshakePace* pace, Peer peer, Clock::time_point now) {
+  int begun = 0;
+  while (pace->Begin(peer, now)) ++begun;
+  return begun;
+}
+
+TEST(HandshakePace, LimitsThoseOfAPeer) {
+  HandshakePace pace;
+  EXPECT_EQ(CountBegun(&pace, kPeer, kStart), kAtOnce);
+  EXPECT_EQ(CountBegun(&pace, kOther, kStart), kAtOnce) << "another peer waits";
+  EXPECT_EQ(CountBegun(&pace, kPeer, After(0.9 / HandshakePace::kPerSecond)), 0);
+  EXPECT_EQ(CountBegun(&pace, kPeer, After(4.1 / HandshakePace::kPerSecond)), 4);
+  EXPECT_EQ(CountBegun(&pace, kPeer, After(3600)), kAtOnce) << "more than at first";
+}
+
+TEST(HandshakePace, ThoseThatEndedBeforeDoNotCount) {
+  HandshakePace pace;
+  pace.GiveBack(kPeer);
+  EXPECT_EQ(CountBegun(&pace, kPeer, kStart), kAtOnce);
+  pace.GiveBack(kPeer);
+  EXPECT_EQ(CountBegun(&pace, kPeer, kStart), 1);
+}
+
+TEST(HandshakePace, APeerWithAGoodCertificateGoesOn) {
+  HandshakePace pace;
+  EXPECT_EQ(CountBegun(&pace, kPeer, kStart), kAtOnce);
+  pace.Trust(kPeer);
+  EXPECT_EQ(CountBegun(&pace, kPeer, kStart), kAtOnce);
+}
+
+TEST(HandshakePace, ForgetsPeers) {
+  HandshakePace pace;
+  EXPECT_EQ(CountBegun(&pace, kPeer, kStart), kAtOnce);
+  for (uint64_t peer = 2; peer < 3000; ++peer) EXPECT_TRUE(pace.Begin(peer, kStart));
+  EXPECT_FALSE(pace.Begin(kPeer, kStart)) << "forgotten too early";
+}
+
+}  // namespace
+}  // namespace posenc::server
