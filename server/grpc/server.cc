@@ -198,7 +198,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
   server->devices_.ReportTo(&server->health_);
   Methods methods;
   const ServerParts parts = {&server->devices_, server->listener_.get(), server->memory_.get(),
-                             server->certificates_.get()};
+                             server->certificates_.get(), server->access_.get()};
   AddServiceTo(&methods, &server->core_, parts, operations);
   const auto is_ready = [self = server.get()] { return self->healthy_ && !self->draining_; };
   AddInferenceTo(&methods, std::make_shared<const InferenceParts>(InferenceParts{

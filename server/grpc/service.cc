@@ -39,6 +39,12 @@ void Describe(const CertificateStore& certificates, v1::TlsCertificate* message)
   message->set_failed_reloads(counters.failed_reloads);
 }
 
+void Describe(const AccessControl& access, v1::ServerCounters* message) {
+  const AccessControl::Counters counters = access.counters();
+  message->set_policy_reloads(counters.reloads);
+  message->set_policy_failed_reloads(counters.failed_reloads);
+}
+
 wire::UnaryOperation GetServerInfoOperation(const wire::UnaryOperation& row, const Core* core,
                                             const ServerParts& parts) {
   return wire::UnaryOperation::Of<v1::GetServerInfoRequest, v1::GetServerInfoResponse>(
@@ -63,6 +69,7 @@ Right RightOf(const wire::UnaryOperation& row) {
 void DescribeServer(const Core& core, const ServerParts& parts, v1::GetServerInfoResponse* response) {
   if (parts.memory != nullptr) Describe(core.config, *parts.memory, response);
   if (parts.certificates != nullptr) Describe(*parts.certificates, response->mutable_tls_certificate());
+  if (parts.access != nullptr) Describe(*parts.access, response->mutable_counters());
   Describe(core.config, parts.listener->counters(), response);
   wire::DescribeLibrary(core.config.limits, response);
   v1::Device* device = response->add_devices();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "posenc/service/operations.h"
+#include "server/access/access.h"
 #include "server/grpc/call.h"
 #include "server/grpc/methods.h"
 #include "server/grpc/server_devices.h"
@@ -17,6 +18,7 @@ struct ServerParts {
   Listener* listener;
   const SharedMemoryRegistry* memory;    // null: shared memory is off
   const CertificateStore* certificates;  // null: no TLS
+  const AccessControl* access;           // null: no policy
 };
 
 // Writes what GetServerInfo answers.

@@ -93,6 +93,9 @@ void AddConnections(const v1::GetServerInfoResponse& state, Families* to) {
             static_cast<double>(state.limits().max_connections()));
   to->Counter("posenc_refused_connections_total", "Connections closed at once, because of a limit.",
               static_cast<double>(now.refused_connections()));
+  to->Counter("posenc_policy_reloads_total", "Changed policy and token files, by whether they were taken.");
+  to->Add(now.policy_reloads(), {{"result", "taken"}});
+  to->Add(now.policy_failed_reloads(), {{"result", "kept_old"}});
   if (!state.has_tls_certificate()) return;
   const v1::TlsCertificate& certificate = state.tls_certificate();
   to->Gauge("posenc_tls_certificate_expiry_timestamp_seconds",

@@ -320,12 +320,16 @@ def test_files_are_read_again(start_server, files, tmp_path):
         wait_until(lambda: code(client, metadata=bearer("second")) is None, "the tokens are not read again")
         assert code(client, metadata=bearer("first")) == ("UNAUTHENTICATED", "BAD_CREDENTIALS")
         # Wrong files change nothing, and the log says what is wrong with them.
+        failures = 0
         for change in (lambda: write(files.policy, '{"identities": [{"name": "a", "allow": ["everything"]}]}'),
                        lambda: write(files.policy, '{"identities": []}'),  # the token's identity is gone
                        lambda: os.remove(files.policy)):
             before = server.log().count("policy not reloaded")
             change()
             wait_until(lambda: server.log().count("policy not reloaded") > before, "the log says nothing")
+            failures += 1
+            counters = client.call("GetServerInfo", INFO, metadata=bearer("second")).counters
+            assert (counters.policy_reloads, counters.policy_failed_reloads) == (1, failures)
             assert code(client, metadata=bearer("second")) is None
         files.set_policy({"name": "a", "allow": ["compute"]})
         wait_until(lambda: code(client, metadata=bearer("second")) == ("PERMISSION_DENIED", "NOT_ALLOWED"),

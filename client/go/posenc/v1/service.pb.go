@@ -746,8 +746,12 @@ type ServerCounters struct {
 	OpenConnections int64 `protobuf:"varint,13,opt,name=open_connections,json=openConnections,proto3" json:"open_connections,omitempty"`
 	// Connections closed at once because of --max-connections or --max-connections-per-peer.
 	RefusedConnections int64 `protobuf:"varint,14,opt,name=refused_connections,json=refusedConnections,proto3" json:"refused_connections,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Changed files of --policy and --token-file that were taken since the start.
+	PolicyReloads int64 `protobuf:"varint,15,opt,name=policy_reloads,json=policyReloads,proto3" json:"policy_reloads,omitempty"`
+	// Changed files that were not, because they are missing or wrong. The log says why.
+	PolicyFailedReloads int64 `protobuf:"varint,16,opt,name=policy_failed_reloads,json=policyFailedReloads,proto3" json:"policy_failed_reloads,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *ServerCounters) Reset() {
@@ -874,6 +878,20 @@ func (x *ServerCounters) GetOpenConnections() int64 {
 func (x *ServerCounters) GetRefusedConnections() int64 {
 	if x != nil {
 		return x.RefusedConnections
+	}
+	return 0
+}
+
+func (x *ServerCounters) GetPolicyReloads() int64 {
+	if x != nil {
+		return x.PolicyReloads
+	}
+	return 0
+}
+
+func (x *ServerCounters) GetPolicyFailedReloads() int64 {
+	if x != nil {
+		return x.PolicyFailedReloads
 	}
 	return 0
 }
@@ -4103,7 +4121,7 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\x10max_region_bytes\x18\r \x01(\x03R\x0emaxRegionBytes\x12\"\n" +
 	"\rmax_call_cost\x18\x0e \x01(\x03R\vmaxCallCost\x12'\n" +
 	"\x0fmax_connections\x18\x0f \x01(\x03R\x0emaxConnections\x127\n" +
-	"\x18max_connections_per_peer\x18\x10 \x01(\x03R\x15maxConnectionsPerPeer\"\xf7\x04\n" +
+	"\x18max_connections_per_peer\x18\x10 \x01(\x03R\x15maxConnectionsPerPeer\"\xd2\x05\n" +
 	"\x0eServerCounters\x12)\n" +
 	"\x10requests_started\x18\x01 \x01(\x03R\x0frequestsStarted\x12'\n" +
 	"\x0frequests_failed\x18\x02 \x01(\x03R\x0erequestsFailed\x12)\n" +
@@ -4122,7 +4140,9 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\x0elog_lines_lost\x18\v \x01(\x03R\flogLinesLost\x12#\n" +
 	"\rstuck_threads\x18\f \x01(\x03R\fstuckThreads\x12)\n" +
 	"\x10open_connections\x18\r \x01(\x03R\x0fopenConnections\x12/\n" +
-	"\x13refused_connections\x18\x0e \x01(\x03R\x12refusedConnections\"Z\n" +
+	"\x13refused_connections\x18\x0e \x01(\x03R\x12refusedConnections\x12%\n" +
+	"\x0epolicy_reloads\x18\x0f \x01(\x03R\rpolicyReloads\x122\n" +
+	"\x15policy_failed_reloads\x18\x10 \x01(\x03R\x13policyFailedReloads\"Z\n" +
 	"\fPoolCounters\x12\x16\n" +
 	"\x06reused\x18\x01 \x01(\x03R\x06reused\x12\x1c\n" +
 	"\tallocated\x18\x02 \x01(\x03R\tallocated\x12\x14\n" +

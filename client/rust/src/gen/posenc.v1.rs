@@ -3558,6 +3558,12 @@ pub struct ServerCounters {
     /// Connections closed at once because of --max-connections or --max-connections-per-peer.
     #[prost(int64, tag = "14")]
     pub refused_connections: i64,
+    /// Changed files of --policy and --token-file that were taken since the start.
+    #[prost(int64, tag = "15")]
+    pub policy_reloads: i64,
+    /// Changed files that were not, because they are missing or wrong. The log says why.
+    #[prost(int64, tag = "16")]
+    pub policy_failed_reloads: i64,
 }
 /// Counters of a buffer pool.
 #[allow(clippy::all)]
