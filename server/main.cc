@@ -33,7 +33,8 @@ int Fail(const std::string& why) {
 // keeps it for the next call, not for ever.
 int Wait(Signals* signals, Server* server) {
   constexpr std::chrono::seconds kIdle{5};
-  int64_t started = 0;
+  constexpr int64_t kManyConnections = 64;
+  int64_t started = 0, ended_connections = 0;
   bool used = false;
   for (;;) {
     if (const auto signal = signals->Wait(kIdle)) {
@@ -43,7 +44,11 @@ int Wait(Signals* signals, Server* server) {
     server->Maintain();
     const Admission::Counters now = server->counters();
     const bool idle = now.in_flight_requests == 0 && now.started == started;
-    if (idle && used) ReturnFreedMemory();
+    const int64_t ended = server->CountEndedConnections();
+    if (idle && (used || ended >= ended_connections + kManyConnections)) {
+      ReturnFreedMemory();
+      ended_connections = ended;
+    }
     used = !idle;
     started = now.started;
   }

@@ -274,6 +274,11 @@ absl::Status Server::StartHttp(const ServerParts& parts) {
   return absl::OkStatus();
 }
 
+int64_t Server::CountEndedConnections() {
+  const Listener::Counters connections = listener_->counters();
+  return connections.accepted - connections.open;
+}
+
 void Server::Maintain() {
   if (certificates_ != nullptr) certificates_->Reload();
   if (access_ != nullptr) access_->Reload();

@@ -45,6 +45,8 @@ class Server {
   int metrics_port() const { return metrics_ == nullptr ? 0 : metrics_->port(); }
   int health_port() const { return probes_ == nullptr ? 0 : probes_->port(); }
   Admission::Counters counters() const { return core_.admission->counters(); }
+  // Number of connections that have ended since the start.
+  int64_t CountEndedConnections();
   // Sets health to NOT_SERVING while threads are stuck (--stuck-thread-seconds) or no connection can be
   // accepted; loads changed certificates. Call it every few seconds, from one thread.
   void Maintain();

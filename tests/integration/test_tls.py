@@ -12,7 +12,7 @@ import samples
 from certificates import Authority
 from client import APART, SECONDS, Client
 from posenc.v1 import service_pb2
-from server_process import ServerProcess
+from server_process import SANITIZER_BYTES, ServerProcess
 from test_lifecycle import wait_until
 
 
@@ -226,3 +226,18 @@ def test_silent_connections_only_delay_others(required, authority):
             stack.enter_context(socket.create_connection(("127.0.0.1", required.port)))
         required.signal(signal.SIGTERM)  # some still wait for their handshakes
         assert required.wait() == 0
+
+
+def test_the_memory_of_ended_connections_is_given_back(required, authority, tmp_path):
+    context = ssl.create_default_context(cafile=authority.certificate)
+    context.set_alpn_protocols(["h2"])
+    context.load_cert_chain(*with_more(authority, authority.issue("a.train"), 15 << 10, tmp_path / "chain"))
+    base = required.anonymous_memory()
+    with contextlib.ExitStack() as stack:
+        for _ in range(80):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", required.port), timeout=SECONDS))
+            secure = stack.enter_context(context.wrap_socket(connection, server_hostname="localhost"))
+            assert secure.recv(1), "the handshake has failed"
+        taken = required.anonymous_memory() - base
+        assert taken > 16 << 20
+    wait_until(lambda: required.anonymous_memory() < base + taken // 2 + SANITIZER_BYTES, "the memory stays")
