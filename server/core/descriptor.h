@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -36,12 +37,12 @@ class Descriptor {
   int number_ = -1;
 };
 
-// Returns the message of an errno.
 // True for an error of a function that makes a descriptor, for lack of descriptors or memory.
 inline bool IsOutOfDescriptors(int error) {
   return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
 }
 
+// Returns the message of an errno.
 inline std::string TextOf(int error) { return std::generic_category().message(error); }
 
 }  // namespace posenc::server

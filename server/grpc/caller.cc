@@ -33,19 +33,10 @@ std::string TransportOf(const grpc::AuthContext& connection) {
   return values.empty() ? "" : std::string(values[0].data(), values[0].size());
 }
 
-bool IsEncrypted(std::string_view transport) {
-  return transport == GRPC_SSL_TRANSPORT_SECURITY_TYPE || transport == GRPC_TLS_TRANSPORT_SECURITY_TYPE;
-}
-
 }  // namespace
 
 bool IsOfTrustedProxy(const grpc::ServerContextBase& context) {
   return TransportOf(*context.auth_context()) == "local";
-}
-
-bool HasCertificate(const grpc::ServerContextBase& context) {
-  const auto connection = context.auth_context();
-  return IsEncrypted(TransportOf(*connection)) && connection->IsPeerAuthenticated();
 }
 
 Caller CallerOf(const Rpc& rpc, const grpc::ServerContextBase& context) {
@@ -62,7 +53,7 @@ Caller CallerOf(const Rpc& rpc, const grpc::ServerContextBase& context) {
     }
     return caller;
   }
-  const bool encrypted = IsEncrypted(transport);
+  const bool encrypted = transport == GRPC_SSL_TRANSPORT_SECURITY_TYPE || transport == GRPC_TLS_TRANSPORT_SECURITY_TYPE;
   caller.is_unix = !encrypted && std::string_view(context.peer()).starts_with("unix");
   caller.is_private = encrypted || caller.is_unix;
   if (encrypted && connection->IsPeerAuthenticated()) {

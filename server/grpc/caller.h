@@ -15,9 +15,6 @@ inline constexpr char kProxiedCertificate[] = "x-posenc-client-cert";
 // has.
 bool IsOfTrustedProxy(const grpc::ServerContextBase& context);
 
-// True if the RPC came over TLS from a client with a verified certificate.
-bool HasCertificate(const grpc::ServerContextBase& context);
-
 Caller CallerOf(const Rpc& rpc, const grpc::ServerContextBase& context);
 
 }  // namespace posenc::server

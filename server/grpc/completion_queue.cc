@@ -113,6 +113,8 @@ class GrpcRpc final : public Rpc {
     Expect(polling_);      // wait for the next client
     arrived_at_ = Clock::now();
     FindCaller();
+    HandshakePace* const pace = polling_->options_.pace;
+    if (pace != nullptr && pace->has_waiting()) pace->End(PeerOf(peer_), PortOf(peer_));
     const auto method = polling_->methods_.find(context_.method());
     const bool known = method != polling_->methods_.end();
     metrics_ = known ? method->second.metrics : polling_->metrics_of_unknown_;
@@ -123,8 +125,6 @@ class GrpcRpc final : public Rpc {
     }
     method_ = &method->second;
     if (!Authorize()) return Release();
-    HandshakePace* const pace = polling_->options_.pace;
-    if (pace != nullptr && pace->has_waiting() && HasCertificate(context_)) pace->Trust(PeerOf(peer_));
     polling_->AddUnadmitted(this);
     if (!method_->reads_first) return Serve(nullptr);
     receive_limit_ = polling_->timers_->After(polling_->options_.receive_timeout, [this] { context_.TryCancel(); });

@@ -65,7 +65,7 @@ class CompletionQueueLoop {
     UnadmittedCalls unadmitted;
     // Is asked before anything of a call is read; null: everybody may call.
     Authorize authorize;
-    // Learns which peers have good certificates; null if handshakes are not paced.
+    // Is told which handshakes have led to a call; null if they are not paced.
     HandshakePace* pace = nullptr;
     bool has_trusted_proxy = false;  // some connections are of --trusted-proxy
     // Shuts down those connections of the peers that take nothing. Called on the timers' thread every 25 milliseconds

@@ -49,12 +49,14 @@ class InferStream final : public Reactor {
     lock.lock();
     reading_ = false;
     if (!ok || !stopped_.ok()) {
+      incoming_.Clear();
       half_closed_ = true;
       return Advance(std::move(lock));
     }
     // The first message was counted as the call. Above its rate, the caller may go on later.
     const absl::Status admitted = std::exchange(is_first_, false) ? absl::OkStatus() : rpc_->AdmitMessage();
     if (!admitted.ok() && !absl::IsUnavailable(admitted)) {
+      incoming_.Clear();  // not kept while the client is awaited
       Stop(admitted);
       return Advance(std::move(lock));
     }

@@ -172,7 +172,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
                         .max_connections = static_cast<size_t>(config.max_connections),
                         .max_connections_per_peer = static_cast<size_t>(config.max_connections_per_peer),
                         .send_timeout = seconds(config.keepalive_timeout_s),
-                        .has_client_certificates = config.tls_client_auth != "none"}));
+                        .has_client_certificates = config.tls_client_auth != "none",
+                        .handshake_timeout = seconds(config.handshake_timeout_s)}));
   grpc::ServerBuilder builder;
   SetTransport(config, &builder);
   using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;

@@ -24,7 +24,12 @@ constexpr long kMostOfClientChain = 16 << 10;
 // has no effect on a gRPC with a copy of OpenSSL of its own.
 void LimitClientChains() {
   const auto limit = [](void* context, void*, CRYPTO_EX_DATA*, int, long, void*) {
-    SSL_CTX_set_max_cert_list(static_cast<SSL_CTX*>(context), kMostOfClientChain);
+    auto* const made = static_cast<SSL_CTX*>(context);
+    SSL_CTX_set_max_cert_list(made, kMostOfClientChain);
+#ifdef SSL_OP_NO_RX_CERTIFICATE_COMPRESSION
+    // Compressed certificates may be longer.
+    SSL_CTX_set_options(made, SSL_OP_NO_RX_CERTIFICATE_COMPRESSION);
+#endif
   };
   [[maybe_unused]] static const int index =
       CRYPTO_get_ex_new_index(CRYPTO_EX_INDEX_SSL_CTX, 0, nullptr, limit, nullptr, nullptr);

@@ -7,33 +7,39 @@ namespace {
 
 // Number of peers from which on those whose handshakes are long past are forgotten.
 constexpr size_t kManyPeers = 1024;
+// After this time no handshake counts any more.
+constexpr std::chrono::seconds kPast(HandshakePace::kAtOnce / HandshakePace::kPerSecond);
 
 }  // namespace
 
-double HandshakePace::NumberAt(const Begun& begun, Clock::time_point now) {
-  return std::max(0.0, begun.number - kPerSecond * std::chrono::duration<double>(now - begun.since).count());
+double HandshakePace::Handshakes::NumberAt(Clock::time_point now) const {
+  return std::max(0.0, number - kPerSecond * std::chrono::duration<double>(now - since).count());
 }
 
-bool HandshakePace::Begin(Peer peer, Clock::time_point now) {
+bool HandshakePace::Begin(Peer peer, uint16_t port, Clock::time_point now) {
   const std::lock_guard lock(mutex_);
   if (of_peer_.size() >= kManyPeers) {
-    std::erase_if(of_peer_, [now](const auto& entry) { return NumberAt(entry.second, now) == 0; });
+    std::erase_if(of_peer_, [now](const auto& entry) { return entry.second.NumberAt(now) == 0; });
   }
-  Begun& begun = of_peer_.try_emplace(peer, Begun{0, now}).first->second;
-  const double number = NumberAt(begun, now) + 1;
+  Handshakes& handshakes = of_peer_[peer];
+  const double number = handshakes.NumberAt(now) + 1;
   if (number > kAtOnce) return false;
-  begun = {number, now};
+  std::erase_if(handshakes.begun, [now](const auto& entry) { return entry.second + kPast <= now; });
+  handshakes.begun[port] = now;
+  handshakes.number = number;
+  handshakes.since = now;
   return true;
 }
 
-void HandshakePace::GiveBack(Peer peer) {
+void HandshakePace::End(Peer peer, uint16_t port, Clock::time_point now) {
   const std::lock_guard lock(mutex_);
-  if (const auto of_peer = of_peer_.find(peer); of_peer != of_peer_.end()) of_peer->second.number -= 1;
-}
-
-void HandshakePace::Trust(Peer peer) {
-  const std::lock_guard lock(mutex_);
-  of_peer_.erase(peer);
+  const auto of_peer = of_peer_.find(peer);
+  if (of_peer == of_peer_.end()) return;
+  Handshakes& handshakes = of_peer->second;
+  const auto begun = handshakes.begun.find(port);
+  if (begun == handshakes.begun.end()) return;
+  if (now < begun->second + kPast) handshakes.number = std::max(0.0, handshakes.number - 1);
+  handshakes.begun.erase(begun);
 }
 
 }  // namespace posenc::server

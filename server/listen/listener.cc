@@ -76,32 +76,38 @@ void Listener::Serve() {
     const int timeout = !waiting_.empty() ? kPaceMilliseconds : paused ? kPauseMilliseconds : -1;
     if (poll(waiting.data(), paused ? 1 : waiting.size(), timeout) < 0) continue;
     const bool stopped = waiting[0].revents != 0;
-    BeginWaiting(/*all=*/false);
+    try {
+      BeginWaiting();
+    } catch (const std::exception& error) {  // out of memory: one connection is closed
+      ++refused_;
+      LogCall(LogLevel::err, "connection refused", {{"error", error.what()}});
+    }
     for (size_t n = 0; n < sockets_.size(); ++n) {
       if (!stopped && !paused && waiting[n + 1].revents == 0) continue;
       const size_t most = stopped ? SOMAXCONN : kMostAtOnce;
       if (!AcceptWaiting(sockets_[n], most)) break;
     }
-    if (stopped) return BeginWaiting(/*all=*/true);
+    if (stopped) return waiting_.clear();  // no call has come over them
   }
 }
 
-void Listener::BeginWaiting(bool all) {
-  const auto has_ended = [](const Descriptor& connection) {
-    char byte;
-    return recv(connection.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
-  };
-  for (auto at = waiting_.begin(); at != waiting_.end();) {
-    if (!all && !pace_.Begin(at->peer)) {
+void Listener::BeginWaiting() {
+  if (waiting_.empty()) return;
+  std::vector<pollfd> clients;
+  for (const Waiting& waiting : waiting_) clients.push_back({waiting.connection.get(), POLLRDHUP, 0});
+  poll(clients.data(), clients.size(), 0);  // which of them have gone
+  const auto now = std::chrono::steady_clock::now();
+  size_t n = 0;
+  for (auto at = waiting_.begin(); at != waiting_.end(); ++n) {
+    const bool gone = clients[n].revents != 0, late = at->until <= now;
+    if (!gone && !late && !pace_.Begin(at->peer, at->port, now)) {
       ++at;
       continue;
     }
-    if (!has_ended(at->connection)) {
-      accept_(std::move(at->connection), at->listening, Kind::kTcp);
-    } else if (!all) {
-      pace_.GiveBack(at->peer);
-    }
+    Waiting next = std::move(*at);
     at = waiting_.erase(at);
+    if (late) ++refused_;
+    if (!gone && !late) accept_(std::move(next.connection), next.listening, Kind::kTcp);
   }
   pace_.SetHasWaiting(!waiting_.empty());
 }
@@ -160,9 +166,12 @@ void Listener::Admit(Descriptor connection, const sockaddr_storage& address, con
     const auto timeout = static_cast<unsigned>(options_.send_timeout.count());
     setsockopt(connection.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     setsockopt(connection.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof(timeout));
-    if (options_.has_client_certificates && !pace_.Begin(peer)) {
-      waiting_.push_back({std::move(connection), listening.socket.get(), peer});
-      return pace_.SetHasWaiting(true);
+    const uint16_t port = PortOf(address);
+    if (options_.has_client_certificates && !pace_.Begin(peer, port)) {
+      const auto until = std::chrono::steady_clock::now() + options_.handshake_timeout;
+      waiting_.push_back({std::move(connection), listening.socket.get(), peer, port, until});
+      pace_.SetHasWaiting(true);
+      return LogWaiting(address);
     }
   }
   accept_(std::move(connection), listening.socket.get(), kind);
@@ -179,6 +188,13 @@ void Listener::LogRefusal(const sockaddr_storage& address, bool is_unix, bool of
        {"last_peer", is_unix ? "unix" : HostOf(address)},
        {of_peer ? "max_connections_per_peer" : "max_connections",
         of_peer ? options_.max_connections_per_peer : options_.max_connections}});
+}
+
+void Listener::LogWaiting(const sockaddr_storage& address) {
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_waiting_line_) return;
+  next_waiting_line_ = now + std::chrono::seconds(10);
+  Log(LogLevel::warn, "connections wait for their handshakes", {{"last_peer", HostOf(address)}});
 }
 
 void Listener::SetOutOfDescriptors(bool out_of_descriptors, int error) {

@@ -33,6 +33,7 @@ class Listener {
     size_t max_connections_per_peer = 0;
     std::chrono::milliseconds send_timeout{};  // time in which a peer must acknowledge what was sent (TCP_USER_TIMEOUT)
     bool has_client_certificates = false;      // the TLS of TCP connections: their handshakes are paced
+    std::chrono::seconds handshake_timeout{};  // a connection whose handshake may not begin in this time is closed
   };
   struct Counters {
     int64_t open = 0;      // now
@@ -72,11 +73,12 @@ class Listener {
   void Serve();
   // Accepts at most `most` of the connections that wait. Returns false if there is no descriptor or memory for more.
   bool AcceptWaiting(const ListeningSocket& listening, size_t most);
-  // Lets the connections begin that need not wait any longer, or all of them.
-  void BeginWaiting(bool all);
+  // Lets the connections begin that need not wait any longer, and closes those that have waited for too long.
+  void BeginWaiting();
   Kind KindOf(const ListeningSocket& listening) const;
   void Admit(Descriptor connection, const sockaddr_storage& address, const ListeningSocket& listening);
   void LogRefusal(const sockaddr_storage& address, bool is_unix, bool of_peer);
+  void LogWaiting(const sockaddr_storage& address);
   void SetOutOfDescriptors(bool out_of_descriptors, int error);
 
   const Options options_;
@@ -91,12 +93,15 @@ class Listener {
     Descriptor connection;
     int listening;
     Peer peer;
+    uint16_t port;
+    std::chrono::steady_clock::time_point until;
   };
   HandshakePace pace_;
   std::list<Waiting> waiting_;  // for their handshakes, in order; used by thread_ only
   std::atomic<int64_t> accepted_{0}, refused_{0};
   std::atomic<bool> out_of_descriptors_{false};
-  std::chrono::steady_clock::time_point next_line_;  // about refused connections
+  std::chrono::steady_clock::time_point next_line_;          // about refused connections
+  std::chrono::steady_clock::time_point next_waiting_line_;  // about connections that wait
   int64_t refused_in_lines_ = 0;
   std::thread thread_;
 };

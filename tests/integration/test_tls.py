@@ -228,6 +228,15 @@ def test_silent_connections_only_delay_others(required, authority):
         assert required.wait() == 0
 
 
+def test_callers_that_gave_up_take_no_turn(required, authority):
+    """At 16 a second, their handshakes would take longer than a call waits."""
+    for _ in range(1200):
+        with socket.create_connection(("127.0.0.1", required.port)) as connection:
+            connection.sendall(b"\x16\x03\x01")
+    with TlsClient(required.port, authority, authority.issue("a.train")) as client:
+        client.call("ApplyRotary", samples.rotary())
+
+
 def test_the_memory_of_ended_connections_is_given_back(required, authority, tmp_path):
     context = ssl.create_default_context(cafile=authority.certificate)
     context.set_alpn_protocols(["h2"])

@@ -15,10 +15,10 @@ Clock::time_point After(double seconds) {
   return kStart + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-// How many of the peer's handshakes may begin at that time.
-int CountBegun(HandshakePace* pace, Peer peer, Clock::time_point now) {
+// How many of the peer's handshakes may begin at that time; they have the ports from `port` on.
+int CountBegun(HandshakePace* pace, Peer peer, Clock::time_point now, uint16_t port = 0) {
   int begun = 0;
-  while (pace->Begin(peer, now)) ++begun;
+  while (pace->Begin(peer, port++, now)) ++begun;
   return begun;
 }
 
@@ -31,26 +31,31 @@ TEST(HandshakePace, LimitsThoseOfAPeer) {
   EXPECT_EQ(CountBegun(&pace, kPeer, After(3600)), kAtOnce) << "more than at first";
 }
 
-TEST(HandshakePace, ThoseThatEndedBeforeDoNotCount) {
+TEST(HandshakePace, ThoseThatLedToACallDoNotCount) {
   HandshakePace pace;
-  pace.GiveBack(kPeer);
   EXPECT_EQ(CountBegun(&pace, kPeer, kStart), kAtOnce);
-  pace.GiveBack(kPeer);
-  EXPECT_EQ(CountBegun(&pace, kPeer, kStart), 1);
+  for (int call = 0; call < 3; ++call) {
+    pace.End(kPeer, 5, kStart);
+    pace.End(kPeer, 6, kStart);
+  }
+  pace.End(kPeer, 500, kStart);  // began none
+  pace.End(kOther, 7, kStart);
+  EXPECT_EQ(CountBegun(&pace, kPeer, kStart, 1000), 2);
 }
 
-TEST(HandshakePace, APeerWithAGoodCertificateGoesOn) {
+TEST(HandshakePace, ACallLongAfterItsHandshakeAllowsNoOther) {
   HandshakePace pace;
   EXPECT_EQ(CountBegun(&pace, kPeer, kStart), kAtOnce);
-  pace.Trust(kPeer);
-  EXPECT_EQ(CountBegun(&pace, kPeer, kStart), kAtOnce);
+  EXPECT_EQ(CountBegun(&pace, kPeer, After(3), 1000), kAtOnce);
+  for (int port = 0; port < kAtOnce; ++port) pace.End(kPeer, static_cast<uint16_t>(port), After(3));
+  EXPECT_EQ(CountBegun(&pace, kPeer, After(3), 2000), 0);
 }
 
 TEST(HandshakePace, ForgetsPeers) {
   HandshakePace pace;
   EXPECT_EQ(CountBegun(&pace, kPeer, kStart), kAtOnce);
-  for (uint64_t peer = 2; peer < 3000; ++peer) EXPECT_TRUE(pace.Begin(peer, kStart));
-  EXPECT_FALSE(pace.Begin(kPeer, kStart)) << "forgotten too early";
+  for (uint64_t peer = 2; peer < 3000; ++peer) EXPECT_TRUE(pace.Begin(peer, 1, kStart));
+  EXPECT_FALSE(pace.Begin(kPeer, 1, kStart)) << "forgotten too early";
 }
 
 }  // namespace
