@@ -52,6 +52,7 @@ struct Config {
   int64_t max_connections = 0;           // 0: three eighths of the descriptors, at most kMostConnections
   int64_t max_connections_per_peer = 0;  // 0: half of max_connections
   int64_t handshake_timeout_s = 20;
+  int64_t max_handshakes_per_second = 24;
   int64_t max_concurrent_streams = 100;
   int64_t max_connection_age_s = 300;
   int64_t max_connection_age_grace_s = 30;

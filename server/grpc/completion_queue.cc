@@ -113,8 +113,6 @@ class GrpcRpc final : public Rpc {
     Expect(polling_);      // wait for the next client
     arrived_at_ = Clock::now();
     FindCaller();
-    HandshakePace* const pace = polling_->options_.pace;
-    if (pace != nullptr && pace->has_waiting()) pace->End(PeerOf(peer_), PortOf(peer_));
     const auto method = polling_->methods_.find(context_.method());
     const bool known = method != polling_->methods_.end();
     metrics_ = known ? method->second.metrics : polling_->metrics_of_unknown_;

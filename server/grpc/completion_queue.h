@@ -28,7 +28,6 @@
 #include "server/grpc/methods.h"
 #include "server/grpc/rpc.h"
 #include "server/listen/connections.h"
-#include "server/listen/handshake_pace.h"
 #include "server/metrics/call_metrics.h"
 
 namespace posenc::server {
@@ -65,8 +64,6 @@ class CompletionQueueLoop {
     UnadmittedCalls unadmitted;
     // Is asked before anything of a call is read; null: everybody may call.
     Authorize authorize;
-    // Is told which handshakes have led to a call; null if they are not paced.
-    HandshakePace* pace = nullptr;
     bool has_trusted_proxy = false;  // some connections are of --trusted-proxy
     // Shuts down those connections of the peers that take nothing. Called on the timers' thread every 25 milliseconds
     // while callers do not read the statuses of too many calls; may be null.

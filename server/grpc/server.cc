@@ -167,13 +167,14 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
   }
   POSENC_ASSIGN_OR_RETURN(
       server->listener_,
-      Listener::Listen({.addresses = config.listen,
-                        .trusted_proxy = config.trusted_proxy,
-                        .max_connections = static_cast<size_t>(config.max_connections),
-                        .max_connections_per_peer = static_cast<size_t>(config.max_connections_per_peer),
-                        .send_timeout = seconds(config.keepalive_timeout_s),
-                        .has_client_certificates = config.tls_client_auth != "none",
-                        .handshake_timeout = seconds(config.handshake_timeout_s)}));
+      Listener::Listen(
+          {.addresses = config.listen,
+           .trusted_proxy = config.trusted_proxy,
+           .max_connections = static_cast<size_t>(config.max_connections),
+           .max_connections_per_peer = static_cast<size_t>(config.max_connections_per_peer),
+           .send_timeout = seconds(config.keepalive_timeout_s),
+           .handshakes_per_second = config.tls_client_auth == "none" ? 0 : config.max_handshakes_per_second,
+           .handshake_timeout = seconds(config.handshake_timeout_s)}));
   grpc::ServerBuilder builder;
   SetTransport(config, &builder);
   using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
@@ -214,7 +215,6 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
        .receive_timeout = seconds(config.receive_timeout_s),
        .unadmitted = LimitOfUnadmittedCalls(&server->core_),
        .authorize = server->access_ == nullptr ? Authorize() : server->MakeAuthorize(),
-       .pace = server->listener_->pace(),
        .has_trusted_proxy = server->proxied_ != nullptr,
        .cut_stuck = [self = server.get()](const std::set<Peer>& peers) { LogCut(self->listener_->CutStuck(peers)); }},
       &server->core_.timers, &server->core_.metrics);

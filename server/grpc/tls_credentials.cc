@@ -18,7 +18,7 @@ constexpr std::chrono::minutes kMostResumption{10};
 
 // The most bytes of certificates that a client may show. OpenSSL accepts 100 KiB by default, parses them on the thread
 // that serves calls before it refuses any, which can take a sixth of a second, and keeps them with the connection.
-constexpr long kMostOfClientChain = 16 << 10;
+constexpr long kMostOfClientChain = 8 << 10;
 
 // gRPC has no function for this, and does not give out its SSL_CTX: so OpenSSL calls this one for each new SSL_CTX. It
 // has no effect on a gRPC with a copy of OpenSSL of its own.

@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -69,17 +68,6 @@ Peer PeerOf(std::string_view name) {
     address.ss_family = AF_INET6;
   }
   return PeerOf(address);
-}
-
-uint16_t PortOf(const sockaddr_storage& address) {
-  if (address.ss_family == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
-  return address.ss_family == AF_INET6 ? ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port) : 0;
-}
-
-uint16_t PortOf(std::string_view name) {
-  uint16_t port = 0;
-  if (PeerOf(name)) std::from_chars(name.data() + name.rfind(':') + 1, name.data() + name.size(), port);
-  return port;
 }
 
 bool IsLoopback(Peer peer) {

@@ -20,9 +20,6 @@ using Peer = std::optional<uint64_t>;
 Peer PeerOf(const sockaddr_storage& address);
 // The peer of a name that gRPC gives to a connection: "ipv4:192.0.2.1:50051", "ipv6:%5B::1%5D:50051", "unix:".
 Peer PeerOf(std::string_view name);
-// The port of such an address or name; 0 if it has none.
-uint16_t PortOf(const sockaddr_storage& address);
-uint16_t PortOf(std::string_view name);
 // True for 127.0.0.0/8 and ::1.
 bool IsLoopback(Peer peer);
 

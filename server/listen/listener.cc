@@ -20,8 +20,9 @@ namespace posenc::server {
 namespace {
 
 constexpr int kPauseMilliseconds = 100;  // before the next accept() when descriptors are exhausted
-constexpr int kPaceMilliseconds = 20;    // between looks at the connections that wait for their handshakes
-constexpr size_t kMostAtOnce = 64;       // connections of one socket before the others get their turn
+// Between looks at the connections that wait for their handshakes.
+constexpr std::chrono::milliseconds kPace(20);
+constexpr size_t kMostAtOnce = 64;  // connections of one socket before the others get their turn
 
 bool IsUnix(const ListeningSocket& listening) { return !listening.path.empty(); }
 
@@ -73,14 +74,13 @@ void Listener::Serve() {
   for (;;) {
     // While descriptors are exhausted, only `stop_` is polled: the sockets would be ready all the time.
     const bool paused = out_of_descriptors_;
-    const int timeout = !waiting_.empty() ? kPaceMilliseconds : paused ? kPauseMilliseconds : -1;
+    const int timeout = !waiting_.empty() ? static_cast<int>(kPace.count()) : paused ? kPauseMilliseconds : -1;
     if (poll(waiting.data(), paused ? 1 : waiting.size(), timeout) < 0) continue;
     const bool stopped = waiting[0].revents != 0;
     try {
       BeginWaiting();
-    } catch (const std::exception& error) {  // out of memory: one connection is closed
-      ++refused_;
-      LogCall(LogLevel::err, "connection refused", {{"error", error.what()}});
+    } catch (const std::exception& error) {  // out of memory
+      LogCall(LogLevel::err, "connections that wait for their handshakes", {{"error", error.what()}});
     }
     for (size_t n = 0; n < sockets_.size(); ++n) {
       if (!stopped && !paused && waiting[n + 1].revents == 0) continue;
@@ -92,24 +92,25 @@ void Listener::Serve() {
 }
 
 void Listener::BeginWaiting() {
-  if (waiting_.empty()) return;
-  std::vector<pollfd> clients;
-  for (const Waiting& waiting : waiting_) clients.push_back({waiting.connection.get(), POLLRDHUP, 0});
-  poll(clients.data(), clients.size(), 0);  // which of them have gone
   const auto now = std::chrono::steady_clock::now();
-  size_t n = 0;
-  for (auto at = waiting_.begin(); at != waiting_.end(); ++n) {
-    const bool gone = clients[n].revents != 0, late = at->until <= now;
-    if (!gone && !late && !pace_.Begin(at->peer, at->port, now)) {
-      ++at;
-      continue;
-    }
+  if (waiting_.empty() || now < next_look_) return;
+  next_look_ = now + kPace;
+  std::vector<pollfd> clients;
+  for (const Waiting& waiting : waiting_) clients.push_back({waiting.connection.get(), POLLIN | POLLRDHUP, 0});
+  poll(clients.data(), clients.size(), 0);
+  // The newest first: the clients of the oldest are about to give up. Those that have sent nothing get no turn.
+  for (auto at = waiting_.end(); at != waiting_.begin();) {
+    --at;
+    const short state = clients.back().revents;
+    clients.pop_back();
+    const bool gone = (state & (POLLRDHUP | POLLHUP | POLLERR)) != 0, late = at->until <= now;
+    const bool begins = !gone && !late && (state & POLLIN) != 0 && pace_.Begin(at->peer, now);
+    if (!gone && !late && !begins) continue;
     Waiting next = std::move(*at);
     at = waiting_.erase(at);
-    if (late) ++refused_;
-    if (!gone && !late) accept_(std::move(next.connection), next.listening, Kind::kTcp);
+    if (begins) accept_(std::move(next.connection), next.listening, Kind::kTcp);
+    if (late) ++late_;
   }
-  pace_.SetHasWaiting(!waiting_.empty());
 }
 
 bool Listener::AcceptWaiting(const ListeningSocket& listening, size_t most) {
@@ -166,11 +167,9 @@ void Listener::Admit(Descriptor connection, const sockaddr_storage& address, con
     const auto timeout = static_cast<unsigned>(options_.send_timeout.count());
     setsockopt(connection.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     setsockopt(connection.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof(timeout));
-    const uint16_t port = PortOf(address);
-    if (options_.has_client_certificates && !pace_.Begin(peer, port)) {
+    if (!pace_.Begin(peer)) {
       const auto until = std::chrono::steady_clock::now() + options_.handshake_timeout;
-      waiting_.push_back({std::move(connection), listening.socket.get(), peer, port, until});
-      pace_.SetHasWaiting(true);
+      waiting_.push_back({std::move(connection), listening.socket.get(), peer, until});
       return LogWaiting(address);
     }
   }
@@ -194,7 +193,10 @@ void Listener::LogWaiting(const sockaddr_storage& address) {
   const auto now = std::chrono::steady_clock::now();
   if (now < next_waiting_line_) return;
   next_waiting_line_ = now + std::chrono::seconds(10);
-  Log(LogLevel::warn, "connections wait for their handshakes", {{"last_peer", HostOf(address)}});
+  Log(LogLevel::warn, "connections wait for their handshakes",
+      {{"waiting", static_cast<int64_t>(waiting_.size())},
+       {"closed", std::exchange(late_, 0)},
+       {"last_peer", HostOf(address)}});
 }
 
 void Listener::SetOutOfDescriptors(bool out_of_descriptors, int error) {

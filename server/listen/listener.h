@@ -32,7 +32,7 @@ class Listener {
     size_t max_connections = 0;
     size_t max_connections_per_peer = 0;
     std::chrono::milliseconds send_timeout{};  // time in which a peer must acknowledge what was sent (TCP_USER_TIMEOUT)
-    bool has_client_certificates = false;      // the TLS of TCP connections: their handshakes are paced
+    int64_t handshakes_per_second = 0;         // of one peer over TCP; others wait. 0: no limit
     std::chrono::seconds handshake_timeout{};  // a connection whose handshake may not begin in this time is closed
   };
   struct Counters {
@@ -62,14 +62,14 @@ class Listener {
   bool HasUnacknowledged();
   size_t CutUnsent();
   size_t CutStuck(const std::set<Peer>& peers);
-  // The pace of handshakes; null if they are not paced.
-  HandshakePace* pace() { return options_.has_client_certificates ? &pace_ : nullptr; }
   // False while there are no descriptors for new connections. Thread-safe.
   bool IsAccepting() const { return !out_of_descriptors_; }
 
  private:
   explicit Listener(Options options)
-      : options_(std::move(options)), connections_(options_.max_connections, options_.max_connections_per_peer) {}
+      : options_(std::move(options)),
+        connections_(options_.max_connections, options_.max_connections_per_peer),
+        pace_(options_.handshakes_per_second) {}
   void Serve();
   // Accepts at most `most` of the connections that wait. Returns false if there is no descriptor or memory for more.
   bool AcceptWaiting(const ListeningSocket& listening, size_t most);
@@ -93,11 +93,13 @@ class Listener {
     Descriptor connection;
     int listening;
     Peer peer;
-    uint16_t port;
     std::chrono::steady_clock::time_point until;
   };
+  // Used by thread_ only, as all below but the counters:
   HandshakePace pace_;
-  std::list<Waiting> waiting_;  // for their handshakes, in order; used by thread_ only
+  std::list<Waiting> waiting_;                       // for their handshakes; the newest is the last
+  std::chrono::steady_clock::time_point next_look_;  // at waiting_
+  int64_t late_ = 0;                                 // closed because they waited too long
   std::atomic<int64_t> accepted_{0}, refused_{0};
   std::atomic<bool> out_of_descriptors_{false};
   std::chrono::steady_clock::time_point next_line_;          // about refused connections

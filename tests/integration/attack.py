@@ -360,7 +360,7 @@ def client_chains(port, stop):
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
     with tempfile.TemporaryDirectory() as directory:
-        context.load_cert_chain(*slow_chain(pathlib.Path(directory), 15 << 10))
+        context.load_cert_chain(*slow_chain(pathlib.Path(directory), 7 << 10))
 
     def run():
         while not stop.is_set():

@@ -37,20 +37,6 @@ size_t OpenIn(Connections* connections) {
   return connections->CountOpen();
 }
 
-TEST(PortOf, ReadsAddressesAndNamesOfGrpc) {
-  EXPECT_EQ(PortOf("ipv4:192.0.2.1:50051"), 50051);
-  EXPECT_EQ(PortOf("ipv6:%5B::1%5D:9"), 9);
-  EXPECT_EQ(PortOf("unix:/a:9"), 0);
-  EXPECT_EQ(PortOf(""), 0);
-  sockaddr_storage address = {};
-  EXPECT_EQ(PortOf(address), 0);
-  address.ss_family = AF_INET;
-  reinterpret_cast<sockaddr_in&>(address).sin_port = htons(50051);
-  EXPECT_EQ(PortOf(address), 50051);
-  address.ss_family = AF_INET6;
-  EXPECT_EQ(PortOf(address), 50051);
-}
-
 TEST(PeerOf, ReadsNamesOfGrpc) {
   EXPECT_EQ(PeerOf("ipv4:192.0.2.1:50051"), PeerAt("192.0.2.1"));
   EXPECT_EQ(PeerOf("ipv6:%5B2001:db8::1%5D:50051"), PeerAt("2001:db8::1"));
