@@ -131,10 +131,10 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
         "maximum number of connections; 0: three eighths of the descriptors (ulimit -n), at most 4096");
   visit(group, "--max-connections-per-peer", c.max_connections_per_peer, Integer{kCount, 0, kMiB},
         "maximum number of connections of an IPv4 address or an IPv6 /64 network; 0: half of --max-connections");
-  visit(group, "--max-handshakes-per-second", c.max_handshakes_per_second, Integer{kCount, 0, kMiB},
-        "TLS handshakes of an IPv4 address or an IPv6 /64 network, if --tls-client-auth is not none; those of two "
-        "seconds "
-        "at once, other connections wait for up to --handshake-timeout; 0: no limit");
+  visit(
+      group, "--max-handshakes-per-second", c.max_handshakes_per_second, Integer{kCount, 0, kMiB},
+      "TLS handshakes of an IPv4 address or an IPv6 /64 network, unless --tls-client-auth is none; two seconds' worth "
+      "may begin at once, others wait for up to --handshake-timeout; 0: no limit");
   visit(group, "--handshake-timeout", c.handshake_timeout_s, Integer{kSeconds, 1, kDay},
         "time for a new connection to complete the handshakes of TLS and HTTP/2, and before, to wait for its turn");
   visit(group, "--max-concurrent-streams", c.max_concurrent_streams, Integer{kCount, 1, kMiB},
