@@ -1,10 +1,12 @@
 // Pace of the TLS handshakes of each peer, where clients may show certificates.
 //
 // OpenSSL parses all certificates of a client before it refuses one, on the thread that serves calls: 8 KiB of them,
-// the most that the server accepts, can take 24 milliseconds. So a peer may begin only so many handshakes a second.
+// the most that the server accepts, can take 20 milliseconds. So a peer may begin only so many handshakes a second.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <unordered_map>
 
@@ -22,14 +24,29 @@ class HandshakePace {
   explicit HandshakePace(int64_t per_second) : per_second_(static_cast<double>(per_second)) {}
 
   // Returns true if a connection of the peer may begin its handshake, and counts it.
-  bool Begin(Peer peer, Clock::time_point now = Clock::now());
+  bool Begin(Peer peer, Clock::time_point now = Clock::now()) {
+    if (per_second_ == 0) return true;
+    if (of_peer_.size() >= kManyPeers) {
+      std::erase_if(of_peer_, [&](const auto& entry) { return NumberAt(entry.second, now) == 0; });
+    }
+    Begun& begun = of_peer_[peer];
+    const double number = NumberAt(begun, now) + 1;
+    if (number > kSavedSeconds * per_second_) return false;
+    begun = {number, now};
+    return true;
+  }
 
  private:
+  // From so many peers on, those whose handshakes are long past are forgotten.
+  static constexpr size_t kManyPeers = 1024;
+
   struct Begun {
     double number = 0;  // handshakes, less those that time allows
     Clock::time_point since;
   };
-  double NumberAt(const Begun& begun, Clock::time_point now) const;
+  double NumberAt(const Begun& begun, Clock::time_point now) const {
+    return std::max(0.0, begun.number - per_second_ * std::chrono::duration<double>(now - begun.since).count());
+  }
 
   const double per_second_;
   std::unordered_map<Peer, Begun> of_peer_;
