@@ -24,7 +24,8 @@ constexpr int64_t kGiB = 1024 * kMiB;
 // Largest message: gRPC's sizes are ints, and SetTransport() adds 1 MiB to the limit of requests.
 constexpr int64_t kMaxMessageBytes = std::numeric_limits<int32_t>::max() - kMiB;
 constexpr int64_t kMaxQuotaBytes = int64_t{1} << 50;
-constexpr int64_t kMostConnections = 4096;  // by default
+constexpr int64_t kMostConnections = 4096;   // by default
+constexpr int64_t kConnectionsOfPeer = 256;  // by default, for each receiving thread
 constexpr int64_t kDay = 24 * 60 * 60;
 
 enum class Unit { kCount, kBytes, kSeconds, kMilliseconds };
@@ -130,7 +131,8 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
   visit(group, "--max-connections", c.max_connections, Integer{kCount, 0, kMiB},
         "maximum number of connections; 0: three eighths of the descriptors (ulimit -n), at most 4096");
   visit(group, "--max-connections-per-peer", c.max_connections_per_peer, Integer{kCount, 0, kMiB},
-        "maximum number of connections of an IPv4 address or an IPv6 /64 network; 0: half of --max-connections");
+        "maximum number of connections of an IPv4 address or an IPv6 /64 network; 0: 256 for each of --io-threads, at "
+        "most half of --max-connections");
   visit(
       group, "--max-handshakes-per-second", c.max_handshakes_per_second, Integer{kCount, 0, kMiB},
       "TLS handshakes of an IPv4 address or an IPv6 /64 network, unless --tls-client-auth is none; two seconds' worth "
@@ -344,7 +346,8 @@ std::string Complete(const Machine& machine, Config* config) {
     config->max_connections = std::clamp<int64_t>(machine.descriptors / 8 * 3, 1, kMostConnections);
   }
   if (config->max_connections_per_peer == 0) {
-    config->max_connections_per_peer = (config->max_connections + 1) / 2;
+    config->max_connections_per_peer =
+        std::min((config->max_connections + 1) / 2, kConnectionsOfPeer * config->io_threads);
   }
   std::erase(config->tls_client_ca, "");  // an empty value is none, as for flags that are not lists
   if (config->tls_cert.empty() != config->tls_key.empty()) return "--tls-cert and --tls-key need each other";

@@ -1,8 +1,5 @@
 #include "server/grpc/completion_queue.h"
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -13,6 +10,7 @@
 #include "posenc/base/status.h"
 #include "server/core/log.h"
 #include "server/core/refusal.h"
+#include "server/core/short_slices.h"
 #include "server/grpc/caller.h"
 #include "server/grpc/status_map.h"
 
@@ -111,6 +109,7 @@ class GrpcRpc final : public Rpc {
   void OnArrived(bool ok) {
     if (!ok) return Go();  // the server shuts down
     Expect(polling_);      // wait for the next client
+    if (polling_->options_.on_call != nullptr) polling_->options_.on_call();
     arrived_at_ = Clock::now();
     FindCaller();
     const auto method = polling_->methods_.find(context_.method());
@@ -360,23 +359,6 @@ void CompletionQueueLoop::RemoveUnread(const Peer& peer) {
   const std::lock_guard lock(unread_mutex_);
   --unread_;
   if (const auto found = unread_of_peer_.find(peer); --found->second == 0) unread_of_peer_.erase(found);
-}
-
-// Asks Linux to run this thread soon after it wakes, even while others compute: its turns are shorter, and so come
-// earlier. Without effect before Linux 6.12, and where a sandbox forbids it.
-static void AskForShortSlices() {
-  // The kernel's struct sched_attr, whose headers differ between systems (sched_setattr(2)).
-  struct {
-    uint32_t size, policy;
-    uint64_t flags;
-    int32_t nice;
-    uint32_t priority;
-    uint64_t runtime_ns;  // of a thread with the usual policy: its slice; 0 for the kernel's choice, milliseconds
-    uint64_t deadline_ns, period_ns;
-  } attributes = {};
-  if (syscall(SYS_sched_getattr, 0, &attributes, sizeof(attributes), 0) != 0) return;
-  attributes.runtime_ns = 200'000;
-  syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
 
 void CompletionQueueLoop::Handle(size_t thread, void* tag, bool ok) {

@@ -68,6 +68,8 @@ class CompletionQueueLoop {
     // Shuts down those connections of the peers that take nothing. Called on the timers' thread every 25 milliseconds
     // while callers do not read the statuses of too many calls; may be null.
     std::function<void(const std::set<Peer>&)> cut_stuck;
+    // Called for each call that has come; may be null.
+    std::function<void()> on_call;
   };
   // Serves the methods. Call it once the server runs. Calls of other methods end with UNIMPLEMENTED. Every call is
   // counted in `metrics`. `timers` and `metrics` must outlive this object.

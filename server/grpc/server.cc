@@ -46,6 +46,8 @@ constexpr seconds kWatchdogGrace{5};
 // Calls that may be there without being admitted, however few may be admitted: messages that have come may not be read
 // yet.
 constexpr size_t kLeastUnadmitted = 1024;
+// Stuck connections that are cut at once, for each receiving thread: it ends up to 100 calls of each.
+constexpr size_t kCutAtOnce = 8;
 
 // Conversion of a flag's value to gRPC's int, clamped to its maximum.
 int ToInt(int64_t value) { return static_cast<int>(std::min<int64_t>(value, std::numeric_limits<int>::max())); }
@@ -216,7 +218,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
        .unadmitted = LimitOfUnadmittedCalls(&server->core_),
        .authorize = server->access_ == nullptr ? Authorize() : server->MakeAuthorize(),
        .has_trusted_proxy = server->proxied_ != nullptr,
-       .cut_stuck = [self = server.get()](const std::set<Peer>& peers) { LogCut(self->listener_->CutStuck(peers)); }},
+       .cut_stuck = [self = server.get(), most = kCutAtOnce * static_cast<size_t>(config.io_threads)](
+                        const std::set<Peer>& peers) { LogCut(self->listener_->CutStuck(peers, most)); },
+       .on_call = [listener = server->listener_.get()] { listener->CountCall(); }},
       &server->core_.timers, &server->core_.metrics);
   POSENC_RETURN_IF_ERROR(server->StartHttp(parts));
   server->listener_->Start([plain = server->plain_.get(), tls = server->tls_.get(), proxied = server->proxied_.get()](

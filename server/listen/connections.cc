@@ -1,38 +1,18 @@
 #include "server/listen/connections.h"
 
 #include <arpa/inet.h>
-#include <linux/sockios.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
 
+#include "server/listen/socket_state.h"
+
 namespace posenc::server {
 namespace {
-
-std::optional<ino_t> InodeOf(int descriptor) {
-  struct stat status = {};
-  if (fstat(descriptor, &status) != 0 || !S_ISSOCK(status.st_mode)) return std::nullopt;
-  return status.st_ino;
-}
-
-// Bytes of a TCP connection that the other host has acknowledged.
-uint64_t TakenBy(int descriptor) {
-  // The beginning of Linux's tcp_info. The headers of the C library have less of it, and exclude those of Linux.
-  struct {
-    tcp_info known;
-    uint64_t pacing_rate, max_pacing_rate, bytes_acked;
-  } info = {};
-  static_assert(sizeof(info.known) % sizeof(uint64_t) == 0);
-  socklen_t size = sizeof(info);
-  return getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 ? info.bytes_acked : 0;
-}
 
 // An IPv4 address becomes 0000:ffff:ADDRESS, which no IPv6 network in use has as its first 64 bits.
 constexpr uint64_t kIpv4 = uint64_t{0xffff} << 32;
@@ -70,6 +50,18 @@ Peer PeerOf(std::string_view name) {
   return PeerOf(address);
 }
 
+std::string NameOf(Peer peer) {
+  if (!peer) return "unix";
+  char text[INET6_ADDRSTRLEN] = "";
+  if (*peer >> 32 == kIpv4 >> 32) {
+    const in_addr address = {htonl(static_cast<uint32_t>(*peer))};
+    return inet_ntop(AF_INET, &address, text, sizeof(text));
+  }
+  in6_addr address = {};
+  for (size_t n = 0; n < 8; ++n) address.s6_addr[n] = static_cast<uint8_t>(*peer >> (56 - 8 * n));
+  return std::string(inet_ntop(AF_INET6, &address, text, sizeof(text))) + "/64";
+}
+
 bool IsLoopback(Peer peer) {
   constexpr uint64_t kNetwork = kIpv4 | uint64_t{127} << 24;
   return peer && (*peer == 0 || (*peer & ~uint64_t{0xffffff}) == kNetwork);
@@ -89,14 +81,21 @@ Connections::Verdict Connections::Add(int descriptor, Peer peer, bool trusted) {
   return Verdict::kAdmitted;
 }
 
+std::vector<Connections::Open> Connections::ListOpen() const {
+  std::vector<Open> open;
+  for (const auto& [descriptor, connection] : connections_) {
+    open.push_back({descriptor, connection.inode, connection.peer});
+  }
+  return open;
+}
+
 size_t Connections::CountOpen() {
   if (Clock::now() - last_check_ > std::chrono::milliseconds(100)) RemoveClosed();
   return connections_.size();
 }
 
 int Connections::Unsent(const Entry& entry) {
-  int bytes = 0;
-  return InodeOf(entry.first) == entry.second.inode && ioctl(entry.first, SIOCOUTQ, &bytes) == 0 ? bytes : 0;
+  return InodeOf(entry.first) == entry.second.inode ? UnsentTo(entry.first) : 0;
 }
 
 bool Connections::HasUnacknowledged() const {
@@ -110,12 +109,17 @@ size_t Connections::CutUnsent() const {
   }));
 }
 
-size_t Connections::CutStuck(const std::set<Peer>& peers) {
+size_t Connections::CutStuck(const std::set<Peer>& peers, size_t most) {
   constexpr std::chrono::seconds kForgets(1);
   const auto now = Clock::now();
   const bool is_first = now - std::exchange(last_cut_, now) > kForgets;
+  const size_t ending =
+      static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), [](const Entry& entry) {
+        return entry.second.cut && InodeOf(entry.first) == entry.second.inode;
+      }));
   size_t cut = 0;
   for (Entry& entry : connections_) {
+    if (cut + ending >= most) break;
     auto& [descriptor, connection] = entry;
     auto& behind = connection.behind;
     if (is_first) behind.reset();
@@ -125,6 +129,8 @@ size_t Connections::CutStuck(const std::set<Peer>& peers) {
       behind.reset();
       continue;
     }
+    // Its calls would all be read to be ended. They take no memory before.
+    if (IsPaused(descriptor) && UnreadOf(descriptor) > 0) continue;
     const bool is_unix = !connection.peer;
     const uint64_t taken = is_unix ? static_cast<uint64_t>(unsent) : TakenBy(descriptor);
     const uint64_t enough = is_unix ? 1 : 64 << 10;

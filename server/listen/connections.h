@@ -9,8 +9,10 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 namespace posenc::server {
 
@@ -20,6 +22,8 @@ using Peer = std::optional<uint64_t>;
 Peer PeerOf(const sockaddr_storage& address);
 // The peer of a name that gRPC gives to a connection: "ipv4:192.0.2.1:50051", "ipv6:%5B::1%5D:50051", "unix:".
 Peer PeerOf(std::string_view name);
+// "192.0.2.1", "2001:db8:1:2::/64" or "unix".
+std::string NameOf(Peer peer);
 // True for 127.0.0.0/8 and ::1.
 bool IsLoopback(Peer peer);
 
@@ -30,6 +34,14 @@ class Connections {
   enum class Verdict { kAdmitted, kTooMany, kTooManyOfPeer };
 
   Connections(size_t most, size_t most_of_peer) : most_(most), most_of_peer_(most_of_peer) {}
+
+  struct Open {
+    int descriptor;
+    ino_t inode;
+    Peer peer;
+  };
+  // Those that were open at the last check, and newer ones.
+  std::vector<Open> ListOpen() const;
 
   // Adds an accepted connection if there are less than the limits. Connections without a peer do not count among
   // others: there may be `most` of them besides. CutStuck() leaves those that are `trusted`.
@@ -43,8 +55,9 @@ class Connections {
   size_t CutUnsent() const;
   // Shuts down those of the peers that, besides, take nothing: over TCP, less than 64 KiB in 20 milliseconds; over a
   // Unix socket, where that cannot be seen, if as many bytes are unsent for a second. Call it every few milliseconds;
-  // it forgets what it saw more than a second ago. Returns their number.
-  size_t CutStuck(const std::set<Peer>& peers);
+  // it forgets what it saw more than a second ago. Cuts no more while `most` are cut and not closed, because the
+  // receiving threads end all calls of each. Returns the number that it has cut.
+  size_t CutStuck(const std::set<Peer>& peers, size_t most);
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -10,19 +10,29 @@
 #include <algorithm>
 #include <cerrno>
 #include <exception>
+#include <optional>
+#include <unordered_set>
 #include <utility>
 
 #include "posenc/base/status.h"
 #include "server/core/log.h"
+#include "server/core/short_slices.h"
 #include "server/core/unix_socket.h"
 
 namespace posenc::server {
+
+using std::chrono::milliseconds;
+
 namespace {
 
-constexpr int kPauseMilliseconds = 100;  // before the next accept() when descriptors are exhausted
-// Between looks at the connections that wait for their handshakes.
-constexpr std::chrono::milliseconds kPace(20);
-constexpr size_t kMostAtOnce = 64;  // connections of one socket before the others get their turn
+constexpr milliseconds kPause(100);  // before the next accept() when descriptors are exhausted
+constexpr milliseconds kPace(20);    // between looks at the connections that wait for their handshakes
+constexpr size_t kMostAtOnce = 64;   // connections of one socket before the others get their turn
+// Connections take turns after so many calls, or while some are paused, at most every kTurn. A look at a connection
+// takes up to a microsecond, so that looks take at most a tenth of this thread's time.
+constexpr uint64_t kCallsBetweenTurns = 16;
+constexpr milliseconds kTurn(5);
+constexpr std::chrono::nanoseconds kTurnOfConnection(10'000);
 
 bool IsUnix(const ListeningSocket& listening) { return !listening.path.empty(); }
 
@@ -50,7 +60,8 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Listen(Options options) {
     listener->last_is_proxy_ = true;
   }
   listener->stop_ = Descriptor(eventfd(0, EFD_CLOEXEC));
-  if (!listener->stop_.valid()) return absl::InternalError("cannot create an eventfd");
+  listener->busy_ = Descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!listener->stop_.valid() || !listener->busy_.valid()) return absl::InternalError("cannot create an eventfd");
   return listener;
 }
 
@@ -69,26 +80,68 @@ void Listener::Close() {
 }
 
 void Listener::Serve() {
-  std::vector<pollfd> waiting = {{stop_.get(), POLLIN, 0}};
+  AskForShortSlices();
+  std::vector<pollfd> waiting = {{stop_.get(), POLLIN, 0}, {busy_.get(), POLLIN, 0}};
+  const size_t kOwn = waiting.size();
   for (const ListeningSocket& socket : sockets_) waiting.push_back({socket.socket.get(), POLLIN, 0});
   for (;;) {
-    // While descriptors are exhausted, only `stop_` is polled: the sockets would be ready all the time.
+    // While descriptors are exhausted, only our own events are polled: the sockets would be ready all the time.
     const bool paused = out_of_descriptors_;
-    const int timeout = !waiting_.empty() ? static_cast<int>(kPace.count()) : paused ? kPauseMilliseconds : -1;
-    if (poll(waiting.data(), paused ? 1 : waiting.size(), timeout) < 0) continue;
+    std::optional<milliseconds> timeout;
+    if (paused) timeout = kPause;
+    if (!waiting_.empty()) timeout = kPace;
+    if (turns_are_due_) timeout = std::min(timeout.value_or(kPause), UntilTurns());
+    waiting[1].events = turns_are_due_ ? 0 : POLLIN;
+    if (poll(waiting.data(), paused ? kOwn : waiting.size(), timeout ? static_cast<int>(timeout->count()) : -1) < 0) {
+      continue;
+    }
     const bool stopped = waiting[0].revents != 0;
+    if (waiting[1].revents != 0) {
+      eventfd_t calls = 0;
+      turns_are_due_ = eventfd_read(busy_.get(), &calls) == 0;
+    }
     try {
       BeginWaiting();
+      TakeTurns();
     } catch (const std::exception& error) {  // out of memory
-      LogCall(LogLevel::err, "connections that wait for their handshakes", {{"error", error.what()}});
+      LogCall(LogLevel::err, "open connections", {{"error", error.what()}});
     }
     for (size_t n = 0; n < sockets_.size(); ++n) {
-      if (!stopped && !paused && waiting[n + 1].revents == 0) continue;
+      if (!stopped && !paused && waiting[n + kOwn].revents == 0) continue;
       const size_t most = stopped ? SOMAXCONN : kMostAtOnce;
       if (!AcceptWaiting(sockets_[n], most)) break;
     }
-    if (stopped) return waiting_.clear();  // no call has come over them
+    if (!stopped) continue;
+    turns_.ResumeAll();
+    return waiting_.clear();  // no call has come over them
   }
+}
+
+milliseconds Listener::UntilTurns() const {
+  const auto wait = std::chrono::ceil<milliseconds>(next_turns_ - std::chrono::steady_clock::now());
+  return std::clamp(wait, milliseconds(0), kPause);
+}
+
+void Listener::TakeTurns() {
+  const auto now = std::chrono::steady_clock::now();
+  if (!turns_are_due_ || now < next_turns_) return;
+  next_turns_ = now + kTurn;
+  std::unique_lock lock(mutex_);
+  std::vector<Connections::Open> open = connections_.ListOpen();
+  lock.unlock();
+  std::unordered_set<int> not_begun;
+  for (const Waiting& waiting : waiting_) not_begun.insert(waiting.connection.get());
+  std::erase_if(open, [&](const Connections::Open& connection) { return not_begun.contains(connection.descriptor); });
+  next_turns_ = std::max(next_turns_, now + static_cast<int64_t>(open.size()) * kTurnOfConnection);
+  turns_are_due_ = turns_.Take(open);
+  if (!turns_.starved() || now < next_turns_line_) return;
+  next_turns_line_ = now + std::chrono::seconds(10);
+  Log(LogLevel::warn, "others wait for a peer with many connections",
+      {{"peer", NameOf(turns_.busiest())}, {"paused", static_cast<int64_t>(turns_.paused())}});
+}
+
+void Listener::CountCall() {
+  if (calls_.fetch_add(1, std::memory_order_relaxed) % kCallsBetweenTurns == 0) eventfd_write(busy_.get(), 1);
 }
 
 void Listener::BeginWaiting() {
@@ -223,9 +276,9 @@ size_t Listener::CutUnsent() {
   return connections_.CutUnsent();
 }
 
-size_t Listener::CutStuck(const std::set<Peer>& peers) {
+size_t Listener::CutStuck(const std::set<Peer>& peers, size_t most) {
   const std::lock_guard lock(mutex_);
-  return connections_.CutStuck(peers);
+  return connections_.CutStuck(peers, most);
 }
 
 }  // namespace posenc::server

@@ -21,6 +21,7 @@
 #include "server/listen/connections.h"
 #include "server/listen/handshake_pace.h"
 #include "server/listen/listening_socket.h"
+#include "server/listen/reading_turns.h"
 
 namespace posenc::server {
 
@@ -61,7 +62,9 @@ class Listener {
   // See Connections. Thread-safe; also after Close().
   bool HasUnacknowledged();
   size_t CutUnsent();
-  size_t CutStuck(const std::set<Peer>& peers);
+  size_t CutStuck(const std::set<Peer>& peers, size_t most);
+  // Counts a call that has come; when many come, connections take turns (ReadingTurns). Thread-safe.
+  void CountCall();
   // False while there are no descriptors for new connections. Thread-safe.
   bool IsAccepting() const { return !out_of_descriptors_; }
 
@@ -77,6 +80,9 @@ class Listener {
   void BeginWaiting();
   Kind KindOf(const ListeningSocket& listening) const;
   void Admit(Descriptor connection, const sockaddr_storage& address, const ListeningSocket& listening);
+  // Lets connections take turns if it is time.
+  void TakeTurns();
+  std::chrono::milliseconds UntilTurns() const;
   void LogRefusal(const sockaddr_storage& address, bool is_unix, bool of_peer);
   void LogWaiting(const sockaddr_storage& address);
   void SetOutOfDescriptors(bool out_of_descriptors, int error);
@@ -87,6 +93,7 @@ class Listener {
   int port_ = 0;
   Accept accept_;
   Descriptor stop_;  // eventfd, readable once the thread must end
+  Descriptor busy_;  // eventfd, readable once many calls have come
   std::mutex mutex_;
   Connections connections_;  // guarded by mutex_
   struct Waiting {
@@ -96,14 +103,19 @@ class Listener {
     std::chrono::steady_clock::time_point until;
   };
   // Used by thread_ only, as all below but the counters:
+  ReadingTurns turns_;
+  bool turns_are_due_ = false;  // many calls have come, or connections are paused
+  std::chrono::steady_clock::time_point next_turns_;
   HandshakePace pace_;
   std::list<Waiting> waiting_;                       // for their handshakes; the newest is the last
   std::chrono::steady_clock::time_point next_look_;  // at waiting_
   int64_t late_ = 0;                                 // closed because they waited too long
   std::atomic<int64_t> accepted_{0}, refused_{0};
+  std::atomic<uint64_t> calls_{0};
   std::atomic<bool> out_of_descriptors_{false};
   std::chrono::steady_clock::time_point next_line_;          // about refused connections
   std::chrono::steady_clock::time_point next_waiting_line_;  // about connections that wait
+  std::chrono::steady_clock::time_point next_turns_line_;    // about connections that are paused
   int64_t refused_in_lines_ = 0;
   std::thread thread_;
 };

@@ -44,7 +44,7 @@ from tensors import INT32, tensor
 
 MEBIBYTE = 1 << 20
 DRAIN_SECONDS = 10
-CONNECTIONS = 512  # of one address
+CONNECTIONS = 256  # of one address: the default of a server with one receiving thread
 SMALL = ("--max-request-bytes", "8MiB", "--max-output-bytes", "8MiB", "--max-in-flight-bytes", "32MiB",
          "--table-cache-bytes", "8MiB", "--retry-pushback", "20", "--receive-timeout", "5", "--send-timeout", "5",
          "--drain-timeout", str(DRAIN_SECONDS), "--max-connections-per-peer", str(CONNECTIONS))
@@ -221,10 +221,11 @@ def unread_refusals(port, stop):
     def run():
         with contextlib.ExitStack() as stack:
             connections = []
-            for _ in range(180):
+            for _ in range(CONNECTIONS):
                 connections.append(stack.enter_context(socket.socket()))
                 connections[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
                 connections[-1].settimeout(1)
+                connections[-1].bind(("127.0.0.2", 0))
                 connections[-1].connect(("127.0.0.1", port))
             for data in (begin, go_on):
                 for connection in connections:
@@ -232,6 +233,30 @@ def unread_refusals(port, stop):
                         connection.sendall(data)
                 stop.wait(0.3)
             stop.wait()
+    return [threading.Thread(target=run)]
+
+
+def refused_calls(port, stop):
+    """As many calls at once as one address may send, all of which are refused, over and over."""
+    wrong = samples.rotary(rotary_dim=7)
+
+    def run():
+        with contextlib.ExitStack() as stack:
+            connections = []
+            for _ in range(CONNECTIONS):
+                connections.append(stack.enter_context(socket.create_connection(
+                    ("127.0.0.1", port), timeout=5, source_address=("127.0.0.2", 0))))
+                connections[-1].sendall(http2_attacks.PREFACE + frame(SETTINGS))
+            answers = [stack.enter_context(connection.makefile("rb")) for connection in connections]
+            first = 1
+            while not stop.is_set():
+                calls = b"".join(call(stream, f"/{SERVICE.full_name}/ApplyRotary", wrong)
+                                 for stream in range(first, first + 200, 2))
+                for connection in connections:
+                    connection.sendall(calls)
+                for answer in answers:
+                    http2_attacks.read_ends(answer, 100)
+                first += 200
     return [threading.Thread(target=run)]
 
 
@@ -372,7 +397,7 @@ def client_chains(port, stop):
 
 ATTACKS = (slow_values, slow_scales, segments, single_keys, long_rows, scattered_positions, large_answers, queued_calls,
            many_inputs, unread_answers, silent_streams, waiting_streams, idle_streams, unread_information, unread_refusals,
-           long_names, unfinished_messages, reflection_names, health_names, novel_files, failing_calls, strange_connections,
+           refused_calls, long_names, unfinished_messages, reflection_names, health_names, novel_files, failing_calls, strange_connections,
            many_connections, silent_calls, mutated_calls, client_chains)
 
 
@@ -382,6 +407,8 @@ def be_honest(port, seconds, results, authority):
     with Client(port, APART, authority and grpc.ssl_channel_credentials(authority)) as client:
         for step in range(int(seconds * STEPS_PER_SECOND)):
             intended = begin + step / STEPS_PER_SECOND
+            if time.monotonic() - intended > 30:
+                return results.put(f"only {step} answers in {seconds + 30:.0f} s")
             time.sleep(max(0.0, intended - time.monotonic()))
             request = samples.rotary(offset=step)
             while True:

@@ -36,6 +36,16 @@ def call(stream, path, message):
     return frame(HEADERS, END_HEADERS, stream, block(headers)) + frame(DATA, END_STREAM, stream, framed(message))
 
 
+def read_ends(received, count):
+    """Reads frames of a file until so many streams have ended."""
+    while count:
+        head = received.read(9)
+        if len(head) < 9:
+            raise ConnectionError("the connection ended")
+        received.read(int.from_bytes(head[:3], "big"))
+        count -= head[3] == RST_STREAM or head[3] in (DATA, HEADERS) and head[4] & END_STREAM
+
+
 class Target:
     """A server, or a front with a certificate of `authority`."""
 

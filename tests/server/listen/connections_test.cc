@@ -10,6 +10,7 @@
 
 #include "gtest/gtest.h"
 #include "server/core/descriptor.h"
+#include "tests/server/listen/tcp_pair.h"
 
 namespace posenc::server {
 namespace {
@@ -119,38 +120,6 @@ TEST(Connections, AreCheckedAtTheLimit) {
   }
 }
 
-// A connection over the loopback interface to a host that receives little before it reads.
-struct TcpPair {
-  TcpPair() {
-    const Descriptor listening(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const int size = 4096;
-    EXPECT_EQ(setsockopt(host.get(), SOL_SOCKET, SO_RCVBUF, &size, sizeof(size)), 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof(address);
-    auto* const name = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(bind(listening.get(), name, length), 0);
-    EXPECT_EQ(listen(listening.get(), 1), 0);
-    EXPECT_EQ(getsockname(listening.get(), name, &length), 0);
-    EXPECT_EQ(connect(host.get(), name, length), 0);
-    connection = Descriptor(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  }
-  // Sends until the connection takes no more.
-  void Fill() const {
-    const std::vector<char> bytes(100'000);
-    while (send(connection.get(), bytes.data(), bytes.size(), 0) > 0) {
-    }
-  }
-  void Read(size_t count) const {
-    std::vector<char> bytes(count);
-    EXPECT_EQ(recv(host.get(), bytes.data(), count, MSG_WAITALL), static_cast<ssize_t>(count));
-  }
-
-  Descriptor host{socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-  Descriptor connection;
-};
-
 TEST(Connections, KnowWhatAHostHasNotAcknowledged) {
   Connections connections(10, 10);
   const TcpPair pair;
@@ -171,10 +140,10 @@ TEST(Connections, OfPeersThatTakeNothingAreCut) {
   reading.Fill();
   for (int n = 0; n < 3; ++n) {
     usleep(25'000);
-    EXPECT_EQ(connections.CutStuck({PeerAt("127.0.0.2"), std::nullopt}), 0);
+    EXPECT_EQ(connections.CutStuck({PeerAt("127.0.0.2"), std::nullopt}, 8), 0);
   }
   size_t cut = 0;
-  while ((cut = connections.CutStuck({peer})) == 0) {
+  while ((cut = connections.CutStuck({peer}, 8)) == 0) {
     reading.Read(200'000);
     reading.Fill();
     usleep(25'000);
@@ -195,7 +164,7 @@ TEST(Connections, OfUnixSocketsAreCutIfNothingMoves) {
     ASSERT_EQ(send(pair[0], "unread", 6, 0), 6);
   }
   size_t cut = 0;
-  for (int n = 0; (cut = connections.CutStuck({std::nullopt})) == 0; ++n) {
+  for (int n = 0; (cut = connections.CutStuck({std::nullopt}, 8)) == 0; ++n) {
     ASSERT_EQ(send(reading[0], "more than was read", n % 18 + 1, 0), n % 18 + 1);
     char bytes[32];
     ASSERT_GT(recv(reading[1], bytes, n % 18 + 1, 0), 0);

@@ -1,0 +1,27 @@
+// What Linux knows of a connection that gRPC owns, by its descriptor.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace posenc::server {
+
+// Inode of the socket; empty if the descriptor is closed or not a socket.
+std::optional<ino_t> InodeOf(int descriptor);
+
+// In bytes; 0 if the connection is closed.
+int UnsentTo(int descriptor);           // those that the other host has not acknowledged
+int UnreadOf(int descriptor);           // those that have come and were not read
+uint64_t TakenBy(int descriptor);       // those that the other host has acknowledged; TCP only
+uint64_t ReceivedFrom(int descriptor);  // those that have come; TCP only
+
+// A paused connection becomes readable only once about so many bytes are unread, or when it ends; Linux keeps them
+// until then. TCP only.
+void Pause(int descriptor, size_t bytes);
+void Resume(int descriptor);
+bool IsPaused(int descriptor);
+
+}  // namespace posenc::server
