@@ -109,7 +109,7 @@ class GrpcRpc final : public Rpc {
   void OnArrived(bool ok) {
     if (!ok) return Go();  // the server shuts down
     Expect(polling_);      // wait for the next client
-    if (polling_->options_.on_call != nullptr) polling_->options_.on_call();
+    polling_->CountReceived();
     arrived_at_ = Clock::now();
     FindCaller();
     const auto method = polling_->methods_.find(context_.method());
@@ -184,6 +184,7 @@ class GrpcRpc final : public Rpc {
   }
 
   void OnRead(bool ok) {
+    polling_->CountReceived();
     polling_->Hear(this);
     reactor_->OnReadDone(ok);
     Release();

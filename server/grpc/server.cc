@@ -220,7 +220,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
        .has_trusted_proxy = server->proxied_ != nullptr,
        .cut_stuck = [self = server.get(), most = kCutAtOnce * static_cast<size_t>(config.io_threads)](
                         const std::set<Peer>& peers) { LogCut(self->listener_->CutStuck(peers, most)); },
-       .on_call = [listener = server->listener_.get()] { listener->CountCall(); }},
+       .on_received = [listener = server->listener_.get()] { listener->CountReceived(); }},
       &server->core_.timers, &server->core_.metrics);
   POSENC_RETURN_IF_ERROR(server->StartHttp(parts));
   server->listener_->Start([plain = server->plain_.get(), tls = server->tls_.get(), proxied = server->proxied_.get()](

@@ -28,9 +28,9 @@ namespace {
 constexpr milliseconds kPause(100);  // before the next accept() when descriptors are exhausted
 constexpr milliseconds kPace(20);    // between looks at the connections that wait for their handshakes
 constexpr size_t kMostAtOnce = 64;   // connections of one socket before the others get their turn
-// Connections take turns after so many calls, or while some are paused, at most every kTurn. A look at a connection
+// Connections take turns after so many messages, or while some are paused, at most every kTurn. A look at a connection
 // takes up to a microsecond, so that looks take at most a tenth of this thread's time.
-constexpr uint64_t kCallsBetweenTurns = 16;
+constexpr uint64_t kMessagesBetweenTurns = 16;
 constexpr milliseconds kTurn(5);
 constexpr std::chrono::nanoseconds kTurnOfConnection(10'000);
 
@@ -97,8 +97,8 @@ void Listener::Serve() {
     }
     const bool stopped = waiting[0].revents != 0;
     if (waiting[1].revents != 0) {
-      eventfd_t calls = 0;
-      turns_are_due_ = eventfd_read(busy_.get(), &calls) == 0;
+      eventfd_t count = 0;
+      turns_are_due_ = eventfd_read(busy_.get(), &count) == 0;
     }
     try {
       BeginWaiting();
@@ -140,8 +140,8 @@ void Listener::TakeTurns() {
       {{"peer", NameOf(turns_.busiest())}, {"paused", static_cast<int64_t>(turns_.paused())}});
 }
 
-void Listener::CountCall() {
-  if (calls_.fetch_add(1, std::memory_order_relaxed) % kCallsBetweenTurns == 0) eventfd_write(busy_.get(), 1);
+void Listener::CountReceived() {
+  if (received_.fetch_add(1, std::memory_order_relaxed) % kMessagesBetweenTurns == 0) eventfd_write(busy_.get(), 1);
 }
 
 void Listener::BeginWaiting() {

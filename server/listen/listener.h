@@ -63,8 +63,9 @@ class Listener {
   bool HasUnacknowledged();
   size_t CutUnsent();
   size_t CutStuck(const std::set<Peer>& peers, size_t most);
-  // Counts a call that has come; when many come, connections take turns (ReadingTurns). Thread-safe.
-  void CountCall();
+  // Counts a call, or a message of a stream, that has come; when many come, connections take turns (ReadingTurns).
+  // Thread-safe.
+  void CountReceived();
   // False while there are no descriptors for new connections. Thread-safe.
   bool IsAccepting() const { return !out_of_descriptors_; }
 
@@ -93,7 +94,7 @@ class Listener {
   int port_ = 0;
   Accept accept_;
   Descriptor stop_;  // eventfd, readable once the thread must end
-  Descriptor busy_;  // eventfd, readable once many calls have come
+  Descriptor busy_;  // eventfd, readable once many messages have come
   std::mutex mutex_;
   Connections connections_;  // guarded by mutex_
   struct Waiting {
@@ -104,14 +105,14 @@ class Listener {
   };
   // Used by thread_ only, as all below but the counters:
   ReadingTurns turns_;
-  bool turns_are_due_ = false;  // many calls have come, or connections are paused
+  bool turns_are_due_ = false;  // many messages have come, or connections are paused
   std::chrono::steady_clock::time_point next_turns_;
   HandshakePace pace_;
   std::list<Waiting> waiting_;                       // for their handshakes; the newest is the last
   std::chrono::steady_clock::time_point next_look_;  // at waiting_
   int64_t late_ = 0;                                 // closed because they waited too long
   std::atomic<int64_t> accepted_{0}, refused_{0};
-  std::atomic<uint64_t> calls_{0};
+  std::atomic<uint64_t> received_{0};
   std::atomic<bool> out_of_descriptors_{false};
   std::chrono::steady_clock::time_point next_line_;          // about refused connections
   std::chrono::steady_clock::time_point next_waiting_line_;  // about connections that wait

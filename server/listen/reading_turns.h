@@ -28,7 +28,7 @@ class ReadingTurns {
   using Clock = std::chrono::steady_clock;
 
   // Pauses and resumes connections; those without a peer are never paused. `open`: all connections. Call it every few
-  // milliseconds while many calls come, and as long as it returns true: connections are paused.
+  // milliseconds while many messages come, and as long as it returns true: connections are paused.
   bool Take(const std::vector<Connections::Open>& open, Clock::time_point now = Clock::now());
   void ResumeAll();
 

@@ -30,10 +30,15 @@ def block(headers):
     return hpack.Encoder().encode([(name, value, True) for name, value in headers], huffman=False)
 
 
+def headers_of(stream, path):
+    """The frame that begins a call."""
+    headers = [(name, path.encode() if name == b":path" else value) for name, value in CALL]
+    return frame(HEADERS, END_HEADERS, stream, block(headers))
+
+
 def call(stream, path, message):
     """The frames of a call with one message."""
-    headers = [(name, path.encode() if name == b":path" else value) for name, value in CALL]
-    return frame(HEADERS, END_HEADERS, stream, block(headers)) + frame(DATA, END_STREAM, stream, framed(message))
+    return headers_of(stream, path) + frame(DATA, END_STREAM, stream, framed(message))
 
 
 def read_ends(received, count):
@@ -44,6 +49,18 @@ def read_ends(received, count):
             raise ConnectionError("the connection ended")
         received.read(int.from_bytes(head[:3], "big"))
         count -= head[3] == RST_STREAM or head[3] in (DATA, HEADERS) and head[4] & END_STREAM
+
+
+def read_messages(received, count):
+    """Reads frames of a file until so many messages of its one stream have come, each of which ends with its frame."""
+    while count:
+        head = received.read(9)
+        data = received.read(int.from_bytes(head[:3], "big")) if len(head) == 9 else b""
+        if len(head) < 9 or head[3] == RST_STREAM:
+            raise ConnectionError("the stream ended")
+        while head[3] == DATA and data:
+            data = data[5 + int.from_bytes(data[1:5], "big"):]
+            count -= 1
 
 
 class Target:

@@ -1,6 +1,7 @@
 """The attacks of scripts/attack, for a second each."""
 
 import attack
+import call_attacks
 import http2_attacks
 import pytest
 from front import PROGRAM
@@ -13,7 +14,7 @@ def run(attack_, server_program):
     assert [fault for fault in wrong if not fault.startswith(("p99", "the drain"))] == []
 
 
-@pytest.mark.parametrize("attack_", attack.ATTACKS, ids=lambda attack_: attack_.__name__)
+@pytest.mark.parametrize("attack_", call_attacks.ATTACKS, ids=lambda attack_: attack_.__name__)
 def test_an_attack_harms_nobody_else(server_program, attack_):
     run(attack_, server_program)
 
