@@ -1,8 +1,11 @@
 #include "server/grpc/completion_queue.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <ctime>
 #include <new>
 #include <optional>
 #include <utility>
@@ -109,9 +112,9 @@ class GrpcRpc final : public Rpc {
   void OnArrived(bool ok) {
     if (!ok) return Go();  // the server shuts down
     Expect(polling_);      // wait for the next client
-    polling_->CountReceived();
     arrived_at_ = Clock::now();
     FindCaller();
+    polling_->CountReceived(peer_);
     const auto method = polling_->methods_.find(context_.method());
     const bool known = method != polling_->methods_.end();
     metrics_ = known ? method->second.metrics : polling_->metrics_of_unknown_;
@@ -184,7 +187,7 @@ class GrpcRpc final : public Rpc {
   }
 
   void OnRead(bool ok) {
-    polling_->CountReceived();
+    polling_->CountReceived(peer_);
     polling_->Hear(this);
     reactor_->OnReadDone(ok);
     Release();
@@ -274,6 +277,18 @@ void CompletionQueueLoop::Start(Methods methods, Options options, Timers* timers
   for (size_t n = 0; n < kExpected; ++n) GrpcRpc::Expect(this);
   for (size_t n = 0; n < options_.threads; ++n) threads_.emplace_back([this, n] { Poll(n); });
   threads_.emplace_back([this] { PollBesideLarge(options_.threads); });
+}
+
+double CompletionQueueLoop::RunSeconds() const {
+  double seconds = 0;
+  for (const std::thread& thread : threads_) {
+    clockid_t clock = 0;
+    timespec time = {};
+    if (pthread_getcpuclockid(const_cast<std::thread&>(thread).native_handle(), &clock) != 0) continue;
+    if (clock_gettime(clock, &time) == 0)
+      seconds += static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  }
+  return seconds;
 }
 
 void CompletionQueueLoop::AddUnadmitted(GrpcRpc* rpc) {

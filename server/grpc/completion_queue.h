@@ -68,12 +68,14 @@ class CompletionQueueLoop {
     // Shuts down those connections of the peers that take nothing. Called on the timers' thread every 25 milliseconds
     // while callers do not read the statuses of too many calls; may be null.
     std::function<void(const std::set<Peer>&)> cut_stuck;
-    // Called for each call, and each further message of a stream, that has come; may be null.
-    std::function<void()> on_received;
+    // Called for each call, and each further message of a stream, with gRPC's name of the connection; may be null.
+    std::function<void(const std::string& connection)> on_received;
   };
   // Serves the methods. Call it once the server runs. Calls of other methods end with UNIMPLEMENTED. Every call is
   // counted in `metrics`. `timers` and `metrics` must outlive this object.
   void Start(Methods methods, Options options, Timers* timers, CallMetrics* metrics);
+  // Time that its threads have run, all together. Thread-safe after Start().
+  double RunSeconds() const;
 
  private:
   friend class GrpcRpc;
@@ -83,8 +85,8 @@ class CompletionQueueLoop {
   void Handle(size_t thread, void* tag, bool ok);
   // Notes that a message of so many bytes was received or is sent.
   void Note(size_t bytes);
-  void CountReceived() {
-    if (options_.on_received != nullptr) options_.on_received();
+  void CountReceived(const std::string& connection) const {
+    if (options_.on_received != nullptr) options_.on_received(connection);
   }
   // Adds an RPC that is not admitted. May end another one.
   void AddUnadmitted(GrpcRpc* rpc);

@@ -174,6 +174,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
            .trusted_proxy = config.trusted_proxy,
            .max_connections = static_cast<size_t>(config.max_connections),
            .max_connections_per_peer = static_cast<size_t>(config.max_connections_per_peer),
+           .max_concurrent_streams = static_cast<size_t>(config.max_concurrent_streams),
+           .receiving_threads = static_cast<size_t>(config.io_threads),
            .send_timeout = seconds(config.keepalive_timeout_s),
            .handshakes_per_second = config.tls_client_auth == "none" ? 0 : config.max_handshakes_per_second,
            .handshake_timeout = seconds(config.handshake_timeout_s)}));
@@ -220,18 +222,21 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
        .has_trusted_proxy = server->proxied_ != nullptr,
        .cut_stuck = [self = server.get(), most = kCutAtOnce * static_cast<size_t>(config.io_threads)](
                         const std::set<Peer>& peers) { LogCut(self->listener_->CutStuck(peers, most)); },
-       .on_received = [listener = server->listener_.get()] { listener->CountReceived(); }},
+       .on_received = [listener = server->listener_.get()](
+                          const std::string& connection) { listener->CountReceived(connection); }},
       &server->core_.timers, &server->core_.metrics);
   POSENC_RETURN_IF_ERROR(server->StartHttp(parts));
-  server->listener_->Start([plain = server->plain_.get(), tls = server->tls_.get(), proxied = server->proxied_.get()](
-                               Descriptor socket, int listening, Listener::Kind kind) {
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-    connection.listener_fd = listening;  // newer versions of gRPC refuse a connection without it
-    connection.fd = socket.Release();
-    auto* const of_tcp = tls == nullptr ? plain : tls;
-    auto* const acceptor = kind == Listener::Kind::kTcp ? of_tcp : kind == Listener::Kind::kUnix ? plain : proxied;
-    acceptor->HandleNewConnection(&connection);
-  });
+  server->listener_->Start(
+      [plain = server->plain_.get(), tls = server->tls_.get(), proxied = server->proxied_.get()](
+          Descriptor socket, int listening, Listener::Kind kind) {
+        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+        connection.listener_fd = listening;  // newer versions of gRPC refuse a connection without it
+        connection.fd = socket.Release();
+        auto* const of_tcp = tls == nullptr ? plain : tls;
+        auto* const acceptor = kind == Listener::Kind::kTcp ? of_tcp : kind == Listener::Kind::kUnix ? plain : proxied;
+        acceptor->HandleNewConnection(&connection);
+      },
+      [polling = server->polling_.get()] { return polling->RunSeconds(); });
   return server;
 }
 

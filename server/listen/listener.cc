@@ -21,17 +21,15 @@
 
 namespace posenc::server {
 
-using std::chrono::milliseconds;
-
 namespace {
 
-constexpr milliseconds kPause(100);  // before the next accept() when descriptors are exhausted
-constexpr milliseconds kPace(20);    // between looks at the connections that wait for their handshakes
-constexpr size_t kMostAtOnce = 64;   // connections of one socket before the others get their turn
+constexpr std::chrono::milliseconds kPause(100);  // before the next accept() when descriptors are exhausted
+constexpr std::chrono::milliseconds kPace(20);    // between looks at the connections that wait for their handshakes
+constexpr size_t kMostAtOnce = 64;                // connections of one socket before the others get their turn
 // Connections take turns after so many messages, or while some are paused, at most every kTurn. A look at a connection
 // takes up to a microsecond, so that looks take at most a tenth of this thread's time.
 constexpr uint64_t kMessagesBetweenTurns = 16;
-constexpr milliseconds kTurn(5);
+constexpr std::chrono::milliseconds kTurn(5);
 constexpr std::chrono::nanoseconds kTurnOfConnection(10'000);
 
 bool IsUnix(const ListeningSocket& listening) { return !listening.path.empty(); }
@@ -65,8 +63,9 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Listen(Options options) {
   return listener;
 }
 
-void Listener::Start(Accept accept) {
+void Listener::Start(Accept accept, std::function<double()> receiving_seconds) {
   accept_ = std::move(accept);
+  receiving_seconds_ = std::move(receiving_seconds);
   thread_ = std::thread([this] { Serve(); });
 }
 
@@ -87,7 +86,7 @@ void Listener::Serve() {
   for (;;) {
     // While descriptors are exhausted, only our own events are polled: the sockets would be ready all the time.
     const bool paused = out_of_descriptors_;
-    std::optional<milliseconds> timeout;
+    std::optional<std::chrono::milliseconds> timeout;
     if (paused) timeout = kPause;
     if (!waiting_.empty()) timeout = kPace;
     if (turns_are_due_) timeout = std::min(timeout.value_or(kPause), UntilTurns());
@@ -99,6 +98,7 @@ void Listener::Serve() {
     if (waiting[1].revents != 0) {
       eventfd_t count = 0;
       turns_are_due_ = eventfd_read(busy_.get(), &count) == 0;
+      is_busy_ = false;
     }
     try {
       BeginWaiting();
@@ -117,9 +117,9 @@ void Listener::Serve() {
   }
 }
 
-milliseconds Listener::UntilTurns() const {
-  const auto wait = std::chrono::ceil<milliseconds>(next_turns_ - std::chrono::steady_clock::now());
-  return std::clamp(wait, milliseconds(0), kPause);
+std::chrono::milliseconds Listener::UntilTurns() const {
+  const auto wait = std::chrono::ceil<std::chrono::milliseconds>(next_turns_ - std::chrono::steady_clock::now());
+  return std::clamp(wait, std::chrono::milliseconds(0), kPause);
 }
 
 void Listener::TakeTurns() {
@@ -133,15 +133,22 @@ void Listener::TakeTurns() {
   for (const Waiting& waiting : waiting_) not_begun.insert(waiting.connection.get());
   std::erase_if(open, [&](const Connections::Open& connection) { return not_begun.contains(connection.descriptor); });
   next_turns_ = std::max(next_turns_, now + static_cast<int64_t>(open.size()) * kTurnOfConnection);
-  turns_are_due_ = turns_.Take(open);
-  if (!turns_.starved() || now < next_turns_line_) return;
+  const double seconds = receiving_seconds_(),
+               passed = std::chrono::duration<double>(now - std::exchange(last_turns_, now)).count();
+  const double busy =
+      (seconds - std::exchange(received_seconds_, seconds)) / passed / static_cast<double>(options_.receiving_threads);
+  turns_are_due_ = turns_.Take(open, received_.Take(), busy, now);
+  if (!turns_are_due_) next_turns_ += kTurn;
+  if (!turns_.level() || now < next_turns_line_) return;
   next_turns_line_ = now + std::chrono::seconds(10);
-  Log(LogLevel::warn, "others wait for a peer with many connections",
-      {{"peer", NameOf(turns_.busiest())}, {"paused", static_cast<int64_t>(turns_.paused())}});
+  Log(LogLevel::warn, "connections take turns",
+      {{"busiest_peer", NameOf(turns_.busiest())},
+       {"paused", static_cast<int64_t>(turns_.paused())},
+       {"calls_per_second_of_a_peer", static_cast<int64_t>(*turns_.level())}});
 }
 
-void Listener::CountReceived() {
-  if (received_.fetch_add(1, std::memory_order_relaxed) % kMessagesBetweenTurns == 0) eventfd_write(busy_.get(), 1);
+void Listener::CountReceived(const std::string& connection) {
+  if (received_.Add(connection) % kMessagesBetweenTurns == 0 && !is_busy_.exchange(true)) eventfd_write(busy_.get(), 1);
 }
 
 void Listener::BeginWaiting() {
@@ -219,6 +226,8 @@ void Listener::Admit(Descriptor connection, const sockaddr_storage& address, con
     const int on = 1;
     const auto timeout = static_cast<unsigned>(options_.send_timeout.count());
     setsockopt(connection.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    // Urgent bytes, which HTTP/2 does not know, are read like others. Else Linux would not count what is unread.
+    setsockopt(connection.get(), SOL_SOCKET, SO_OOBINLINE, &on, sizeof(on));
     setsockopt(connection.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof(timeout));
     if (!pace_.Begin(peer)) {
       const auto until = std::chrono::steady_clock::now() + options_.handshake_timeout;

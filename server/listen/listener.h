@@ -22,6 +22,7 @@
 #include "server/listen/handshake_pace.h"
 #include "server/listen/listening_socket.h"
 #include "server/listen/reading_turns.h"
+#include "server/listen/received_calls.h"
 
 namespace posenc::server {
 
@@ -32,6 +33,8 @@ class Listener {
     std::string trusted_proxy;           // unix:PATH, which only this user and root can open; empty: none
     size_t max_connections = 0;
     size_t max_connections_per_peer = 0;
+    size_t max_concurrent_streams = 100;
+    size_t receiving_threads = 1;
     std::chrono::milliseconds send_timeout{};  // time in which a peer must acknowledge what was sent (TCP_USER_TIMEOUT)
     int64_t handshakes_per_second = 0;         // of one peer over TCP; others wait. 0: no limit
     std::chrono::seconds handshake_timeout{};  // a connection whose handshake may not begin in this time is closed
@@ -52,8 +55,9 @@ class Listener {
   // The first TCP port; 0 if there is none.
   int port() const { return port_; }
 
-  // Accepts connections from now on and gives them to `accept`.
-  void Start(Accept accept);
+  // Accepts connections from now on and gives them to `accept`. `receiving_seconds` returns how long the threads that
+  // receive have run, all together.
+  void Start(Accept accept, std::function<double()> receiving_seconds);
   // Accepts the connections that already wait, then closes the sockets. Not thread-safe.
   void Close();
 
@@ -63,9 +67,9 @@ class Listener {
   bool HasUnacknowledged();
   size_t CutUnsent();
   size_t CutStuck(const std::set<Peer>& peers, size_t most);
-  // Counts a call, or a message of a stream, that has come; when many come, connections take turns (ReadingTurns).
-  // Thread-safe.
-  void CountReceived();
+  // Counts a call, or a message of a stream, that has come over the connection that gRPC names so. When many come,
+  // connections take turns (ReadingTurns). Thread-safe.
+  void CountReceived(const std::string& connection);
   // False while there are no descriptors for new connections. Thread-safe.
   bool IsAccepting() const { return !out_of_descriptors_; }
 
@@ -73,6 +77,7 @@ class Listener {
   explicit Listener(Options options)
       : options_(std::move(options)),
         connections_(options_.max_connections, options_.max_connections_per_peer),
+        turns_(options_.max_concurrent_streams),
         pace_(options_.handshakes_per_second) {}
   void Serve();
   // Accepts at most `most` of the connections that wait. Returns false if there is no descriptor or memory for more.
@@ -93,6 +98,7 @@ class Listener {
   bool last_is_proxy_ = false;  // the last of sockets_ is that of --trusted-proxy
   int port_ = 0;
   Accept accept_;
+  std::function<double()> receiving_seconds_;
   Descriptor stop_;  // eventfd, readable once the thread must end
   Descriptor busy_;  // eventfd, readable once many messages have come
   std::mutex mutex_;
@@ -106,13 +112,15 @@ class Listener {
   // Used by thread_ only, as all below but the counters:
   ReadingTurns turns_;
   bool turns_are_due_ = false;  // many messages have come, or connections are paused
-  std::chrono::steady_clock::time_point next_turns_;
+  std::chrono::steady_clock::time_point next_turns_, last_turns_;
+  double received_seconds_ = 0;  // receiving_seconds_() at last_turns_
   HandshakePace pace_;
   std::list<Waiting> waiting_;                       // for their handshakes; the newest is the last
   std::chrono::steady_clock::time_point next_look_;  // at waiting_
   int64_t late_ = 0;                                 // closed because they waited too long
   std::atomic<int64_t> accepted_{0}, refused_{0};
-  std::atomic<uint64_t> received_{0};
+  ReceivedCalls received_;
+  std::atomic<bool> is_busy_{false};  // busy_ is readable, or will be
   std::atomic<bool> out_of_descriptors_{false};
   std::chrono::steady_clock::time_point next_line_;          // about refused connections
   std::chrono::steady_clock::time_point next_waiting_line_;  // about connections that wait

@@ -8,38 +8,66 @@
 namespace posenc::server {
 namespace {
 
-// A paused socket becomes readable with so many bytes, which Linux keeps until then: without a pause it keeps up to
-// 128 KiB that are not read, so few connections may have more, and those of one peer have so many together.
-constexpr size_t kLeastPausedBytes = 128 << 10, kMostPausedBytes = 1 << 20, kPausedBytesOfPeer = 128 << 20;
-// What was read between looks that are further apart says nothing about now.
+// A paused socket becomes readable with so many bytes. Linux keeps twice as many from then on (without a pause 128
+// KiB), so few connections may have more, and those of one peer have so many together.
+constexpr size_t kLeastPausedBytes = 64 << 10, kMostPausedBytes = 512 << 10, kPausedBytesOfPeer = 64 << 20;
+// After a longer time without a look, everything begins anew.
 constexpr std::chrono::milliseconds kForgets(200);
-// The limit begins anew once no connection was starved for so long.
-constexpr std::chrono::seconds kCalm(10);
+// The threads do not keep up if a connection waits for so long, and if they run for such a share of the time: a
+// connection that gRPC does not read for other reasons must not count for long, nor while the threads are idle.
+constexpr std::chrono::milliseconds kLate(10), kNotLate(500);
+constexpr double kBusy = 0.35;
+// Time in which a peer uses its credit, and in which it pays back what it had without.
+constexpr double kCreditSeconds = 0.015, kDebtSeconds = 0.25;
+
+// Calls of a peer that may be read at a time, a few hundredths of a second of a thread.
+constexpr double kMostCalls = 1024;
+// Factors of the level at each look.
+constexpr double kSinks = 0.8, kRises = 1.1, kRisesIdle = 1.5;
+
+double Average(double before, double now) { return 0.8 * before + 0.2 * now; }
 
 }  // namespace
 
-bool ReadingTurns::Take(const std::vector<Connections::Open>& open, Clock::time_point now) {
+bool ReadingTurns::Take(const std::vector<Connections::Open>& open, const ReceivedCalls::OfPeers& received, double busy,
+                        Clock::time_point now) {
+  const Clock::duration passed = now - std::exchange(last_look_, now);
   std::map<Peer, OfPeer> peers = Look(open, now);
-  SetWidth(peers, now);
-  ++looks_;
+  if (passed > kForgets) {
+    level_.reset();
+    accounts_.clear();
+  }
+  UpdateAccounts(peers, received, std::chrono::duration<double>(passed).count());
+  SetLevel(peers, busy);
   paused_ = 0;
   for (auto& [peer, of_peer] : peers) {
     auto& connections = of_peer.connections;
-    const bool limited = peer && of_peer.waiting > width_;
-    if (limited) {
-      // Those that wait come first, and of these the one whose last turn is the longest ago.
+    if (connections.empty()) continue;
+    size_t most = connections.size();  // that are not paused
+    if (peer) {
+      Account& account = accounts_[peer];
+      const double calls = level_ ? std::min(account.credit, kMostCalls) : kMostCalls;
+      const size_t turns = calls > 0 ? static_cast<size_t>(std::max(1.0, calls / account.calls_per_turn)) : 0;
+      if (of_peer.waiting > turns || turns == 0) account.limited_at = now;
+      // Also those that do not wait yet: all of them could send at the same time.
+      if (now - account.limited_at < kForgets) most = std::min(most, turns);
+    }
+    if (most < connections.size()) {
+      // Those that wait come first, and of these the one that has waited longest.
       std::sort(connections.begin(), connections.end(), [](const auto& a, const auto& b) {
-        return std::pair(a.second->unread == 0, a.second->last_turn) <
-               std::pair(b.second->unread == 0, b.second->last_turn);
+        return std::pair(!a.second->is_waiting, a.second->waiting_since) <
+               std::pair(!b.second->is_waiting, b.second->waiting_since);
       });
     }
     const size_t bytes = std::clamp(kPausedBytesOfPeer / connections.size(), kLeastPausedBytes, kMostPausedBytes);
     for (size_t n = 0; n < connections.size(); ++n) {
       const auto [descriptor, seen] = connections[n];
-      const bool paused = limited && n >= width_;
+      const bool paused = n >= most;
       if (paused && !seen->paused) Pause(descriptor, seen, bytes);
-      if (!paused && std::exchange(seen->paused, false)) Resume(descriptor);
-      if (!paused) seen->last_turn = looks_;
+      if (!paused && std::exchange(seen->paused, false)) {
+        seen->readable_since = now;
+        Resume(descriptor);
+      }
       paused_ += paused;
     }
   }
@@ -48,7 +76,6 @@ bool ReadingTurns::Take(const std::vector<Connections::Open>& open, Clock::time_
 
 std::map<Peer, ReadingTurns::OfPeer> ReadingTurns::Look(const std::vector<Connections::Open>& open,
                                                         Clock::time_point now) {
-  const bool is_first = now - std::exchange(last_look_, now) > kForgets;
   std::map<Peer, OfPeer> peers;
   std::unordered_map<int, Seen> all;
   for (const auto& [descriptor, inode, peer] : open) {
@@ -56,39 +83,65 @@ std::map<Peer, ReadingTurns::OfPeer> ReadingTurns::Look(const std::vector<Connec
     const Seen before = found != seen_.end() && found->second.inode == inode ? found->second : Seen{.inode = inode};
     Seen& seen = all[descriptor] = before;
     OfPeer& of_peer = peers[peer];
+    const int unread = UnreadOf(descriptor);
+    seen.is_waiting = unread > 0;
+    if (!before.is_waiting) seen.waiting_since = seen.readable_since = now;
+    if (seen.is_waiting && !seen.paused && peer) {  // what was read of a Unix socket is not known
+      seen.read = ReceivedFrom(descriptor) - static_cast<uint64_t>(unread);
+      if (seen.read != before.read) seen.waiting_since = seen.readable_since = now;
+      const Clock::duration waits = now - seen.readable_since;
+      if (waits >= kNotLate) continue;  // gRPC does not read it
+      of_peer.is_late |= waits >= kLate;
+    }
     of_peer.connections.emplace_back(descriptor, &seen);
-    seen.unread = UnreadOf(descriptor);
-    of_peer.waiting += seen.unread > 0;
-    if (seen.unread == 0 || seen.paused) continue;
-    // What was read of a Unix socket is not known: the same bytes are taken to wait if their number is the same.
-    seen.read = (peer ? ReceivedFrom(descriptor) : 0) - static_cast<uint64_t>(seen.unread);
-    of_peer.starved |= !is_first && before.unread > 0 && seen.read == before.read;
+    of_peer.waiting += seen.is_waiting;
   }
   seen_.swap(all);  // last: memory that runs out above leaves what is paused
   return peers;
 }
 
-void ReadingTurns::SetWidth(const std::map<Peer, OfPeer>& peers, Clock::time_point now) {
-  size_t most = 0;  // waiting connections of a peer
+void ReadingTurns::UpdateAccounts(const std::map<Peer, OfPeer>& peers, const ReceivedCalls::OfPeers& received,
+                                  double seconds) {
+  std::erase_if(accounts_, [&](const auto& entry) { return !peers.contains(entry.first); });
+  busiest_.reset();
+  double most = 0;
   for (const auto& [peer, of_peer] : peers) {
-    if (peer && of_peer.waiting > most) most = of_peer.waiting, busiest_ = peer;
+    Account& account = accounts_[peer];
+    const auto found = received.find(peer);
+    const auto [calls, turns] = found == received.end() ? ReceivedCalls::Count() : found->second;
+    account.rate = Average(account.rate, static_cast<double>(calls) / seconds);
+    if (calls > 0) {  // without a turn, they continue one
+      const double now =
+          std::min(static_cast<double>(calls) / static_cast<double>(std::max<size_t>(turns, 1)), most_per_turn_);
+      account.calls_per_turn = std::max(now, Average(account.calls_per_turn, now));
+    }
+    if (account.rate > most) most = account.rate, busiest_ = peer;
+    const double level = level_.value_or(account.rate + 1);
+    if (level_) account.credit += level * seconds - static_cast<double>(calls);
+    if (!level_) account.credit = level * kCreditSeconds;
+    account.credit = std::clamp(account.credit, -level * kDebtSeconds, level * kCreditSeconds);
   }
-  bool is_behind = false;
-  starved_ = false;
+}
+
+void ReadingTurns::SetLevel(const std::map<Peer, OfPeer>& peers, double busy) {
+  double all = 0, most = 0;  // calls a second
+  size_t active = 0;
+  bool is_late = false;
   for (const auto& [peer, of_peer] : peers) {
-    is_behind |= of_peer.starved;
-    // One of several busy peers does not count: their connections have the same turns.
-    starved_ |= of_peer.starved && 2 * of_peer.waiting <= most;
+    const double rate = accounts_[peer].rate;
+    all += rate;
+    most = std::max(most, rate);
+    active += rate > 1 || of_peer.waiting > 0;
+    is_late |= of_peer.is_late;
   }
-  if (starved_) {
-    width_ = std::max<size_t>(1, std::min(width_, most) / 2);
-    last_starved_ = now;
-  } else if (is_behind) {
-    if (width_ > kFirstWidth) width_ -= width_ / 4;
-  } else if (most > width_) {
-    width_ += 1 + width_ / 4;
-  } else if (now - last_starved_ > kCalm) {
-    width_ = std::max(width_, kFirstWidth);
+  if (active < 2) {
+    level_.reset();
+  } else if (is_late && busy > kBusy) {
+    // Half of an equal share is enough to find the level again if it sinks too far: it acts late.
+    level_ = std::max(kSinks * level_.value_or(most), all / static_cast<double>(2 * active));
+  } else if (level_) {
+    *level_ *= busy > kBusy ? kRises : kRisesIdle;
+    if (*level_ > 8 * most) level_.reset();
   }
 }
 

@@ -1,9 +1,10 @@
-// Turns of the connections of a peer that has many.
+// Turns of the connections of busy peers, so that each peer has its share of the receiving threads.
 //
 // gRPC reads its connections one after the other, and of each all calls that it has sent: 100 by default, which keep a
 // receiving thread for some 4 milliseconds. A peer that sends over 128 connections, over and over, would make each call
-// of others wait for half a second. So if many connections of a peer wait, all but a few at a time are paused: as many
-// as the server keeps up with, and fewer while a connection of another peer is starved.
+// of others wait for half a second. So while the threads do not keep up, no peer may have more calls a second than a
+// common level, which sinks until they do. A peer that has had more is paused but for as many connections as it has
+// credit for, in turns.
 //
 // gRPC cannot be told to stop reading, but a socket can: with a high SO_RCVLOWAT, it does not become readable.
 #pragma once
@@ -14,11 +15,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "server/listen/connections.h"
+#include "server/listen/received_calls.h"
 
 namespace posenc::server {
 
@@ -27,42 +30,53 @@ class ReadingTurns {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Pauses and resumes connections; those without a peer are never paused. `open`: all connections. Call it every few
-  // milliseconds while many messages come, and as long as it returns true: connections are paused.
-  bool Take(const std::vector<Connections::Open>& open, Clock::time_point now = Clock::now());
+  // `calls_of_connection`: that may be in flight.
+  explicit ReadingTurns(size_t calls_of_connection) : most_per_turn_(static_cast<double>(calls_of_connection)) {}
+
+  // Pauses and resumes connections; those without a peer are never paused. `open`: all connections. `received`: since
+  // the last call. `busy`: share of the time since then in which the receiving threads ran, from 0 to 1. Call it every
+  // few milliseconds while many calls come, and as long as it returns true: connections are paused.
+  bool Take(const std::vector<Connections::Open>& open, const ReceivedCalls::OfPeers& received, double busy,
+            Clock::time_point now = Clock::now());
   void ResumeAll();
 
-  // Of the last look: the number of connections that are paused, the peer with the most waiting ones, and whether
-  // another peer was starved.
+  // At the last look: the number of connections that were paused, the busiest peer, and the calls a second that a peer
+  // could have, if that was limited.
   size_t paused() const { return paused_; }
   Peer busiest() const { return busiest_; }
-  bool starved() const { return starved_; }
+  std::optional<double> level() const { return level_; }
 
  private:
-  static constexpr size_t kFirstWidth = 16;
-
   struct Seen {
     ino_t inode = 0;
     bool paused = false;
-    int unread = 0;          // bytes
-    uint64_t read = 0;       // bytes since the connection began
-    uint64_t last_turn = 0;  // number of the last look that did not pause it
+    bool is_waiting = false;           // bytes are unread
+    uint64_t read = 0;                 // bytes since the connection began
+    Clock::time_point waiting_since;   // nothing was read
+    Clock::time_point readable_since;  // nor was it paused
+  };
+  struct Account {
+    double rate = 0;            // calls a second
+    double calls_per_turn = 1;  // of one connection
+    double credit = 0;          // calls that it may have now
+    Clock::time_point limited_at;
   };
   struct OfPeer {
-    std::vector<std::pair<int, Seen*>> connections;  // with their descriptors
-    size_t waiting = 0;                              // those with unread bytes
-    bool starved = false;                            // one of them could be read since the last look, but nothing was
+    std::vector<std::pair<int, Seen*>> connections;  // with their descriptors; without those that gRPC does not read
+    size_t waiting = 0;
+    bool is_late = false;  // one of them could have been read for a while, but was not
   };
   std::map<Peer, OfPeer> Look(const std::vector<Connections::Open>& open, Clock::time_point now);
-  void SetWidth(const std::map<Peer, OfPeer>& peers, Clock::time_point now);
+  void UpdateAccounts(const std::map<Peer, OfPeer>& peers, const ReceivedCalls::OfPeers& received, double seconds);
+  void SetLevel(const std::map<Peer, OfPeer>& peers, double busy);
   static void Pause(int descriptor, Seen* seen, size_t bytes);
 
-  size_t width_ = kFirstWidth;  // of the connections of a peer that wait, so many are read at a time
-  uint64_t looks_ = 0;
+  const double most_per_turn_;
+  std::optional<double> level_;
   size_t paused_ = 0;
   Peer busiest_;
-  bool starved_ = false;
-  Clock::time_point last_look_, last_starved_;
+  Clock::time_point last_look_;
+  std::map<Peer, Account> accounts_;    // of peers with connections
   std::unordered_map<int, Seen> seen_;  // at the last look, by descriptor
 };
 

@@ -3,8 +3,10 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <set>
 #include <vector>
@@ -19,166 +21,182 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr Peer kCrowd = 1, kLonely = 2;
+constexpr int kCallsInALook = 100;  // that the server can serve
 
-// Connections of two peers, which are looked at every 5 milliseconds of a clock of their own.
+// A server that reads its connections as gRPC does: one after the other, and of each all that it has sent. A byte is a
+// call. A look is every 5 milliseconds of a clock of the test's.
 class ReadingTurnsTest : public testing::Test {
  protected:
-  void Connect(Peer peer, size_t count) {
+  // Adds connections of a peer, which send so many calls at once, and again when these are served.
+  void Connect(Peer peer, size_t count, size_t calls) {
     for (size_t n = 0; n < count; ++n) {
       pairs_.push_back(std::make_unique<TcpPair>());
+      calls_.push_back(calls);
       const int descriptor = pairs_.back()->connection.get();
       open_.push_back({descriptor, *InodeOf(descriptor), peer});
+      Send(pairs_.size() - 1);
     }
   }
-  void Send(size_t n) { ASSERT_EQ(send(pairs_[n]->host.get(), "x", 1, 0), 1); }
-  void SendAll() {
-    for (size_t n = 0; n < pairs_.size(); ++n) Send(n);
+  void Send(size_t n) {
+    const std::vector<char> bytes(calls_[n]);
+    ASSERT_EQ(send(pairs_[n]->host.get(), bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
   }
-  void Read(size_t n) {
-    char byte = 0;
-    while (recv(open_[n].descriptor, &byte, 1, 0) > 0) {
-    }
+  bool IsReadable(size_t n) const {
+    pollfd state = {open_[n].descriptor, POLLIN, 0};
+    return poll(&state, 1, 0) == 1;
   }
-  bool Take() { return turns_.Take(open_, now_ += milliseconds(5)); }
-  // Numbers of the connections of a peer that a server would read.
   std::set<size_t> Readable(Peer peer) const {
     std::set<size_t> readable;
     for (size_t n = 0; n < open_.size(); ++n) {
-      pollfd state = {open_[n].descriptor, POLLIN, 0};
-      if (open_[n].peer == peer && poll(&state, 1, 0) == 1) readable.insert(n);
+      if (open_[n].peer == peer && IsReadable(n)) readable.insert(n);
     }
     return readable;
   }
-
-  std::vector<std::unique_ptr<TcpPair>> pairs_;
-  std::vector<Connections::Open> open_;
-  ReadingTurns turns_;
-  ReadingTurns::Clock::time_point now_ = ReadingTurns::Clock::now();
-};
-
-TEST_F(ReadingTurnsTest, APeerAloneIsReadAsFastAsTheServerCan) {
-  Connect(kCrowd, 100);
-  for (int look = 0; look < 20; ++look) {
-    SendAll();
-    Take();
-    EXPECT_FALSE(turns_.starved());
-    for (const size_t n : Readable(kCrowd)) Read(n);
-  }
-  SendAll();
-  EXPECT_FALSE(Take());
-  EXPECT_EQ(Readable(kCrowd).size(), 100);
-  // Now the server does not keep up.
-  for (int look = 0; look < 20; ++look) Take();
-  EXPECT_LE(Readable(kCrowd).size(), 16);
-  EXPECT_FALSE(turns_.starved());
-}
-
-TEST_F(ReadingTurnsTest, FewConnectionsAreNotPaused) {
-  Connect(kCrowd, 16);
-  SendAll();
-  for (int look = 0; look < 20; ++look) EXPECT_FALSE(Take());
-}
-
-TEST_F(ReadingTurnsTest, WhileAnotherPeerIsStarvedFewAreReadAtATimeAndEachHasItsTurn) {
-  Connect(kCrowd, 40);
-  Connect(kLonely, 1);
-  SendAll();
-  for (int look = 0; look < 10; ++look) EXPECT_TRUE(Take());
-  EXPECT_TRUE(turns_.starved());
-  EXPECT_EQ(turns_.busiest(), kCrowd);
-  EXPECT_EQ(turns_.paused(), 39);
-  std::set<size_t> had_turn;
-  for (int look = 0; look < 40; ++look) {
-    const std::set<size_t> readable = Readable(kCrowd);
-    EXPECT_EQ(readable.size(), 1);
-    had_turn.insert(readable.begin(), readable.end());
-    EXPECT_EQ(Readable(kLonely).size(), 1);
-    Take();
-  }
-  EXPECT_EQ(had_turn.size(), 40);
-}
-
-TEST_F(ReadingTurnsTest, MoreAreReadAtATimeWhenNobodyIsStarved) {
-  Connect(kCrowd, 100);
-  Connect(kLonely, 1);
-  SendAll();
-  for (int look = 0; look < 10; ++look) Take();
-  ASSERT_EQ(Readable(kCrowd).size(), 1);
-  size_t most = 0;
-  for (int look = 0; look < 30; ++look) {
-    for (const size_t n : Readable(kLonely)) Read(n);
-    const std::set<size_t> readable = Readable(kCrowd);
-    most = std::max(most, readable.size());
-    for (const size_t n : readable) {
+  // Serves for 5 milliseconds, then looks. Returns what Take() does.
+  bool Look() {
+    busy_ = budget_ < 0 ? 1 : 0;
+    for (budget_ += kCallsInALook; budget_ > 0;) {
+      size_t n = last_;
+      do {
+        n = (n + 1) % open_.size();
+      } while (n != last_ && (!IsReadable(n) || unread_.contains(n)));
+      if (!IsReadable(n) || unread_.contains(n)) budget_ = 0;
+      if (budget_ == 0) break;
+      last_ = n;
       Read(n);
       Send(n);
+      busy_ = 1;
     }
-    Take();
+    return turns_.Take(open_, std::exchange(received_, {}), busy_, now_ += milliseconds(5));
   }
-  EXPECT_EQ(most, 100);
-}
-
-TEST_F(ReadingTurnsTest, NotMoreWhileThoseThatMayBeReadWait) {
-  Connect(kCrowd, 100);
-  Connect(kLonely, 1);
-  SendAll();
-  for (int look = 0; look < 10; ++look) Take();
-  Read(100);  // the server has the other peer's call now, and is busy
-  for (int look = 0; look < 30; ++look) {
-    Take();
-    EXPECT_EQ(Readable(kCrowd).size(), 1);
+  void Read(size_t n) {
+    char bytes[1000];
+    const ssize_t calls = recv(open_[n].descriptor, bytes, sizeof(bytes), 0);
+    ASSERT_GT(calls, 0);
+    budget_ -= static_cast<int>(calls);
+    received_[open_[n].peer].calls += static_cast<size_t>(calls);
+    ++received_[open_[n].peer].turns;
+    served_[open_[n].peer] += static_cast<int>(calls);
+    ++turns_of_[n];
   }
+
+  std::vector<std::unique_ptr<TcpPair>> pairs_;
+  std::vector<size_t> calls_;
+  std::vector<Connections::Open> open_;
+  std::set<size_t> unread_;  // that the server does not read
+  ReadingTurns turns_{100};
+  ReadingTurns::Clock::time_point now_ = ReadingTurns::Clock::now();
+  ReceivedCalls::OfPeers received_;
+  std::map<Peer, int> served_;
+  std::map<size_t, int> turns_of_;
+  size_t last_ = 0;
+  int budget_ = 0;
+  double busy_ = 0;
+};
+
+TEST_F(ReadingTurnsTest, ManyConnectionsWithACallEachAreNotPaused) {
+  Connect(kCrowd, 100, 1);
+  for (int look = 0; look < 50; ++look) EXPECT_FALSE(Look());
 }
 
-TEST_F(ReadingTurnsTest, AConnectionThatIsReadSlowlyIsNotStarved) {
-  Connect(kCrowd, 40);
-  Connect(kLonely, 1);
-  for (int byte = 0; byte < 20; ++byte) Send(40);
-  for (int look = 0; look < 15; ++look) {
-    for (size_t n = 0; n < 40; ++n) Send(n);
-    Take();
-    for (const size_t n : Readable(kCrowd)) Read(n);
-    char byte = 0;
-    ASSERT_EQ(recv(open_[40].descriptor, &byte, 1, 0), 1);
+TEST_F(ReadingTurnsTest, OfManyConnectionsWithManyCallsEachHasItsTurn) {
+  Connect(kCrowd, 60, 100);
+  for (int look = 0; look < 10; ++look) Look();
+  EXPECT_EQ(turns_.paused(), 50) << "1024 calls may be read at a time";
+  served_.clear();
+  turns_of_.clear();
+  for (int look = 0; look < 200; ++look) {
+    EXPECT_LE(Readable(kCrowd).size(), 10);
+    Look();
   }
-  EXPECT_FALSE(Take());
+  EXPECT_EQ(served_[kCrowd], 200 * kCallsInALook);
+  EXPECT_EQ(turns_of_.size(), 60);
+  for (const auto& [n, turns] : turns_of_) EXPECT_LE(turns, 6) << n;
+  EXPECT_EQ(turns_.level(), std::nullopt) << "no other peer is there";
 }
 
-TEST_F(ReadingTurnsTest, ThoseThatAreReadAndThoseThatEndAreNotHeldUp) {
-  Connect(kCrowd, 40);
-  Connect(kLonely, 1);
-  SendAll();
-  for (int look = 0; look < 10; ++look) Take();
-  const std::set<size_t> readable = Readable(kCrowd);
-  const size_t ended = readable.contains(7) ? 8 : 7;
-  pairs_[ended]->host = Descriptor();
-  EXPECT_TRUE(Readable(kCrowd).contains(ended));
-  for (size_t n = 0; n < open_.size(); ++n) Read(n);
-  EXPECT_FALSE(Take());
-  for (const size_t n : {0, 1, 2}) Send(n);
-  EXPECT_EQ(Readable(kCrowd).size(), 4);
+TEST_F(ReadingTurnsTest, ACallOfAnotherPeerWaitsForFewOthers) {
+  Connect(kCrowd, 60, 100);
+  Connect(kLonely, 1, 1);
+  for (int look = 0; look < 100; ++look) Look();
+  served_.clear();
+  for (int look = 0; look < 200; ++look) Look();
+  EXPECT_GE(served_[kLonely], 50) << "it waits for less than four connections of the other peer";
+  EXPECT_GE(served_[kCrowd], 200 * kCallsInALook * 8 / 10) << "the server works nearly all the time";
+  EXPECT_EQ(turns_.busiest(), kCrowd);
 }
 
-TEST_F(ReadingTurnsTest, AllAreResumedAtTheEnd) {
-  Connect(kCrowd, 40);
-  Connect(kLonely, 1);
-  SendAll();
-  for (int look = 0; look < 10; ++look) Take();
+TEST_F(ReadingTurnsTest, FewConnectionsWithManyCallsDoNotStarveManyWithOne) {
+  Connect(kCrowd, 4, 100);
+  Connect(kLonely, 64, 1);
+  for (int look = 0; look < 100; ++look) Look();
+  served_.clear();
+  for (int look = 0; look < 200; ++look) Look();
+  EXPECT_GE(served_[kLonely], 200 * kCallsInALook * 64 / 464) << "as much as without turns, or more";
+  EXPECT_GE(served_[kLonely] + served_[kCrowd], 200 * kCallsInALook * 8 / 10);
+}
+
+TEST_F(ReadingTurnsTest, AConnectionThatTheServerDoesNotReadHoldsUpNobodyForLong) {
+  Connect(kCrowd, 100, 1);
+  Connect(kLonely, 1, 1);
+  unread_.insert(100);
+  for (int look = 0; look < 250; ++look) Look();
+  served_.clear();
+  for (int look = 0; look < 100; ++look) EXPECT_FALSE(Look());
+  EXPECT_EQ(served_[kCrowd], 100 * kCallsInALook);
+}
+
+TEST_F(ReadingTurnsTest, NobodyIsPausedWhileTheThreadsAreIdle) {
+  Connect(kCrowd, 2, 1);
+  Connect(kLonely, 1, 1);
+  unread_ = {0, 1, 2};
+  for (int look = 0; look < 50; ++look) EXPECT_FALSE(Look());
+}
+
+TEST_F(ReadingTurnsTest, AConnectionThatEndsIsReadAtOnce) {
+  Connect(kCrowd, 60, 100);
+  for (int look = 0; look < 10; ++look) Look();
+  size_t paused = 0;
+  while (IsReadable(paused)) ++paused;
+  pairs_[paused]->host = Descriptor();
+  EXPECT_TRUE(IsReadable(paused));
+}
+
+TEST_F(ReadingTurnsTest, AllAreResumedAtTheEndAndAfterAWhile) {
+  Connect(kCrowd, 60, 100);
+  for (int look = 0; look < 10; ++look) Look();
+  EXPECT_LE(Readable(kCrowd).size(), 10);
   turns_.ResumeAll();
-  EXPECT_EQ(Readable(kCrowd).size(), 40);
+  EXPECT_EQ(Readable(kCrowd).size(), 60);
+  for (int look = 0; look < 10; ++look) Look();
+  EXPECT_LE(Readable(kCrowd).size(), 10);
+  now_ += std::chrono::seconds(1);
+  turns_.Take(open_, {}, 0, now_);
+  EXPECT_EQ(Readable(kCrowd).size(), 60);
 }
 
-TEST_F(ReadingTurnsTest, ClientsOfUnixSocketsAreNeverPausedButCount) {
-  Connect(kCrowd, 40);
-  int pair[2];
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-  const Descriptor host(pair[0]), connection(pair[1]);
-  open_.push_back({connection.get(), *InodeOf(connection.get()), std::nullopt});
-  ASSERT_EQ(send(host.get(), "x", 1, 0), 1);
-  for (size_t n = 0; n < 40; ++n) Send(n);
-  for (int look = 0; look < 10; ++look) Take();
-  EXPECT_EQ(Readable(kCrowd).size(), 1);
-  EXPECT_EQ(Readable(std::nullopt).size(), 1);
+TEST_F(ReadingTurnsTest, ClientsOfUnixSocketsAreNeverPaused) {
+  Connect(kCrowd, 60, 100);
+  Connect(std::nullopt, 60, 100);  // TCP, of which only the missing peer counts
+  for (int look = 0; look < 100; ++look) Look();
+  EXPECT_EQ(Readable(std::nullopt).size(), 60);
+  EXPECT_GE(turns_.paused(), 50);
+}
+
+TEST(ReceivedCalls, CountsCallsAndTurnsOfPeers) {
+  ReceivedCalls received;
+  for (const char* connection : {"ipv4:127.0.0.2:1", "ipv4:127.0.0.2:1", "ipv4:127.0.0.2:2", "ipv6:%5B::1%5D:1",
+                                 "ipv4:127.0.0.2:1", "unix:", "unix:/x", "unix:"}) {
+    received.Add(connection);
+  }
+  const ReceivedCalls::OfPeers counts = received.Take();
+  ASSERT_EQ(counts.size(), 3);
+  EXPECT_EQ(counts.at(PeerOf("ipv4:127.0.0.2:9")).calls, 4);
+  EXPECT_EQ(counts.at(PeerOf("ipv4:127.0.0.2:9")).turns, 3);
+  EXPECT_EQ(counts.at(PeerOf("ipv6:[::1]:9")).calls, 1);
+  EXPECT_EQ(counts.at(std::nullopt).calls, 3);
+  EXPECT_TRUE(received.Take().empty());
+  EXPECT_EQ(received.Add("unix:"), 9);
 }
 
 }  // namespace
