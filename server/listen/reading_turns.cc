@@ -37,7 +37,7 @@ bool ReadingTurns::Take(const std::vector<Connections::Open>& open, const Receiv
     level_.reset();
     accounts_.clear();
   }
-  UpdateAccounts(peers, received, std::chrono::duration<double>(passed).count());
+  UpdateAccounts(peers, received, std::max(0.001, std::chrono::duration<double>(passed).count()));
   SetLevel(peers, busy);
   paused_ = 0;
   for (auto& [peer, of_peer] : peers) {

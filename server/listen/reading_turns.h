@@ -2,9 +2,9 @@
 //
 // gRPC reads its connections one after the other, and of each all calls that it has sent: 100 by default, which keep a
 // receiving thread for some 4 milliseconds. A peer that sends over 128 connections, over and over, would make each call
-// of others wait for half a second. So while the threads do not keep up, no peer may have more calls a second than a
-// common level, which sinks until they do. A peer that has had more is paused but for as many connections as it has
-// credit for, in turns.
+// of others wait for half a second. So about a thousand calls of a peer are read at a time, and while the threads do
+// not keep up, no peer may have more calls a second than a common level, which sinks until they do. The other
+// connections of a peer that has more are paused until it is their turn.
 //
 // gRPC cannot be told to stop reading, but a socket can: with a high SO_RCVLOWAT, it does not become readable.
 #pragma once
