@@ -34,7 +34,7 @@
 #include "server/core/timers.h"
 #include "server/grpc/recent_calls.h"
 #include "server/grpc/rpc.h"
-#include "server/listen/connections.h"
+#include "server/listen/peer.h"
 #include "server/metrics/call_metrics.h"
 
 namespace posenc::server {

@@ -27,7 +27,7 @@
 #include "server/core/timers.h"
 #include "server/grpc/methods.h"
 #include "server/grpc/rpc.h"
-#include "server/listen/connections.h"
+#include "server/listen/peer.h"
 #include "server/metrics/call_metrics.h"
 
 namespace posenc::server {

@@ -1,7 +1,6 @@
 // The table of open connections, with limits for all of them and for those of one peer.
 #pragma once
 
-#include <sys/socket.h>
 #include <sys/types.h>
 
 #include <chrono>
@@ -9,23 +8,12 @@
 #include <cstdint>
 #include <optional>
 #include <set>
-#include <string>
-#include <string_view>
 #include <unordered_map>
 #include <vector>
 
-namespace posenc::server {
+#include "server/listen/peer.h"
 
-// A peer whose connections are limited together: an IPv4 address, or the first 64 bits of an IPv6 address, since a host
-// may have all addresses of such a network. Clients of Unix sockets have no peer.
-using Peer = std::optional<uint64_t>;
-Peer PeerOf(const sockaddr_storage& address);
-// The peer of a name that gRPC gives to a connection: "ipv4:192.0.2.1:50051", "ipv6:%5B::1%5D:50051", "unix:".
-Peer PeerOf(std::string_view name);
-// "192.0.2.1", "2001:db8:1:2::/64" or "unix".
-std::string NameOf(Peer peer);
-// True for 127.0.0.0/8 and ::1.
-bool IsLoopback(Peer peer);
+namespace posenc::server {
 
 // gRPC owns an accepted connection and does not report when it closes it. So the table keeps the connection's
 // descriptor and inode: it is open as long as the descriptor still refers to that inode. Not thread-safe.

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <unordered_map>
 
-#include "server/listen/connections.h"
+#include "server/listen/peer.h"
 
 namespace posenc::server {
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <mutex>
 
-#include "server/listen/connections.h"
+#include "server/listen/peer.h"
 
 namespace posenc::server {
 

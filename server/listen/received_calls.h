@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "server/listen/connections.h"
+#include "server/listen/peer.h"
 
 namespace posenc::server {
 

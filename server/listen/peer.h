@@ -1,0 +1,24 @@
+// Peers: whose connections are limited together.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace posenc::server {
+
+// A peer whose connections are limited together: an IPv4 address, or the first 64 bits of an IPv6 address, since a host
+// may have all addresses of such a network. Clients of Unix sockets have no peer.
+using Peer = std::optional<uint64_t>;
+Peer PeerOf(const sockaddr_storage& address);
+// The peer of a name that gRPC gives to a connection: "ipv4:192.0.2.1:50051", "ipv6:%5B::1%5D:50051", "unix:".
+Peer PeerOf(std::string_view name);
+// "192.0.2.1", "2001:db8:1:2::/64" or "unix".
+std::string NameOf(Peer peer);
+// True for 127.0.0.0/8 and ::1.
+bool IsLoopback(Peer peer);
+
+}  // namespace posenc::server
