@@ -25,6 +25,8 @@ constexpr size_t kExpected = 16;
 // polling thread milliseconds. While messages from this size on come and go, one more thread polls (ADR 35).
 constexpr size_t kLarge = 8 << 20;
 constexpr std::chrono::seconds kStay(1);  // after the last of them
+// A call's first message is counted besides the call from this size on.
+constexpr size_t kCounted = 32 << 10;
 
 static absl::Status NoSuchMethod(const std::string& method) {
   return Refusal(absl::StatusCode::kUnimplemented, "UNKNOWN_VALUE", "method", method,
@@ -114,7 +116,7 @@ class GrpcRpc final : public Rpc {
     Expect(polling_);      // wait for the next client
     arrived_at_ = Clock::now();
     FindCaller();
-    polling_->CountReceived(peer_);
+    polling_->CountReceived(peer_, 0);
     const auto method = polling_->methods_.find(context_.method());
     const bool known = method != polling_->methods_.end();
     metrics_ = known ? method->second.metrics : polling_->metrics_of_unknown_;
@@ -155,7 +157,9 @@ class GrpcRpc final : public Rpc {
   void OnFirstRead(bool /*ok*/) {
     receive_limit_.Revoke();
     if (!polling_->Hear(this)) return Release();
-    polling_->Note(request_.Length());
+    const size_t bytes = request_.Length();
+    polling_->Note(bytes);
+    if (bytes >= kCounted) polling_->CountReceived(peer_, bytes);
     Serve(&request_);
   }
   void Serve(grpc::ByteBuffer* request) {
@@ -187,7 +191,7 @@ class GrpcRpc final : public Rpc {
   }
 
   void OnRead(bool ok) {
-    polling_->CountReceived(peer_);
+    polling_->CountReceived(peer_, 0);
     polling_->Hear(this);
     reactor_->OnReadDone(ok);
     Release();

@@ -68,8 +68,9 @@ class CompletionQueueLoop {
     // Shuts down those connections of the peers that take nothing. Called on the timers' thread every 25 milliseconds
     // while callers do not read the statuses of too many calls; may be null.
     std::function<void(const std::set<Peer>&)> cut_stuck;
-    // Called for each call, and each further message of a stream, with gRPC's name of the connection; may be null.
-    std::function<void(const std::string& connection)> on_received;
+    // Called for each call, and each message of many bytes or of a stream, with gRPC's name of the connection and the
+    // message's bytes; may be null.
+    std::function<void(const std::string& connection, size_t bytes)> on_received;
   };
   // Serves the methods. Call it once the server runs. Calls of other methods end with UNIMPLEMENTED. Every call is
   // counted in `metrics`. `timers` and `metrics` must outlive this object.
@@ -85,8 +86,8 @@ class CompletionQueueLoop {
   void Handle(size_t thread, void* tag, bool ok);
   // Notes that a message of so many bytes was received or is sent.
   void Note(size_t bytes);
-  void CountReceived(const std::string& connection) const {
-    if (options_.on_received != nullptr) options_.on_received(connection);
+  void CountReceived(const std::string& connection, size_t bytes) const {
+    if (options_.on_received != nullptr) options_.on_received(connection, bytes);
   }
   // Adds an RPC that is not admitted. May end another one.
   void AddUnadmitted(GrpcRpc* rpc);

@@ -147,8 +147,9 @@ void Listener::TakeTurns() {
        {"calls_per_second_of_a_peer", static_cast<int64_t>(*turns_.level())}});
 }
 
-void Listener::CountReceived(const std::string& connection) {
-  if (received_.Add(connection) % kMessagesBetweenTurns == 0 && !is_busy_.exchange(true)) eventfd_write(busy_.get(), 1);
+void Listener::CountReceived(const std::string& connection, size_t bytes) {
+  if (received_.Add(connection, bytes) % kMessagesBetweenTurns == 0 && !is_busy_.exchange(true))
+    eventfd_write(busy_.get(), 1);
 }
 
 void Listener::BeginWaiting() {

@@ -34,7 +34,7 @@ class Listener {
     size_t max_connections = 0;
     size_t max_connections_per_peer = 0;
     size_t max_concurrent_streams = 100;
-    size_t receiving_threads = 1;
+    size_t receiving_threads = 1;              // that can run at the same time
     std::chrono::milliseconds send_timeout{};  // time in which a peer must acknowledge what was sent (TCP_USER_TIMEOUT)
     int64_t handshakes_per_second = 0;         // of one peer over TCP; others wait. 0: no limit
     std::chrono::seconds handshake_timeout{};  // a connection whose handshake may not begin in this time is closed
@@ -67,9 +67,9 @@ class Listener {
   bool HasUnacknowledged();
   size_t CutUnsent();
   size_t CutStuck(const std::set<Peer>& peers, size_t most);
-  // Counts a call, or a message of a stream, that has come over the connection that gRPC names so. When many come,
+  // Counts a call, or a message of so many bytes, that has come over the connection that gRPC names so. When many come,
   // connections take turns (ReadingTurns). Thread-safe.
-  void CountReceived(const std::string& connection);
+  void CountReceived(const std::string& connection, size_t bytes);
   // False while there are no descriptors for new connections. Thread-safe.
   bool IsAccepting() const { return !out_of_descriptors_; }
 

@@ -16,12 +16,14 @@ constexpr std::chrono::milliseconds kForgets(200);
 // The threads do not keep up if a connection waits for so long, and if they run for such a share of the time: a
 // connection that gRPC does not read for other reasons must not count for long, nor while the threads are idle.
 constexpr std::chrono::milliseconds kLate(10), kNotLate(500);
-constexpr double kBusy = 0.35;
+constexpr double kBusy = 0.25;
 // Time in which a peer uses its credit, and in which it pays back what it had without.
 constexpr double kCreditSeconds = 0.015, kDebtSeconds = 0.25;
 
 // Calls of a peer that may be read at a time, a few hundredths of a second of a thread.
 constexpr double kMostCalls = 1024;
+// Calls a second that all peers together may have in any case, some hundredths of a thread.
+constexpr double kLeastCalls = 2000;
 // Factors of the level at each look.
 constexpr double kSinks = 0.8, kRises = 1.1, kRisesIdle = 1.5;
 
@@ -137,8 +139,9 @@ void ReadingTurns::SetLevel(const std::map<Peer, OfPeer>& peers, double busy) {
   if (active < 2) {
     level_.reset();
   } else if (is_late && busy > kBusy) {
-    // Half of an equal share is enough to find the level again if it sinks too far: it acts late.
-    level_ = std::max(kSinks * level_.value_or(most), all / static_cast<double>(2 * active));
+    // At least half of an equal share: the level acts late, and one peer may not be paused because its messages are
+    // large.
+    level_ = std::max(kSinks * level_.value_or(most), std::max(kLeastCalls, all / 2) / static_cast<double>(active));
   } else if (level_) {
     *level_ *= busy > kBusy ? kRises : kRisesIdle;
     if (*level_ > 8 * most) level_.reset();

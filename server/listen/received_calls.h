@@ -1,4 +1,4 @@
-// Counts the calls and messages that come from each peer.
+// Counts the calls and messages that come from each peer, by what they cost a receiving thread.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +18,16 @@ namespace posenc::server {
 class ReceivedCalls {
  public:
   struct Count {
-    size_t calls = 0;  // and further messages of streams
+    // With further messages of streams. One of many bytes counts as several: about as many as take the same time.
+    size_t calls = 0;
     size_t turns = 0;  // runs of calls over one connection: gRPC reads one connection after the other
   };
   using OfPeers = std::map<Peer, Count>;
 
-  // Counts one of the connection that gRPC names so. Returns the number since the start.
-  size_t Add(const std::string& connection) {
+  // Counts a call, or a message of so many bytes, of the connection that gRPC names so. Returns the number since the
+  // start.
+  size_t Add(const std::string& connection, size_t bytes = 0) {
+    constexpr size_t kBytesOfCall = 32 << 10;
     static thread_local std::string last;
     const bool is_turn = connection != last;
     if (is_turn) last = connection;
@@ -32,7 +35,7 @@ class ReceivedCalls {
     const std::lock_guard lock(mutex_);
     auto found = of_hosts_.find(host);
     if (found == of_hosts_.end()) found = of_hosts_.emplace(host, Count()).first;
-    ++found->second.calls;
+    found->second.calls += 1 + bytes / kBytesOfCall;
     found->second.turns += is_turn;
     return ++all_;
   }

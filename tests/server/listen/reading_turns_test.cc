@@ -146,6 +146,16 @@ TEST_F(ReadingTurnsTest, AConnectionThatTheServerDoesNotReadHoldsUpNobodyForLong
   EXPECT_EQ(served_[kCrowd], 100 * kCallsInALook);
 }
 
+TEST_F(ReadingTurnsTest, APeerHasHalfOfAnEqualShareAtLeast) {
+  Connect(kCrowd, 1, 1);  // as if its messages were so large that they escape the pause
+  Connect(kLonely, 1, 1);
+  for (int look = 0; look < 80; ++look) {
+    turns_.Take(open_, {{kCrowd, {60, 1}}, {kLonely, {20, 20}}}, 1, now_ += milliseconds(5));
+  }
+  ASSERT_TRUE(turns_.level());
+  EXPECT_GE(*turns_.level(), 80 * 200 / 4 - 1) << "200 looks a second, two peers";
+}
+
 TEST_F(ReadingTurnsTest, NobodyIsPausedWhileTheThreadsAreIdle) {
   Connect(kCrowd, 2, 1);
   Connect(kLonely, 1, 1);
@@ -196,7 +206,8 @@ TEST(ReceivedCalls, CountsCallsAndTurnsOfPeers) {
   EXPECT_EQ(counts.at(PeerOf("ipv6:[::1]:9")).calls, 1);
   EXPECT_EQ(counts.at(std::nullopt).calls, 3);
   EXPECT_TRUE(received.Take().empty());
-  EXPECT_EQ(received.Add("unix:"), 9);
+  EXPECT_EQ(received.Add("unix:", 1 << 20), 9);
+  EXPECT_EQ(received.Take().at(std::nullopt).calls, 33) << "of many bytes";
 }
 
 }  // namespace
