@@ -16,7 +16,7 @@ from tensors import FP32, INT32, INT64, tensor
 MEBIBYTE = 1 << 20
 # A server whose gRPC may buffer 96 MiB.
 SMALL = ("--max-request-bytes", "8MiB", "--max-output-bytes", "8MiB", "--max-in-flight-bytes", "32MiB",
-         "--table-cache-bytes", "8MiB")
+         "--table-cache-bytes", "8MiB", "--max-connections-per-peer", "1024")
 QUOTA = 3 * 32 * MEBIBYTE
 # Bytes that may be sent at once without gRPC ending a call: all of them can arrive before the first message is
 # complete. The rest of the quota is for gRPC's own data.
