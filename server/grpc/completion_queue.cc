@@ -80,6 +80,7 @@ class GrpcRpc final : public Rpc {
   void TryCancel() override { context_.TryCancel(); }
   void Read(grpc::ByteBuffer* message) override {
     ++expected_;
+    next_ = message;
     stream_.Read(message, &read_);
   }
   void Write(const grpc::ByteBuffer& message) override {
@@ -191,7 +192,7 @@ class GrpcRpc final : public Rpc {
   }
 
   void OnRead(bool ok) {
-    polling_->CountReceived(peer_, 0);
+    polling_->CountReceived(peer_, ok ? next_->Length() : 0);
     polling_->Hear(this);
     reactor_->OnReadDone(ok);
     Release();
@@ -247,6 +248,7 @@ class GrpcRpc final : public Rpc {
   bool heard_ = false;
   std::atomic<bool> is_unread_{false};  // ended with an error
   grpc::ByteBuffer request_;
+  grpc::ByteBuffer* next_ = nullptr;  // that Read() reads into
   Timers::Timer receive_limit_;       // pending only before the reactor is made
   std::unique_ptr<Reactor> reactor_;  // destroyed first
 };
