@@ -28,7 +28,7 @@ class Connections {
     ino_t inode;
     Peer peer;
   };
-  // Those that were open at the last check, and newer ones.
+  // Lists the connections that were open at the last check, and newer ones.
   std::vector<Open> ListOpen() const;
 
   // Adds an accepted connection if there are less than the limits. Connections without a peer do not count among

@@ -20,7 +20,6 @@
 #include "server/core/unix_socket.h"
 
 namespace posenc::server {
-
 namespace {
 
 constexpr std::chrono::milliseconds kPause(100);  // before the next accept() when descriptors are exhausted

@@ -17,7 +17,7 @@ constexpr std::chrono::milliseconds kForgets(200);
 // connection that gRPC does not read for other reasons must not count for long, nor while the threads are idle.
 constexpr std::chrono::milliseconds kLate(10), kNotLate(500);
 constexpr double kBusy = 0.25;
-// Time in which a peer uses its credit, and in which it pays back what it had without.
+// A peer may save credit for so long, and pays back for at most so long what it had beyond its credit.
 constexpr double kCreditSeconds = 0.015, kDebtSeconds = 0.25;
 
 // Calls of a peer that may be read at a time, a few hundredths of a second of a thread.
@@ -55,7 +55,7 @@ bool ReadingTurns::Take(const std::vector<Connections::Open>& open, const Receiv
       if (now - account.limited_at < kForgets) most = std::min(most, turns);
     }
     if (most < connections.size()) {
-      // Those that wait come first, and of these the one that has waited longest.
+      // Connections that wait come first, in the order in which they began to wait.
       std::sort(connections.begin(), connections.end(), [](const auto& a, const auto& b) {
         return std::pair(!a.second->is_waiting, a.second->waiting_since) <
                std::pair(!b.second->is_waiting, b.second->waiting_since);
@@ -118,10 +118,10 @@ void ReadingTurns::UpdateAccounts(const std::map<Peer, OfPeer>& peers, const Rec
       account.calls_per_turn = std::max(now, Average(account.calls_per_turn, now));
     }
     if (account.rate > most) most = account.rate, busiest_ = peer;
-    const double level = level_.value_or(account.rate + 1);
-    if (level_) account.credit += level * seconds - static_cast<double>(calls);
-    if (!level_) account.credit = level * kCreditSeconds;
-    account.credit = std::clamp(account.credit, -level * kDebtSeconds, level * kCreditSeconds);
+    // Without a level, this is the credit to begin with.
+    account.credit = level_ ? std::clamp(account.credit + *level_ * seconds - static_cast<double>(calls),
+                                         -*level_ * kDebtSeconds, *level_ * kCreditSeconds)
+                            : (account.rate + 1) * kCreditSeconds;
   }
 }
 

@@ -1,4 +1,4 @@
-// What Linux knows of a connection that gRPC owns, by its descriptor.
+// These functions ask Linux about a connection that gRPC owns, and pause it. They take its descriptor.
 #pragma once
 
 #include <sys/types.h>

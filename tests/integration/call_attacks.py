@@ -2,6 +2,7 @@
 it until the event is set."""
 
 import contextlib
+import itertools
 import json
 import pathlib
 import random
@@ -210,51 +211,44 @@ def unread_refusals(port, stop):
     return [threading.Thread(target=run)]
 
 
-def refused_calls(port, stop):
-    """As many calls at once as one address may send, all of which are refused, over and over."""
-    wrong = samples.rotary(rotary_dim=7)
-
+def refuse_in_rounds(port, stop, begin, make, read_answers):
+    """Sends what make(round) gives over all connections that one address may have, reads the answers, and again."""
     def run():
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):  # the server ends before the attack
             connections = []
             for _ in range(CONNECTIONS):
                 connections.append(stack.enter_context(socket.create_connection(
                     ("127.0.0.1", port), timeout=5, source_address=("127.0.0.2", 0))))
-                connections[-1].sendall(http2_attacks.PREFACE + frame(SETTINGS))
+                connections[-1].sendall(begin)
             answers = [stack.enter_context(connection.makefile("rb")) for connection in connections]
-            first = 1
-            while not stop.is_set():
-                calls = b"".join(call(stream, f"/{SERVICE.full_name}/ApplyRotary", wrong)
-                                 for stream in range(first, first + 200, 2))
+            for number in itertools.count():
+                if stop.is_set():
+                    break
+                calls = make(number)
                 for connection in connections:
                     connection.sendall(calls)
                 for answer in answers:
-                    http2_attacks.read_ends(answer, 100)
-                first += 200
+                    read_answers(answer, 100)
     return [threading.Thread(target=run)]
+
+
+def refused_calls(port, stop):
+    """As many calls at once as one address may send, all of which are refused, over and over."""
+    wrong = samples.rotary(rotary_dim=7)
+
+    def make(number):
+        return b"".join(call(stream, f"/{SERVICE.full_name}/ApplyRotary", wrong)
+                        for stream in range(200 * number + 1, 200 * number + 201, 2))
+    return refuse_in_rounds(port, stop, http2_attacks.PREFACE + frame(SETTINGS), make, http2_attacks.read_ends)
 
 
 def refused_messages(port, stop):
     """The same with messages of streams."""
     begin = (http2_attacks.PREFACE + frame(SETTINGS, 0, 0, b"\0\4\x7f\xff\xff\xff") +
-             frame(WINDOW_UPDATE, 0, 0, (2**31 - 65536).to_bytes(4, "big")))
-    path = "/inference.GRPCInferenceService/ModelStreamInfer"
+             frame(WINDOW_UPDATE, 0, 0, (2**31 - 65536).to_bytes(4, "big")) +
+             http2_attacks.headers_of(1, "/inference.GRPCInferenceService/ModelStreamInfer"))
     messages = frame(DATA, 0, 1, 100 * framed(inference_pb2.ModelInferRequest(model_name="none")))
-
-    def run():
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-            connections = []
-            for _ in range(CONNECTIONS):
-                connections.append(stack.enter_context(socket.create_connection(
-                    ("127.0.0.1", port), timeout=5, source_address=("127.0.0.2", 0))))
-                connections[-1].sendall(begin + http2_attacks.headers_of(1, path))
-            answers = [stack.enter_context(connection.makefile("rb")) for connection in connections]
-            while not stop.is_set():
-                for connection in connections:
-                    connection.sendall(messages)
-                for answer in answers:
-                    http2_attacks.read_messages(answer, 100)
-    return [threading.Thread(target=run)]
+    return refuse_in_rounds(port, stop, begin, lambda _: messages, http2_attacks.read_messages)
 
 
 def long_names(port, stop):

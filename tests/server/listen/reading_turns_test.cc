@@ -69,6 +69,12 @@ class ReadingTurnsTest : public testing::Test {
     }
     return turns_.Take(open_, std::exchange(received_, {}), busy_, now_ += milliseconds(5));
   }
+  // Counts what is served in a second, after half a second.
+  void ServeForASecond() {
+    for (int look = 0; look < 100; ++look) Look();
+    served_.clear();
+    for (int look = 0; look < 200; ++look) Look();
+  }
   void Read(size_t n) {
     char bytes[1000];
     const ssize_t calls = recv(open_[n].descriptor, bytes, sizeof(bytes), 0);
@@ -118,9 +124,7 @@ TEST_F(ReadingTurnsTest, OfManyConnectionsWithManyCallsEachHasItsTurn) {
 TEST_F(ReadingTurnsTest, ACallOfAnotherPeerWaitsForFewOthers) {
   Connect(kCrowd, 60, 100);
   Connect(kLonely, 1, 1);
-  for (int look = 0; look < 100; ++look) Look();
-  served_.clear();
-  for (int look = 0; look < 200; ++look) Look();
+  ServeForASecond();
   EXPECT_GE(served_[kLonely], 50) << "it waits for less than four connections of the other peer";
   EXPECT_GE(served_[kCrowd], 200 * kCallsInALook * 8 / 10) << "the server works nearly all the time";
   EXPECT_EQ(turns_.busiest(), kCrowd);
@@ -129,9 +133,7 @@ TEST_F(ReadingTurnsTest, ACallOfAnotherPeerWaitsForFewOthers) {
 TEST_F(ReadingTurnsTest, FewConnectionsWithManyCallsDoNotStarveManyWithOne) {
   Connect(kCrowd, 4, 100);
   Connect(kLonely, 64, 1);
-  for (int look = 0; look < 100; ++look) Look();
-  served_.clear();
-  for (int look = 0; look < 200; ++look) Look();
+  ServeForASecond();
   EXPECT_GE(served_[kLonely], 200 * kCallsInALook * 64 / 464) << "as much as without turns, or more";
   EXPECT_GE(served_[kLonely] + served_[kCrowd], 200 * kCallsInALook * 8 / 10);
 }
