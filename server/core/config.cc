@@ -349,6 +349,9 @@ std::string Complete(const Machine& machine, Config* config) {
     config->max_connections_per_peer =
         std::min((config->max_connections + 1) / 2, kConnectionsOfPeer * config->io_threads);
   }
+  if (std::ranges::count(config->listen, "") > 0) {
+    return "--listen: is \"\"; must be ADDRESS:PORT, [ADDRESS]:PORT or unix:PATH";
+  }
   std::erase(config->tls_client_ca, "");  // an empty value is none, as for flags that are not lists
   if (config->tls_cert.empty() != config->tls_key.empty()) return "--tls-cert and --tls-key need each other";
   if (config->tls_cert.empty() && (!config->tls_client_ca.empty() || config->tls_client_auth != "none")) {

@@ -113,6 +113,7 @@ TEST(Config, WrongCommandLinesAreSaidAsThoseOfTheCommand) {
       {{"stray"}, "unexpected argument stray\n"},
       {{"--threads", "5000"}, "--threads: is 5000; must be from 0 to 4096\n"},
       {{"--threads="}, "--threads: is \"\"; must be from 0 to 4096\n"},
+      {{"--listen=unix:/a", "--listen="}, "--listen: is \"\"; must be ADDRESS:PORT, [ADDRESS]:PORT or unix:PATH\n"},
       {{"--log-level", "warn"},
        "--log-level: is warn; must be one of debug, info, warning, error, off; did you mean warning?\n"},
       {{"--max-request-bytes", "1fortnight"}, "--max-request-bytes: is 1fortnight; must be a size in bytes"},
