@@ -20,9 +20,12 @@ import gguf_file  # noqa: E402
 import mutations  # noqa: E402
 import numpy  # noqa: E402
 import samples  # noqa: E402
+import shared_memory  # noqa: E402
 import test_oip_limits  # noqa: E402
+import test_shared_memory  # noqa: E402
 from inference import service_pb2 as inference_service  # noqa: E402
 from posenc.v1 import rotary_pb2, service_pb2, shared_memory_pb2, tensor_pb2  # noqa: E402
+from rich_requests import rich_requests  # noqa: E402
 
 # Fields with which the classes of most model types find what they need.
 COMMON = {
@@ -37,22 +40,53 @@ def sequence(messages):
     return b"".join(b"\x0a" + varint(len(text)) + text for text in (one.SerializeToString() for one in messages))
 
 
-def regions():
-    """Rotations of tensors in the memory that calls_fuzzer.cc registers: in place, and from one to the other."""
-    for source, offset in ((b"w", 0), (b"r", 0), (b"r", 64)):
-        request = samples.rotary()
-        size = len(request.q.tensor.data)
-        request.q.tensor.ClearField("data")
-        request.q.tensor.region.CopyFrom(tensor_pb2.Region(token=source * 16, offset=offset, byte_size=size))
-        request.q.output.CopyFrom(tensor_pb2.Region(token=b"w" * 16, offset=offset, byte_size=size))
-        yield "ApplyRotary", request
+# Bytes of each region that calls_fuzzer.cc registers: "w" can be written to, "r" cannot. They hold floats.
+REGION_BYTES = 1024
+FLOATS = (tensor_pb2.DATA_TYPE_FP32, tensor_pb2.DATA_TYPE_FP16, tensor_pb2.DATA_TYPE_BF16)
+
+
+def region(letter, offset, size):
+    return tensor_pb2.Region(token=letter * 16, offset=offset, byte_size=size)
+
+
+def in_regions(requests):
+    """Yields the requests with their operands in regions, and with answers there."""
+    for method, request in requests:
+        changed = type(request)()
+        changed.CopyFrom(request)
+        outputs = {operand: place for place, operand in test_shared_memory.OPERANDS.get(method, {}).items()}
+        used = {b"r": 0, b"w": 0}
+        for path, operand in shared_memory.tensors(changed):
+            letter, size = b"w" if ".".join(path) in outputs else b"r", len(operand.data)
+            if operand.dtype not in FLOATS or used[letter] + size > REGION_BYTES:
+                continue
+            operand.ClearField("data")
+            operand.region.CopyFrom(region(letter, used[letter], size))
+            used[letter] += size
+            if letter == b"w":
+                test_shared_memory.set_region(changed, outputs[".".join(path)], operand.region)
+        if changed != request:
+            yield method, changed
+    other = samples.rotary()
+    size = len(other.q.tensor.data)
+    other.q.tensor.ClearField("data")
+    other.q.tensor.region.CopyFrom(region(b"r", 64, size))
+    other.q.output.CopyFrom(region(b"w", 0, size))
+    table = samples.table(count=4, rotary_dim=8)
+    table.cos_output.CopyFrom(region(b"w", 0, 64))
+    table.sin_output.CopyFrom(region(b"w", 64, 64))
+    bias = samples.bias(heads=4, queries=3, keys=3)
+    bias.output.CopyFrom(region(b"w", 0, 4 * 3 * 3 * 4))
+    embedding = samples.embedding(dim=8, count=4)
+    embedding.output.CopyFrom(region(b"w", 0, 4 * 8 * 4))
+    yield from (("ApplyRotary", other), ("GenerateTable", table), ("GenerateBias", bias), ("GenerateEmbedding", embedding))
 
 
 def calls(configs):
     """(number of the RPC, bytes of the request)"""
     names = [method.name for method in service_pb2.DESCRIPTOR.services_by_name["PositionalEncodingService"].methods]
     requests = mutations.seeds(configs)
-    for name, request in [*requests, *mutations.without_a_size(requests), *regions()]:
+    for name, request in [*requests, *mutations.without_a_size(requests), *in_regions(rich_requests())]:
         if name != "StreamApplyRotary":
             yield names.index(name), request.SerializeToString()
     yield names.index("StreamApplyRotary"), sequence(mutations.rotary_stream())

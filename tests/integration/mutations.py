@@ -4,10 +4,10 @@ import json
 import math
 import struct
 
-import gguf_file
 import samples
 from google.protobuf.descriptor import FieldDescriptor
 from posenc.v1 import rotary_pb2, service_pb2, tensor_pb2
+from rich_requests import rich_requests
 from tensors import BF16, BOOL, FP16, FP32, FP64, INT32, INT64, tensor
 
 NUMBERS = [0.0, 5e-324, 1e-310, 1e-30, 0.5, 1.0, 2.0, 3.0, 256.0, 1e4, 1e12, 2.0**53, 1e30, 1e100, 1.7e308, math.inf,
@@ -28,13 +28,17 @@ def xpos_settings():
 
 
 def rotary_stream():
-    """The messages of a StreamApplyRotary: a header, and one chunk that is all of q."""
+    """The messages of a StreamApplyRotary: a header, and two chunks, the tokens of q."""
     header = samples.rotary()
     header.rotary.settings.CopyFrom(xpos_settings())
     rows = header.q.tensor.data
     header.q.tensor.ClearField("data")
-    chunk = service_pb2.RotaryChunk(operand=rotary_pb2.OPERAND_QUERY, rows=tensor_pb2.TensorChunk(data=rows))
-    return [service_pb2.StreamApplyRotaryRequest(header=header), service_pb2.StreamApplyRotaryRequest(chunk=chunk)]
+    half = len(rows) // 2
+    chunks = [service_pb2.RotaryChunk(operand=rotary_pb2.OPERAND_QUERY,
+                                      rows=tensor_pb2.TensorChunk(data=rows[begin:begin + half], byte_offset=begin))
+              for begin in (0, half)]
+    return [service_pb2.StreamApplyRotaryRequest(header=header),
+            *(service_pb2.StreamApplyRotaryRequest(chunk=chunk) for chunk in chunks)]
 
 
 def seeds(config_directory):
@@ -50,12 +54,12 @@ def seeds(config_directory):
     diagnosis = samples.diagnosis(rows, rows)
     for source in (table.rotary, rotary.rotary, analysis.rotary, diagnosis.expected):
         source.settings.CopyFrom(xpos_settings())
-    found = samples.rich_requests() + [
+    found = rich_requests() + [
         ("GenerateTable", table), ("ApplyRotary", rotary), ("Analyze", analysis), ("Diagnose", diagnosis),
         ("Explain", service_pb2.ExplainRequest(rotary=xpos_settings())),
         ("Compare", samples.comparison(xpos_settings())),
         ("StreamTable", service_pb2.StreamTableRequest(table=table, rows_per_tile=1)),
-        ("StreamApplyRotary", rotary_stream()[0]), ("StreamApplyRotary", rotary_stream()[1]),
+        *(("StreamApplyRotary", message) for message in rotary_stream()),
         ("StreamBias", service_pb2.StreamBiasRequest(bias=samples.bias())),
         ("GenerateBias", samples.bias()), ("GenerateEmbedding", samples.embedding())]
     for path in sorted(config_directory.glob("*.json")):
@@ -63,8 +67,7 @@ def seeds(config_directory):
         found.append(("Explain", service_pb2.ExplainRequest(model=rotary_pb2.ModelConfig(config_json=text))))
         found.append(("GenerateTable", samples.model_table(text)))
         found.append(("Compare", samples.comparison(rotary_pb2.ModelConfig(config_json=text))))
-    gguf = rotary_pb2.ModelConfig(gguf=gguf_file.model("llama", {"rope_freqs.weight": gguf_file.llama3_factors()}))
-    return found + [("Explain", service_pb2.ExplainRequest(model=gguf)), ("Compare", samples.comparison(gguf))]
+    return found
 
 
 def messages_within(message):

@@ -27,8 +27,8 @@ def call(client, method, request, text):
     """Makes one call and returns its status code. An error that the server sends must carry its details."""
     sent = text
     if method == "StreamApplyRotary":
-        header, chunk = mutations.rotary_stream()
-        sent = iter([text, chunk] if request.HasField("header") else [header, text])
+        header, *chunks = mutations.rotary_stream()
+        sent = iter([text, *chunks] if request.HasField("header") else [header, text])
     try:
         client.call(method, sent, CALL_SECONDS)
     except grpc.RpcError as error:

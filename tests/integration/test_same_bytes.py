@@ -8,6 +8,7 @@ import pytest
 import samples
 from client import Client
 from posenc.v1 import bias_pb2, embedding_pb2, rotary_pb2, service_pb2
+from rich_requests import rich_requests
 from server_process import ServerProcess
 from tensors import BF16, BOOL, FP16, FP32, FP64, tensor
 
@@ -61,7 +62,7 @@ def wide_requests():
             probabilities=samples.weights(1, 3, 70, 70, dtype=dtype))
 
 
-REQUESTS = [*samples.rich_requests(), *wide_requests()]
+REQUESTS = [*rich_requests(), *wide_requests()]
 
 
 @pytest.mark.parametrize("n", range(len(REQUESTS)), ids=lambda n: f"{n}-{REQUESTS[n][0]}")

@@ -18,6 +18,7 @@ import pytest
 import samples
 from client import SECONDS, Client
 from posenc.v1 import rotary_pb2, service_pb2, shared_memory_pb2
+from rich_requests import rich_requests
 from shared_memory import LingeringSocket, Side, sealed_memfd, shared, tensors
 from tensors import FP32, FP64, INT64, tensor
 
@@ -128,7 +129,7 @@ def large_requests():
 def test_the_same_bytes_from_regions_and_to_them(start):
     client, side = start()
     in_regions, to_regions, in_place = 0, set(), set()
-    for method, request in [*samples.rich_requests(), *large_requests()]:
+    for method, request in [*rich_requests(), *large_requests()]:
         if method == "GetServerInfo":
             continue
         expected = client.call(method, request)

@@ -7,6 +7,7 @@ import pytest
 import samples
 from client import SECONDS, SERVICE, Client, Refusal, serialize
 from posenc.v1 import rotary_pb2, service_pb2
+from rich_requests import rich_requests
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 # Field 2000, varint 1: what a newer proto might have.
@@ -28,7 +29,7 @@ def messages_within(message, path=""):
 
 def places(wanted):
     """Yields a test case (method, request's number, path, name) for each name that `wanted` picks in rich requests."""
-    for n, (method, request) in enumerate(samples.rich_requests()):
+    for n, (method, request) in enumerate(rich_requests()):
         for path, message in messages_within(request):
             for name in wanted(message):
                 yield pytest.param(method, n, path, name, id=f"{method}-{n}-{path}.{name}".replace("-.", "-"))
@@ -42,14 +43,14 @@ def joined(path, name):
     return f"{path}.{name}".lstrip(".")
 
 
-@pytest.mark.parametrize("method, request_", samples.rich_requests())
+@pytest.mark.parametrize("method, request_", rich_requests())
 def test_the_rich_requests_are_legal(client, method, request_):
     client.call(method, request_)
 
 
 @pytest.mark.parametrize("method, n, path, name", places(lambda message: [message.DESCRIPTOR.name]))
 def test_a_field_of_a_newer_proto(client, method, n, path, name):
-    request = samples.rich_requests()[n][1]
+    request = rich_requests()[n][1]
     message = at(path, request)
     expected = client.call(method, request) if name == "CallHints" else None
     message.MergeFromString(NEW_FIELD)
@@ -67,7 +68,7 @@ def enum_fields(message):
 
 @pytest.mark.parametrize("method, n, path, name", places(enum_fields))
 def test_an_enum_value_of_a_newer_proto(client, method, n, path, name):
-    request = samples.rich_requests()[n][1]
+    request = rich_requests()[n][1]
     setattr(at(path, request), name, 999)
     refusal = client.refusal(method, request)
     assert (refusal.code, refusal.reason, refusal.field) == (INVALID, "UNKNOWN_VALUE", joined(path, name))
@@ -188,7 +189,7 @@ def test_random_damage_never_ends_the_server(shared_server, client):
     print(f"seed {seed}")
     chance = random.Random(seed)
     allowed = (INVALID, grpc.StatusCode.RESOURCE_EXHAUSTED)
-    requests = [(method, request.SerializeToString()) for method, request in samples.rich_requests()]
+    requests = [(method, request.SerializeToString()) for method, request in rich_requests()]
     for _ in range(2000):
         method, text = chance.choice(requests)
         damaged = bytearray(text)

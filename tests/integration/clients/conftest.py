@@ -21,6 +21,7 @@ from certificates import Authority
 from languages import CONFIG, PASSED, Page, Suite
 from posenc.v1 import rotary_pb2
 from refusing_proxy import RefusingProxy
+from rich_requests import rich_requests
 from server_process import ServerProcess
 from tensors import array
 
@@ -83,7 +84,7 @@ def data(tmp_path_factory, command_program, configs, client):
                         "--q-out", directory / "out.safetensors"], check=True)
         (directory / f"rotated.{name}").write_bytes((directory / "out.safetensors").read_bytes()[-stored.nbytes:])
 
-    for number, (method, request) in enumerate(samples.rich_requests()):
+    for number, (method, request) in enumerate(rich_requests()):
         call = directory / "calls" / f"{number:02}-{method}"
         call.mkdir(parents=True)
         (call / "request").write_bytes(request.SerializeToString())
