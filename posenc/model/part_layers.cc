@@ -245,7 +245,7 @@ absl::StatusOr<Types> TypesOf(const Part& part, const RopeBlocks& blocks, int64_
     distinct = {""};
   } else if (types.empty() && (part.type.layers == Layers::kNoRopeList || part.type.layers == Layers::kThetaFlags)) {
     distinct = {std::string(kRope), std::string(kNoRope)};
-  } else if (types.empty() && nested) {
+  } else if (types.empty() && nested && part.type.layers != Layers::kMainOrCompressed) {
     distinct.clear();
     for (const auto& [layer_type, block] : blocks) distinct.push_back(layer_type);
   } else if (types.empty() && !part.type.by_layer.empty()) {

@@ -221,6 +221,8 @@ class Mutator:
             settings = json.loads(text)
         except ValueError:
             return text
+        if not isinstance(settings, dict):
+            return text
         blocks = [settings, *(value for value in settings.values() if isinstance(value, dict))]
         block = self._chance.choice(blocks)
         if not block:

@@ -88,6 +88,16 @@ TEST(ModelLayersOf, DeepSeekV4RefusesOtherLayerTypes) {
               IsInvalid("UNKNOWN_VALUE", "config_json.layer_types[1]"));
 }
 
+TEST(ModelLayersOf, DeepSeekV4IgnoresOtherBlocksAlsoWithoutANumberOfLayers) {
+  const std::string file = R"("model_type": "deepseek_v4", "rope_parameters": {
+      "sliding_attention": {"rope_theta": 5}, "full_attention": {"rope_theta": 6}})";
+  for (const auto& [layer_type, theta] : {std::pair{"main", 10000}, {"compress", 160000}}) {
+    const ModelLayers layers = LayersOf(file, layer_type);
+    EXPECT_EQ(layers.rotary ? ParametersOf(layers).rope_theta.value_or(0) : -1, theta);
+    EXPECT_THAT(layers.notes, HasNote("NOT_USED", "config_json.rope_parameters"));
+  }
+}
+
 TEST(ModelLayersOf, Step35HasListsOfThetaAndShares) {
   const std::string file = R"("model_type": "step3p5", "num_hidden_layers": 3, "num_nextn_predict_layers": 1,
       "layer_types": ["full_attention", "sliding_attention", "full_attention", "sliding_attention"],

@@ -167,6 +167,36 @@ TEST(Refusals, OfModelTypesNameTheirField) {
   EXPECT_GT(refused, 10000);
 }
 
+// Blocks by layer type under names that other classes use, also in files that do not say how many layers there are.
+TEST(Refusals, OfBlocksByLayerTypeNameTheirField) {
+  const std::vector<std::vector<const char*>> names = {{"main"},
+                                                       {"sliding_attention"},
+                                                       {"other", "main"},
+                                                       {"main", "compress"},
+                                                       {"compress", "full_attention"},
+                                                       {"sliding_attention", "full_attention"}};
+  const std::vector<json> blocks = {nullptr, json::object(), {{"rope_type", "linear"}, {"factor", 2.0}}};
+  const std::vector<json> lists = {nullptr, {"sliding_attention", "full_attention"}, {"other", "other"}};
+  int refused = 0;
+  for (const ModelType* type : AllModelTypes()) {
+    if (type->scheme != Scheme::kRotary) continue;
+    for (const json& count : {json(nullptr), json(2)}) {
+      for (const json& list : lists) {
+        for (const auto& labels : names) {
+          for (const json& first : blocks) {
+            json file = {{"model_type", type->name}, {"hidden_size", 64},   {"num_attention_heads", 4},
+                         {"head_dim", 16},           {"layer_types", list}, {"num_hidden_layers", count}};
+            for (const char* label : labels) file["rope_parameters"][label] = {{"rope_theta", 5.0}};
+            file["rope_parameters"][labels[0]] = first;
+            refused += CheckRefusal(file);
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(refused, 1000);
+}
+
 TEST(Refusals, OfDiffusersClassesNameTheirField) {
   int refused = 0;
   for (const DiffusersType& type : DiffusersTypes()) {
