@@ -8,6 +8,7 @@
 #include <numbers>
 #include <utility>
 
+#include "posenc/base/checks.h"
 #include "posenc/base/status.h"
 #include "posenc/exact/real.h"
 
@@ -36,6 +37,10 @@ absl::StatusOr<std::vector<int64_t>> ListedWidths(const ConfigObject& config, co
   POSENC_ASSIGN_OR_RETURN(std::vector<int64_t> widths, WholeNumbers(config, rotary.widths_field));
   if (widths.empty()) widths = rotary.widths;
   if (widths.empty()) return Missing(config, rotary.widths_field);
+  if (widths.size() > kMaxAxes) {
+    return InvalidArgument("OUT_OF_RANGE", config.Path(rotary.widths_field), fmt::format("{} entries", widths.size()),
+                           fmt::format("must be at most {}: one per axis", kMaxAxes));
+  }
   return widths;
 }
 

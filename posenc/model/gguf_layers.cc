@@ -165,6 +165,10 @@ absl::StatusOr<GgufHeads> GgufHeadsOf(const GgufFile& file, bool first_is_slidin
   }
   if (file.type.unscaled && !file.type.whole_head) heads.rotated = heads.sliding_rotated = heads.width;
   const auto check = [&](std::string_view name, int64_t turned, int64_t width) {
+    if (turned > file.limits.max_rotary_dim) {  // before lists with a value for each pair
+      return InvalidArgument("OUT_OF_RANGE", fields.Path(name), fmt::format("{}", turned),
+                             fmt::format("must be at most {} (max_rotary_dim)", file.limits.max_rotary_dim));
+    }
     const bool partial = file.type.whole_head && turned != width;
     if (turned >= 2 && turned % 2 == 0 && turned <= width && !partial) return absl::OkStatus();
     return Against(

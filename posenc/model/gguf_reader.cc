@@ -164,7 +164,7 @@ absl::StatusOr<std::vector<ModelLayers>> ReadGgufModel(const ModelSource& source
                            "must be of a model with what the call needs: a GGUF gives a rotary embedding or ALiBi");
   }
   const GgufFields fields(gguf, architecture);
-  GgufFile file{gguf, *type, fields, 0, 0, {}};
+  GgufFile file{gguf, *type, fields, limits, 0, 0, {}};
   POSENC_RETURN_IF_ERROR(CountLayers(file));
   POSENC_RETURN_IF_ERROR(AddNotes(file));
   POSENC_ASSIGN_OR_RETURN(const auto longest, fields.Number("context_length"));

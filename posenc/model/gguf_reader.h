@@ -23,12 +23,13 @@ struct GgufFile {
   const Gguf& gguf;
   const GgufType& type;
   const GgufFields& fields;
+  const Limits& limits;
   int64_t blocks = 0;  // block_count
   int64_t layers = 0;  // of these, without those that predict later tokens (nextn_predict_layers)
   std::vector<Note> notes;
 
   void Say(std::string code, std::string field, std::string message) {
-    notes.push_back({std::move(code), std::move(field), std::move(message)});
+    AddNote({std::move(code), std::move(field), std::move(message)}, notes);
   }
 };
 

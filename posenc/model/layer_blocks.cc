@@ -101,6 +101,11 @@ absl::StatusOr<LayerBlock> BlockByType(Part& part, const RopeBlocks& blocks, con
   return result;
 }
 
+absl::Status TooFewEntries(const Part& part, std::string_view field, size_t entries) {
+  return InvalidArgument("MISMATCH", part.config.Path(field), fmt::format("{} entries", entries),
+                         "must have one entry per layer");
+}
+
 // Returns entry `layer` of a field that is a list with an entry for each layer, or a number for all; nullopt if it is
 // absent or empty.
 absl::StatusOr<std::optional<double>> EntryOf(const Part& part, std::string_view field, size_t layer) {
@@ -108,22 +113,23 @@ absl::StatusOr<std::optional<double>> EntryOf(const Part& part, std::string_view
   if (given == nullptr || !given->is_array()) return part.config.Number({field});
   POSENC_ASSIGN_OR_RETURN(const auto list, part.config.Numbers(field));
   if (list->empty()) return std::nullopt;
-  if (layer >= list->size()) {
-    return InvalidArgument("MISMATCH", part.config.Path(field), fmt::format("{} entries", list->size()),
-                           "must have one entry per layer");
-  }
+  if (layer >= list->size()) return TooFewEntries(part, field, list->size());
   return (*list)[layer];
 }
 
 // Notes entries of a list that differ from the one which all layers of the type have.
 absl::Status NoteOtherEntries(Part& part, std::string_view field, const std::string& layer_type, double used,
                               const std::vector<std::string>& of_layer) {
+  const nlohmann::json* given = part.config.Find(field);
+  if (given == nullptr || !given->is_array()) return absl::OkStatus();
+  POSENC_ASSIGN_OR_RETURN(const auto list, part.config.Numbers(field));
   for (size_t n = 0; n < of_layer.size(); ++n) {
     if (of_layer[n] != layer_type) continue;
-    POSENC_ASSIGN_OR_RETURN(const auto entry, EntryOf(part, field, n));
-    if (!entry || *entry == used) continue;
+    if (n >= list->size()) return TooFewEntries(part, field, list->size());
+    const double entry = (*list)[n];
+    if (entry == used) continue;
     part.Say("NOT_USED", fmt::format("{}[{}]", part.config.Path(field), n),
-             fmt::format("{} is ignored: all layers of type \"{}\" have the entry of the first one, {}", *entry,
+             fmt::format("{} is ignored: all layers of type \"{}\" have the entry of the first one, {}", entry,
                          Quote(layer_type), used));
   }
   return absl::OkStatus();

@@ -12,6 +12,7 @@ namespace posenc {
 namespace {
 
 constexpr std::string_view kThetaPrefix = "rope_theta ";
+constexpr size_t kLongestName = 64;  // of a layer type
 
 // Returns the n of a field that selects every n-th layer; nullopt if it is absent.
 absl::StatusOr<std::optional<int64_t>> EveryNth(const Part& part, std::initializer_list<std::string_view> names) {
@@ -75,6 +76,13 @@ absl::StatusOr<std::vector<std::string>> FromPattern(const Part& part, int64_t l
   const bool all = !pattern.all_unless.empty() && part.config.tree().contains(std::string(pattern.all_unless)) &&
                    !alternates.value_or(false);
   const int64_t every = given.value_or(pattern.every);
+  for (size_t n = 0; cycle && n < cycle->size(); ++n) {  // each is copied for many layers
+    if ((*cycle)[n].size() <= kLongestName) continue;
+    return InvalidArgument("UNKNOWN_VALUE", fmt::format("{}[{}]", part.config.Path(pattern.cycle_field), n),
+                           (*cycle)[n], "must be a layer type of transformers, such as recurrent or attention");
+  }
+  std::vector<double> listed = indices.value_or(std::vector<double>());
+  std::sort(listed.begin(), listed.end());
   for (int64_t n = 0; n < layers; ++n) {
     if (cycle && !cycle->empty()) {
       types.push_back((*cycle)[n % cycle->size()]);
@@ -84,10 +92,10 @@ absl::StatusOr<std::vector<std::string>> FromPattern(const Part& part, int64_t l
       types.emplace_back(n == 0 ? pattern.others : pattern.cycle[n % pattern.cycle.size()]);
       continue;
     }
-    const auto among = [n](const auto& list) { return std::find(list.begin(), list.end(), n) != list.end(); };
-    const bool regular = indices                    ? among(*indices)
-                         : !pattern.indices.empty() ? among(pattern.indices)
-                                                    : n % every == (pattern.at < 0 ? every - 1 : pattern.at % every);
+    const auto& own = pattern.indices;
+    const bool regular = indices        ? std::binary_search(listed.begin(), listed.end(), n)
+                         : !own.empty() ? std::find(own.begin(), own.end(), n) != own.end()
+                                        : n % every == (pattern.at < 0 ? every - 1 : pattern.at % every);
     const bool is_last = n == layers - 1 && (pattern.last || pattern.last_always);
     types.emplace_back(all || regular || n < pattern.first || is_last ? pattern.full : pattern.others);
   }

@@ -85,8 +85,8 @@ absl::StatusOr<std::vector<ModelLayers>> ReadDiffusers(const ModelSource& source
   return std::vector<ModelLayers>{std::move(layers)};
 }
 
-// Resolves kAny to the first kind that the part has: a score term, sines, a grid, a learned table (unless the scheme is
-// a rotary embedding or a bias), else kRotaryOrBias.
+// Resolves kAny to the first kind that the part has: a score term, sines, a grid, a rotary embedding or a bias, a
+// learned table.
 absl::StatusOr<Wanted> WantedOf(const ModelSource& source, const Part& part) {
   if (source.wanted != Wanted::kAny) return source.wanted;
   const absl::Status terms = CheckTerms(part);
@@ -94,7 +94,9 @@ absl::StatusOr<Wanted> WantedOf(const ModelSource& source, const Part& part) {
   if (DetailsOf(terms).reason != "UNSUPPORTED") return terms;
   if (part.type.sines) return Wanted::kSinusoidal;
   if (part.type.grid) return Wanted::kGrid;
-  return part.type.learned && !IsSelected(part.type.scheme) ? Wanted::kLearned : Wanted::kRotaryOrBias;
+  if (!part.known || IsSelected(part.type.scheme)) return Wanted::kRotaryOrBias;
+  if (part.type.learned) return Wanted::kLearned;
+  return terms;
 }
 
 // True for kinds that are added to the model's input and belong to no layer.
@@ -119,8 +121,27 @@ absl::StatusOr<ModelLayers> InputOf(Part part, Wanted wanted) {
 
 struct CachedLayers {
   ModelLayers layers;
-  size_t bytes;  // upper bound
+  size_t bytes;
 };
+
+// Bytes that the layers take, but for a few short texts.
+size_t BytesOf(const ModelLayers& layers) {
+  size_t bytes = sizeof(layers) + layers.layer_index.capacity() * sizeof(uint32_t);
+  for (const Note& note : layers.notes) bytes += sizeof(note) + note.field.capacity() + note.message.capacity();
+  for (const FileField& field : layers.fields) {
+    bytes += sizeof(field) + field.setting.capacity() + field.path.capacity() + field.other.capacity();
+  }
+  if (!layers.rotary) return bytes;
+  const auto add = [&bytes]<typename Field>(std::string_view, const Field& field) {
+    if constexpr (requires { field.capacity(); }) bytes += field.capacity() * sizeof(*field.data());
+  };
+  std::visit(
+      [&add](const auto& frequencies) {
+        if constexpr (HasFields<std::decay_t<decltype(frequencies)>>) VisitFields(frequencies, add);
+      },
+      layers.rotary->frequencies);
+  return bytes;
+}
 
 // Returns everything that SelectLayer() reads, as one unambiguous text.
 std::string KeyOf(const ModelSource& source, const Limits& limits) {
@@ -213,6 +234,13 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
   return RotaryLayersOf(part, common);
 }
 
+void AddNote(Note note, std::vector<Note>& notes) {
+  if (notes.size() < kMostNotes) return notes.push_back(std::move(note));
+  if (notes.size() > kMostNotes) return;
+  notes.push_back(
+      {"MORE_NOTES", "", fmt::format("the file causes more than {} notes: the others are left out", kMostNotes)});
+}
+
 absl::Status InFile(const ModelLayers& layers, const absl::Status& status) {
   if (status.ok()) return status;
   const auto source_of = [&layers](const std::string& setting) {
@@ -288,9 +316,7 @@ absl::StatusOr<std::shared_ptr<const ModelLayers>> CachedLayer(const ModelSource
   }
   const auto select = [&]() -> absl::StatusOr<CachedLayers> {
     POSENC_ASSIGN_OR_RETURN(ModelLayers layers, SelectLayer(source, limits));
-    size_t bytes = sizeof(CachedLayers) + layers.layer_index.capacity() * sizeof(uint32_t);
-    for (const Note& note : layers.notes) bytes += sizeof(note) + note.field.capacity() + note.message.capacity();
-    bytes += 8 * file;  // a number of the file takes two characters or more, and 8 or 16 bytes here
+    const size_t bytes = BytesOf(layers);
     return CachedLayers{std::move(layers), bytes};
   };
   POSENC_ASSIGN_OR_RETURN(const auto found, cache.Get(KeyOf(source, limits), select));

@@ -66,6 +66,11 @@ struct FileField {
   std::string words = {};
 };
 
+// A file may cause any number of notes, and they are copied for each of its layer types and parts. Of a part's, an
+// answer has so many, and one that says so.
+inline constexpr size_t kMostNotes = 64;
+void AddNote(Note note, std::vector<Note>& notes);
+
 // Settings that several layers share, or those of the model's input. At most one of rotary, bias, terms, table,
 // sinusoidal and grid is set; none: no positional encoding.
 struct ModelLayers {

@@ -49,7 +49,7 @@ struct Part {
   void Say(std::string code, std::string field, std::string message) {
     const bool is_name = !field.empty() && !field.starts_with(kConfigJson) && field != "layer_type" &&
                          field != "component" && field != "input_pairing";
-    notes.push_back({std::move(code), is_name ? config.Path(field) : std::move(field), std::move(message)});
+    AddNote({std::move(code), is_name ? config.Path(field) : std::move(field), std::move(message)}, notes);
   }
   // Says that a setting comes from this field of the file.
   void Comes(std::string setting, std::string path, std::string other = {}, std::string words = {}) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "posenc/base/status.h"
 #include "posenc/model/rope_block.h"
@@ -41,7 +42,7 @@ absl::Status CheckAggregated(const Part& part, int64_t hidden, std::optional<dou
   POSENC_ASSIGN_OR_RETURN(const auto outer, part.config.Number({"partial_rotary_factor"}));
   const double share = partial.value_or(outer.value_or(4));
   const auto dim = heads.value_or(8) < 1 ? 0.0 : share * static_cast<double>(hidden / heads.value_or(8));
-  if (static_cast<int64_t>(dim) == hidden / 2) return absl::OkStatus();
+  if (std::trunc(dim) == static_cast<double>(hidden / 2)) return absl::OkStatus();
   return InvalidArgument("MISMATCH", part.config.Path("num_attention_heads"), fmt::format("{}", heads.value_or(8)),
                          fmt::format("must be 2 * partial_rotary_factor, {}: model_type \"{}\" fails otherwise",
                                      2 * share, part.type.name));

@@ -6,14 +6,13 @@
 #include <functional>
 #include <string>
 
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 #include "posenc/model/layers.h"
 #include "posenc/model/rope_block.h"
 
 namespace posenc {
 namespace {
-
-constexpr size_t kMaxLayerTypes = 16;  // each is read, listed and explained; models have up to three
 
 // Returns INVALID_ARGUMENT (UNSUPPORTED) if the file does not switch the rotary embedding on.
 absl::Status CheckHasRotary(const Part& part) {
@@ -257,9 +256,8 @@ absl::StatusOr<Types> TypesOf(const Part& part, const RopeBlocks& blocks, int64_
   }
 
   if (distinct.size() > kMaxLayerTypes) {
-    const std::string path = too_many_listed ? part.config.PathOf({"layer_types", "layers_block_type"})
-                                             : part.config.PathOf({"rope_parameters", "rope_scaling"});
-    return InvalidArgument("OUT_OF_RANGE", path, fmt::format("{} or more layer types", distinct.size()),
+    return InvalidArgument("OUT_OF_RANGE", part.config.PathOf({"layer_types", "layers_block_type"}),
+                           fmt::format("{} or more layer types", distinct.size()),
                            fmt::format("must name at most {} different layer types", kMaxLayerTypes));
   }
   std::vector<std::string> of_layer = differ ? types : std::vector<std::string>();
@@ -311,6 +309,7 @@ absl::StatusOr<std::vector<ModelLayers>> RotaryLayersOf(const Part& part, const 
   POSENC_ASSIGN_OR_RETURN(const Types types, TypesOf(part, blocks, static_cast<int64_t>(common.layer_index.size())));
   std::vector<ModelLayers> result;
   for (const std::string& layer_type : types.distinct) {
+    InterruptionPoint();
     Part own = part;  // a copy: notes are per layer type
     ModelLayers entry = common;
     entry.layer_type = layer_type;

@@ -246,8 +246,9 @@ absl::Status ReadWholeHead(Part& part, const RotarySettings& settings, const Rop
                              fmt::format("must be at most {}, the width of a head", part.whole_head));
     }
   } else if (part.type.name == "deepseek_v4") {
-    const auto width = static_cast<double>(*settings.head_dim) * p.partial_rotary_factor.value_or(1);
-    const auto rotated = static_cast<int64_t>(width);
+    const double share = p.partial_rotary_factor.value_or(1);
+    if (!(share > 0 && share <= 1)) return absl::OkStatus();  // refused where the settings are checked
+    const auto rotated = static_cast<int64_t>(static_cast<double>(*settings.head_dim) * share);
     part.rotary_offset = part.whole_head - rotated - rotated % 2;
   }
   return absl::OkStatus();

@@ -169,7 +169,14 @@ absl::StatusOr<RopeBlocks> ReadRopeBlocks(const ConfigObject& config, const Mode
     blocks.emplace_back("", std::move(read));
     return blocks;
   }
+  if (block->tree().size() > kMaxLayerTypes) {
+    return InvalidArgument("OUT_OF_RANGE", block->path(), fmt::format("{} blocks", block->tree().size()),
+                           fmt::format("must name at most {} different layer types", kMaxLayerTypes));
+  }
   for (const auto& [layer_type, value] : block->tree().items()) {
+    if (layer_type.empty()) {
+      return InvalidArgument("UNKNOWN_FIELD", block->path(), "a block named \"\"", "must name layer types");
+    }
     POSENC_ASSIGN_OR_RETURN(const auto nested, block->Object(layer_type));
     if (!nested) {
       blocks.emplace_back(layer_type, std::nullopt);

@@ -27,8 +27,11 @@ struct RopeBlock {
   bool complete = false;                            // theta and the rotated share are not read outside the block
 };
 
-// The file's blocks: one for all layers (key ""), or one per layer type. Empty if the file has none. A null block of a
-// layer type is nullopt: these layers have no rotary embedding.
+// Each layer type is read, listed and explained; models have up to three.
+inline constexpr size_t kMaxLayerTypes = 16;
+
+// The file's blocks: one for all layers (key ""), or one per layer type, at most kMaxLayerTypes. Empty if the file has
+// none. A null block of a layer type is nullopt: these layers have no rotary embedding.
 using RopeBlocks = std::vector<std::pair<std::string, std::optional<RopeBlock>>>;
 
 // Returns INVALID_ARGUMENT naming a field that is unknown (never ignored), has the wrong type, or whose two spellings

@@ -116,6 +116,7 @@ absl::Status ExplainModel(const v1::ExplainRequest& request, const Limits& limit
   absl::Status first;
   bool any = false;
   for (const std::string& component : components) {
+    InterruptionPoint();
     const int before = response->layers_size();
     const absl::Status status = ExplainPart(request, component, limits, &values_left, response);
     any |= status.ok();

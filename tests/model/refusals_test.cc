@@ -170,6 +170,7 @@ TEST(Refusals, OfModelTypesNameTheirField) {
 // Blocks by layer type under names that other classes use, also in files that do not say how many layers there are.
 TEST(Refusals, OfBlocksByLayerTypeNameTheirField) {
   const std::vector<std::vector<const char*>> names = {{"main"},
+                                                       {"", "other"},
                                                        {"sliding_attention"},
                                                        {"other", "main"},
                                                        {"main", "compress"},
@@ -179,7 +180,7 @@ TEST(Refusals, OfBlocksByLayerTypeNameTheirField) {
   const std::vector<json> lists = {nullptr, {"sliding_attention", "full_attention"}, {"other", "other"}};
   int refused = 0;
   for (const ModelType* type : AllModelTypes()) {
-    if (type->scheme != Scheme::kRotary) continue;
+    if (type->scheme != Scheme::kRotary && type->scheme != Scheme::kAxial) continue;
     for (const json& count : {json(nullptr), json(2)}) {
       for (const json& list : lists) {
         for (const auto& labels : names) {
