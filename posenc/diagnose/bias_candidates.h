@@ -61,10 +61,10 @@ std::vector<BiasCandidate> AskedFormCandidates(const BiasExplanation& asked);
 std::vector<BiasCandidate> AlibiCandidates(const BiasEvidence& evidence, const BiasStructure& structure);
 // T5 candidates if distances share values as the buckets of some settings do: with the expected table, then with the
 // table that results. `asked`: what was asked for and computed; null if nothing was. If it is T5, its settings are
-// tried beside the usual ones.
+// tried beside the usual ones. Tables have at most `most_values`.
 absl::StatusOr<std::vector<BiasCandidate>> T5Candidates(const BiasEvidence& evidence, const BiasStructure& structure,
                                                         const BiasExplanation* asked, bool has_table,
-                                                        const Cancellation& cancelled);
+                                                        int64_t most_values, const Cancellation& cancelled);
 // The table for completed settings: for each bucket the first unmasked value found in it, 0 if there is none.
 absl::StatusOr<BiasTable> FirstValues(const BiasEvidence& evidence, const FoundMask& mask, Frequencies arithmetic,
                                       const T5Settings& settings, int64_t query_offset, const Cancellation& cancelled);

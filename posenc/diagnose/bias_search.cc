@@ -54,6 +54,12 @@ int64_t OffsetOf(const BiasExplanation& explanation) {
 absl::StatusOr<BiasExplanation> BiasSearch::ProveAsked(AskedBias asked) const {
   POSENC_RETURN_IF_ERROR(OfExpected(Complete(asked.method, call_.limits)));
   POSENC_RETURN_IF_ERROR(CheckFits(asked));
+  const auto* t5 = std::get_if<T5Settings>(&asked.method.settings);
+  if (t5 != nullptr && !asked.method.table && *t5->num_buckets > call_.limits.max_bias_values / evidence_.heads()) {
+    return OfExpected(
+        TooLarge("t5.num_buckets", fmt::format("{} for {} heads", *t5->num_buckets, evidence_.heads()),
+                 fmt::format("must be at most {} values (max_bias_values)", call_.limits.max_bias_values)));
+  }
   std::optional<BiasExplanation> best;
   for (const int64_t offset : RightOffsets()) {
     auto one = ProveAskedAt(asked, offset);

@@ -196,11 +196,12 @@ void TryTable(const BiasStructure& structure, const BiasExplanation& asked, cons
 
 absl::StatusOr<std::vector<BiasCandidate>> T5Candidates(const BiasEvidence& e, const BiasStructure& structure,
                                                         const BiasExplanation* asked, bool has_table,
-                                                        const Cancellation& cancelled) {
+                                                        int64_t most_values, const Cancellation& cancelled) {
   std::vector<BiasCandidate> candidates;
   const T5Settings* t5 = asked == nullptr ? nullptr : std::get_if<T5Settings>(&asked->method.settings);
   if (structure.follows != Follows::kDistance) return candidates;
-  const std::vector<T5Settings> all = Settings(t5);
+  std::vector<T5Settings> all = Settings(t5);
+  std::erase_if(all, [&](const T5Settings& settings) { return *settings.num_buckets > most_values / e.heads(); });
   if (t5 != nullptr && has_table) {
     for (const T5Settings& settings : all) {
       POSENC_RETURN_IF_ERROR(cancelled());

@@ -81,6 +81,7 @@ class Diagnostician {
                                                                            call_.limits, call_.pool, call_.cancelled));
     if (!precise) return std::nullopt;
     POSENC_RETURN_IF_ERROR(call_.CompareWithAll(&*precise));
+    if (!precise->complete) return std::nullopt;  // its misfits are of the sample's rows
     return precise;
   }
 

@@ -243,9 +243,9 @@ absl::StatusOr<Tokens> MakeTokens(const Positions& positions, const std::optiona
       positions.axis_dimension == AxisDimension::kFirst || positions.axis_dimension == AxisDimension::kLast;
   if (const auto* ids = std::get_if<PositionIds>(&positions.source); ids != nullptr && by_axis) axes = ids->axes;
   if (asked) axes = asked->axes();
-  if (axes > kMaxAxes) {
+  if (axes < 1 || axes > kMaxAxes) {
     return InvalidArgument("OUT_OF_RANGE", "ids.shape", fmt::format("{} axes", axes),
-                           fmt::format("must be at most {} axes", kMaxAxes));
+                           fmt::format("must be 1 .. {} axes", kMaxAxes));
   }
   POSENC_ASSIGN_OR_RETURN(const TokenPositions resolved,
                           TokenPositions::Create(positions, {sequences, length, packed, axes}, limits));

@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <numbers>
 
+#include "posenc/base/checks.h"
+
 namespace posenc::diagnose {
 namespace {
 
@@ -110,7 +112,7 @@ class Collector {
   }
 
   void CollectDynamic() {
-    const auto lmax = static_cast<int64_t>(base_.max_position_embeddings.value_or(1));
+    const auto lmax = static_cast<int64_t>(std::min(base_.max_position_embeddings.value_or(1), kLargestPosition));
     Add([](RotarySettings&, RopeParameters*) {}, "SCALING_LENGTH",
         "frequencies are those of a short sequence: the dynamic scaling did not grow with the length")
         .seq_len = std::max<int64_t>(lmax, 1);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "posenc/base/interruption.h"
+
 namespace posenc::diagnose {
 namespace {
 
@@ -42,7 +44,8 @@ Box LargestUnit(const Evidence& evidence, size_t operand, const RowSet& rows) {
   const BatchRows batch(evidence, of);
   std::vector<int64_t> best;
   int64_t head = 0;
-  for (int64_t b = 0; b < batch.count(); ++b) {
+  for (const int64_t b : batch.filled()) {
+    InterruptionPoint();
     for (int64_t h = 0; h < of.heads; ++h) {
       std::vector<int64_t> tokens;
       for (int64_t t = batch.Begin(b); t < batch.End(b); ++t) {
@@ -85,7 +88,10 @@ RowSet Without(const RowSet& a, const RowSet& b) {
 BatchRows::BatchRows(const Evidence& evidence, const Rows& rows) : tokens_(evidence.tokens), length_(rows.length) {
   packed_ = rows.sequences == 1 && tokens_.bounds.size() > 2;
   count_ = packed_ ? static_cast<int64_t>(tokens_.bounds.size()) - 1 : rows.sequences;
-  for (int64_t row = 0; row < count_; ++row) longest_ = std::max(longest_, End(row) - Begin(row));
+  for (int64_t row = 0; row < count_; ++row) {
+    longest_ = std::max(longest_, End(row) - Begin(row));
+    if (End(row) > Begin(row)) filled_.push_back(row);
+  }
 }
 
 RowSet ExplainedRows(const Evidence& evidence, const RowSet& rest, const RowSet& misfits, bool whole_heads) {
@@ -94,7 +100,8 @@ RowSet ExplainedRows(const Evidence& evidence, const RowSet& rest, const RowSet&
     const int64_t heads = evidence.operands[n].heads;
     std::vector<uint8_t>& rows = explained.emplace_back(rest[n].size());
     const BatchRows batch(evidence, evidence.operands[n]);
-    for (int64_t b = 0; b < batch.count(); ++b) {
+    for (const int64_t b : batch.filled()) {
+      InterruptionPoint();
       for (int64_t h = 0; h < heads; ++h) {
         std::vector<int64_t> run;
         bool all = true;

@@ -25,12 +25,15 @@ class BatchRows {
   int64_t longest() const { return longest_; }  // tokens
   int64_t Begin(int64_t row) const { return packed_ ? tokens_.bounds[row] : row * length_; }
   int64_t End(int64_t row) const { return Begin(row + 1); }
+  // The batch rows that have tokens. There may be many others, with any number of heads.
+  const std::vector<int64_t>& filled() const { return filled_; }
 
  private:
   const Tokens& tokens_;
   const int64_t length_;
   bool packed_ = false;
   int64_t count_ = 0, longest_ = 0;
+  std::vector<int64_t> filled_;
 };
 
 // Rows of `rest` that an explanation with these misfits explains by more than chance: the rows of each head of a batch

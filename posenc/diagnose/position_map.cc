@@ -24,7 +24,7 @@ std::vector<Traced> TracePositions(const Angles& angles, const std::vector<doubl
   constexpr double kFarthest = 1 << 16;
   constexpr int64_t kMostSteps = int64_t{1} << 25, kMostTokens = 128;
   const double last = *std::max_element(positions.begin(), positions.end());
-  if (!(last <= kFarthest)) return {};
+  if (!(last >= 0 && last <= kFarthest)) return {};
   const auto range = static_cast<int64_t>(last) + 1;
   const int64_t wanted = std::clamp<int64_t>(kMostSteps / (range * angles.pairs), 8, kMostTokens);
   const int64_t tokens = std::min(angles.tokens, wanted);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 #include "posenc/diagnose/departures.h"
 #include "posenc/diagnose/rotation_call.h"
@@ -280,11 +281,12 @@ class FaultFinder {
     for (size_t n = 0; n < call_.evidence.operands.size(); ++n) {
       const Rows& operand = call_.evidence.operands[n];
       const BatchRows batch(call_.evidence, operand);
-      for (int64_t b = 0; b < batch.count(); ++b) {
+      for (const int64_t b : batch.filled()) {
+        InterruptionPoint();
         for (int64_t h = 0; h < operand.heads; ++h) {
           std::vector<int64_t> rows;
           for (int64_t t = batch.Begin(b); t < batch.End(b); ++t) rows.push_back(t * operand.heads + h);
-          if (!rows.empty()) visit(n, rows);
+          visit(n, rows);
         }
       }
     }

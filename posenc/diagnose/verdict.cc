@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "posenc/base/interruption.h"
 #include "posenc/diagnose/options.h"
 
 namespace posenc::diagnose {
@@ -17,7 +18,8 @@ std::optional<Part> PartOf(const Evidence& evidence, const Rows& rows, const std
                            const std::vector<uint8_t>& fitting) {
   const BatchRows batch(evidence, rows);
   std::vector<uint8_t> batch_rows(batch.count()), heads(rows.heads), tokens(batch.longest());
-  for (int64_t b = 0; b < batch.count(); ++b) {
+  for (const int64_t b : batch.filled()) {
+    InterruptionPoint();
     const int64_t begin = batch.Begin(b), count = batch.End(b) - begin;
     for (int64_t h = 0; h < rows.heads; ++h) {
       const auto at = [&](const std::vector<uint8_t>& set, int64_t t) {

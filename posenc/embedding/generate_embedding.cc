@@ -173,7 +173,8 @@ absl::Status EmbeddingGeneration::Write(const std::byte* add_to, std::byte* out,
     }
   };
   const size_t most = std::min<size_t>(slab, positions_.tokens());
-  const size_t bytes = add_to == nullptr ? 0 : 2 * most * dim * sizeof(float);  // of Add()
+  // Angles, their sines, and the rows of Add().
+  const size_t bytes = most * dim * (2 * sizeof(double) + (add_to == nullptr ? 0 : 2 * sizeof(float)));
   return pool.ParallelFor(positions_.tokens(), slab, cancelled, write, static_cast<int64_t>(bytes));
 }
 

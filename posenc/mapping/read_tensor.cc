@@ -147,6 +147,7 @@ absl::StatusOr<std::vector<float>> Reader::WeightVector(std::string_view field, 
 
 Matrix<float> Turned(const Matrix<float>& matrix) {
   Matrix<float> turned{std::vector<float>(matrix.values.size()), matrix.columns, matrix.rows, false};
+  if (matrix.values.empty()) return turned;  // it may have any number of rows without columns
   for (int64_t row = 0; row < matrix.rows; ++row) {
     for (int64_t column = 0; column < matrix.columns; ++column) {
       turned.values[column * matrix.rows + row] = matrix.values[row * matrix.columns + column];

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <unordered_map>
+
 #include "posenc/base/fingerprint.h"
+#include "posenc/base/status.h"
 #include "posenc/base/version.h"
 
 namespace posenc::wire {
@@ -113,11 +116,11 @@ std::vector<const RotaryPlan*> PlansOf(const TableRows& rows) {
   return plans;
 }
 
-void WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<const RotaryPlan*>& plans, bool with_plan,
-                     v1::AnswerInfo* info) {
+absl::Status WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<const RotaryPlan*>& plans,
+                             bool with_plan, const Limits& limits, v1::AnswerInfo* info) {
   WriteCommonInfo(resolved.precision, resolved.notes, info);
   info->set_layer_type(resolved.layer_type);
-  if (!resolved.rotary) return;
+  if (!resolved.rotary) return absl::OkStatus();
   const Rotary& rotary = *resolved.rotary;
   info->set_rotated(true);
   info->set_input_pairing(Name(rotary.input_pairing(), kPairings));
@@ -128,12 +131,21 @@ void WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<const Rot
   fingerprint.Add("rotary").Add(info->precision().SerializeAsString());
   fingerprint.Add(int64_t{info->input_pairing()}).Add(int64_t{info->output_pairing()}).Add(rotary.rotary_dim());
   if (rotary.half_split_parts() != 1) fingerprint.Add("half_split_parts").Add(rotary.half_split_parts());
+  // Sequences share plans, which can be much larger than the request: each is added once.
+  std::unordered_map<const RotaryPlan*, int64_t> added;
+  int64_t values = 0;
   for (const RotaryPlan* plan : plans) {
     v1::SequenceInfo* sequence = info->add_sequences();
     sequence->set_seq_len(plan->seq_len);
     sequence->set_attention_scaling(plan->attention_scaling);
     sequence->set_branch(plan->branch);
-    plan->AddTo(fingerprint);
+    values += static_cast<int64_t>(plan->inv_freq.size() + plan->axis.size());
+    const auto [at, is_new] = added.emplace(plan, static_cast<int64_t>(added.size()));
+    if (is_new) {
+      plan->AddTo(fingerprint);
+    } else {
+      fingerprint.Add("plan").Add(at->second);
+    }
   }
   if (const GivenTable* table = rotary.table()) {
     fingerprint.Add("table").Add(static_cast<int64_t>(table->dtype)).Add(table->rows);
@@ -142,7 +154,11 @@ void WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<const Rot
     }
   }
   info->set_plan_fingerprint(fingerprint.Digest());
-  if (!with_plan) return;
+  if (!with_plan) return absl::OkStatus();
+  if (plans.size() > 1 && values > limits.max_plan_values) {
+    return TooLarge("hints.return_plan", fmt::format("{} frequencies and axes of all sequences", values),
+                    fmt::format("must be at most {} (max_plan_values)", limits.max_plan_values));
+  }
   v1::Plan* message = info->mutable_plan();
   WriteRotarySettings(rotary.settings(), message->mutable_rotary());
   message->set_softmax_scale_factor(1);
@@ -152,6 +168,7 @@ void WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<const Rot
     frequencies->mutable_axis()->Assign(plan->axis.begin(), plan->axis.end());
     message->set_softmax_scale_factor(resolved.SoftmaxScaleFactor(*plan));
   }
+  return absl::OkStatus();
 }
 
 }  // namespace posenc::wire

@@ -54,9 +54,10 @@ void SettleLengthRule(const v1::RotarySource& source, const Rotary& rotary, Posi
 // Writes the info that every answer has: precision, device, versions and notes.
 void WriteCommonInfo(const Precision& precision, const std::vector<Note>& notes, v1::AnswerInfo* info);
 
-// Writes the info of a rotary answer. `plans`: one per sequence, in order, or one shared by all.
-void WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<const RotaryPlan*>& plans, bool with_plan,
-                     v1::AnswerInfo* info);
+// Writes the info of a rotary answer. `plans`: one per sequence, in order, or one shared by all. TOO_LARGE (hints) if
+// there are more frequencies than max_plan_values and `with_plan` asks for them.
+absl::Status WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<const RotaryPlan*>& plans,
+                             bool with_plan, const Limits& limits, v1::AnswerInfo* info);
 std::vector<const RotaryPlan*> PlansOf(const TableRows& rows);
 
 }  // namespace posenc::wire

@@ -258,6 +258,11 @@ absl::StatusOr<std::vector<int64_t>> TokenPositions::ScalingLengths(const Limits
   switch (positions_.scaling_length_rule) {
     case ScalingLengthRule::kUnspecified: break;
     case ScalingLengthRule::kGiven: {
+      if (static_cast<int64_t>(given.size()) > limits.max_sequences) {
+        return TooLarge("seq_len", fmt::format("{} values", given.size()),
+                        fmt::format("must be at most {} (max_sequences)", limits.max_sequences));
+      }
+      if (given.empty() && sequences_ == 0) return std::vector<int64_t>{1};  // no tokens
       if (given.size() != 1 && static_cast<int64_t>(given.size()) != sequences_) {
         return InvalidArgument("MISMATCH", "seq_len", fmt::format("{} values", given.size()),
                                fmt::format("must be one for all sequences, or one per sequence: {}", sequences_));

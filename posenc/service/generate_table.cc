@@ -51,7 +51,8 @@ absl::StatusOr<PreparedTable> PrepareTable(const v1::GenerateTableRequest& reque
   auto generation = TableGeneration::Create(*resolved.rotary, std::move(call), context.limits);
   POSENC_RETURN_IF_ERROR(OfParameters(resolved, generation.status()));
   prepared.generation = std::make_shared<const TableGeneration>(*std::move(generation));
-  WriteRotaryInfo(resolved, PlansOf(prepared.generation->table()), request.hints().return_plan(), &prepared.info);
+  POSENC_RETURN_IF_ERROR(WriteRotaryInfo(resolved, PlansOf(prepared.generation->table()), request.hints().return_plan(),
+                                         context.limits, &prepared.info));
   return prepared;
 }
 

@@ -91,11 +91,15 @@ class FourierEncoding final : public Encoding {
 
 }  // namespace
 
-EncodingOr Encode(FourierSettings settings, Frequencies arithmetic, const Limits&) {
+EncodingOr Encode(FourierSettings settings, Frequencies arithmetic, const Limits& limits) {
   POSENC_RETURN_IF_ERROR(CheckMatrix("frequencies", settings.frequencies, "[m, n]"));
   POSENC_RETURN_IF_ERROR(CheckMatrix("points", settings.points, "[S, n]"));
   if (settings.frequencies.rows < 1) {
     return InvalidArgument("OUT_OF_RANGE", "frequencies.shape", "0 rows", "must be at least 1");
+  }
+  if (settings.frequencies.rows > limits.max_rotary_dim / 2) {
+    return InvalidArgument("OUT_OF_RANGE", "frequencies.shape", fmt::format("{} rows", settings.frequencies.rows),
+                           fmt::format("must be at most {}, half of max_rotary_dim", limits.max_rotary_dim / 2));
   }
   if (settings.points.columns != settings.frequencies.columns) {
     return InvalidArgument("MISMATCH", "points.shape", fmt::format("{} columns", settings.points.columns),

@@ -83,8 +83,8 @@ absl::StatusOr<RelativeTables> MakeTables(const TransformerXlSettings& s, const 
   std::vector<double> at(rows);
   for (int64_t n = 0; n < rows; ++n) at[n] = encodings.first + static_cast<double>(n);
   Matrix<float> r{std::vector<float>(rows * d_model), rows, d_model, false};
-  constexpr size_t kSlab = 256;
-  POSENC_RETURN_IF_ERROR(pool.ParallelFor(rows, kSlab, cancelled, [&](size_t begin, size_t end) {
+  const auto slab = static_cast<size_t>(std::clamp<int64_t>(65536 / d_model, 1, 256));  // bounds memory
+  POSENC_RETURN_IF_ERROR(pool.ParallelFor(rows, slab, cancelled, [&](size_t begin, size_t end) {
     sinusoidal->Fill(at.data() + begin, end - begin, DType::kFP32,
                      reinterpret_cast<std::byte*>(r.values.data() + begin * d_model));
   }));

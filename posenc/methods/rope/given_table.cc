@@ -53,9 +53,9 @@ void ClearNanPayloads(std::byte* floats, size_t count) {
 
 absl::Status Complete(GivenTable& table, int64_t half_split_parts) {
   if (table.form == TableForm::kHalfWidth) return absl::OkStatus();
-  if (table.width % 2 != 0) {
+  if (table.width < 2 || table.width % 2 != 0) {  // a table without columns may have any number of rows
     return InvalidArgument("OUT_OF_RANGE", "cos.shape", fmt::format("{} columns", table.width),
-                           "must be even in this form");
+                           "must be even and at least 2 in this form");
   }
   const int64_t parts = table.form == TableForm::kDuplicated ? half_split_parts : 1;
   if (table.width / 2 % parts != 0) {

@@ -14,9 +14,11 @@ template <class A>
 Values<A> Formula(const RopeInput& input) {
   using E = typename A::Element;
   const RopeParameters& p = input.parameters;
-  const auto turning = static_cast<int64_t>(std::floor(*p.partial_rotary_factor * input.dim / 2));
+  const double turning = std::floor(*p.partial_rotary_factor * input.dim / 2);
   const E factor(*p.factor);
-  std::vector<E> inv_freq = ThetaPowers<A>(E(*p.rope_theta), input.dim, turning < input.pairs ? turning : input.pairs);
+  std::vector<E> inv_freq =
+      ThetaPowers<A>(E(*p.rope_theta), input.dim,
+                     turning < static_cast<double>(input.pairs) ? static_cast<int64_t>(turning) : input.pairs);
   for (E& f : inv_freq) f = E(1.0) / f / factor;
   inv_freq.resize(input.pairs, E(0.0));
   return RopeValues<A>(std::move(inv_freq));
