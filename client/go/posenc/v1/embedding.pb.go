@@ -645,7 +645,7 @@ func (x *Grid) GetPosEmbedMaxSize() int64 {
 // point gives one row.
 type Fourier struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// B, the frequencies: INT32, INT64, FP32 or FP64, [m, n], m >= 1, finite.
+	// B, the frequencies: INT32, INT64, FP32 or FP64, [m, n], m 1 .. ServerLimits.max_rotary_dim / 2, finite.
 	Frequencies *Tensor `protobuf:"bytes,1,opt,name=frequencies,proto3" json:"frequencies,omitempty"`
 	// x, the points: INT32, INT64, FP32 or FP64, [S, n], finite.
 	Points        *Tensor `protobuf:"bytes,2,opt,name=points,proto3" json:"points,omitempty"`

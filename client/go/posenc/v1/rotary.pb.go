@@ -1826,7 +1826,8 @@ type Positions struct {
 	// depend on the sequence's length; otherwise not allowed, because it would not be read. With a model it is always
 	// allowed, and the default of ApplyRotary with a config.json is WHOLE_BATCH, as in transformers; a note says so.
 	ScalingLengthRule ScalingLengthRule `protobuf:"varint,6,opt,name=scaling_length_rule,json=scalingLengthRule,proto3,enum=posenc.v1.ScalingLengthRule" json:"scaling_length_rule,omitempty"`
-	// Lengths in tokens for SCALING_LENGTH_RULE_GIVEN: one for all, or one per sequence. >= 1.
+	// Lengths in tokens for SCALING_LENGTH_RULE_GIVEN: one for all, or one per sequence, of at most
+	// ServerLimits.max_sequences. >= 1.
 	SeqLen []int64 `protobuf:"varint,7,rep,packed,name=seq_len,json=seqLen,proto3" json:"seq_len,omitempty"`
 	// Dimension of the axes in ids. Required for ids with several axes; with one axis, absent means NONE.
 	AxisDimension AxisDimension `protobuf:"varint,8,opt,name=axis_dimension,json=axisDimension,proto3,enum=posenc.v1.AxisDimension" json:"axis_dimension,omitempty"`

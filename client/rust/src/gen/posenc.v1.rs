@@ -440,7 +440,8 @@ pub struct Positions {
     /// allowed, and the default of ApplyRotary with a config.json is WHOLE_BATCH, as in transformers; a note says so.
     #[prost(enumeration = "ScalingLengthRule", tag = "6")]
     pub scaling_length_rule: i32,
-    /// Lengths in tokens for SCALING_LENGTH_RULE_GIVEN: one for all, or one per sequence. >= 1.
+    /// Lengths in tokens for SCALING_LENGTH_RULE_GIVEN: one for all, or one per sequence, of at most
+    /// ServerLimits.max_sequences. >= 1.
     #[prost(int64, repeated, tag = "7")]
     pub seq_len: ::prost::alloc::vec::Vec<i64>,
     /// Dimension of the axes in ids. Required for ids with several axes; with one axis, absent means NONE.
@@ -1867,7 +1868,7 @@ pub struct Grid {
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Fourier {
-    /// B, the frequencies: INT32, INT64, FP32 or FP64, \[m, n\], m >= 1, finite.
+    /// B, the frequencies: INT32, INT64, FP32 or FP64, \[m, n\], m 1 .. ServerLimits.max_rotary_dim / 2, finite.
     #[prost(message, optional, tag = "1")]
     pub frequencies: ::core::option::Option<Tensor>,
     /// x, the points: INT32, INT64, FP32 or FP64, \[S, n\], finite.
@@ -2566,6 +2567,7 @@ pub struct Note {
     /// ROTARY_OFFSET     elements rotate that are not the first of a head
     /// NO_ROPE           the layer has no rotary embedding
     /// POSITIONS         what the positions count, and in which order
+    /// MORE_NOTES        a part of the file causes more than 64 notes: the others are left out
     #[prost(string, tag = "1")]
     pub code: ::prost::alloc::string::String,
     /// Field of the request, or config_json or gguf and the path of a field of the file. Empty: the whole answer.
@@ -3493,7 +3495,8 @@ pub struct ServerLimits {
     /// Sequences of one request that are listed one by one: in cu_seqlens or as scaling lengths.
     #[prost(int64, tag = "9")]
     pub max_sequences: i64,
-    /// Frequencies of one request, summed over all its sequence lengths (dynamic, longrope).
+    /// Frequencies of one request, summed over all its sequence lengths (dynamic, longrope); with CallHints.return_plan
+    /// over all its sequences.
     #[prost(int64, tag = "10")]
     pub max_plan_values: i64,
     /// Cost limit of one request's bias: computed values (heads times distances), or work that takes as long.

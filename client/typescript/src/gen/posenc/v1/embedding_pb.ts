@@ -345,7 +345,7 @@ export const GridSchema: GenMessage<Grid> = /*@__PURE__*/
  */
 export type Fourier = Message<"posenc.v1.Fourier"> & {
   /**
-   * B, the frequencies: INT32, INT64, FP32 or FP64, [m, n], m >= 1, finite.
+   * B, the frequencies: INT32, INT64, FP32 or FP64, [m, n], m 1 .. ServerLimits.max_rotary_dim / 2, finite.
    *
    * @generated from field: posenc.v1.Tensor frequencies = 1;
    */

@@ -725,7 +725,8 @@ export type Positions = Message<"posenc.v1.Positions"> & {
   scalingLengthRule: ScalingLengthRule;
 
   /**
-   * Lengths in tokens for SCALING_LENGTH_RULE_GIVEN: one for all, or one per sequence. >= 1.
+   * Lengths in tokens for SCALING_LENGTH_RULE_GIVEN: one for all, or one per sequence, of at most
+   * ServerLimits.max_sequences. >= 1.
    *
    * @generated from field: repeated int64 seq_len = 7;
    */
