@@ -277,6 +277,8 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
       } catch (const std::bad_alloc&) {
         // Must not propagate: other threads refer to the caller's frame, and a helper's thread has no handler.
         return state.Fail(Unavailable("OVERLOADED", "out of memory"));
+      } catch (const std::exception& error) {
+        return state.Fail(absl::InternalError(error.what()));
       }
     }
   };

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "posenc/base/interruption.h"
 #include "posenc/diagnose/bias_candidates.h"
 #include "posenc/kernels/convert.h"
 
@@ -43,6 +44,7 @@ std::optional<DType> RoundedSlopes(const std::vector<double>& found, const std::
 std::vector<size_t> Order(const std::vector<double>& found, const std::vector<double>& wanted) {
   std::vector<size_t> order;
   for (const double slope : found) {
+    InterruptionPoint();
     const auto near = [slope](double other) { return std::fabs(slope / other - 1) <= kNearSlope; };
     const auto at = std::find_if(wanted.begin(), wanted.end(), near);
     if (at == wanted.end()) return {};
@@ -162,6 +164,7 @@ FittedDeparture TableDeparture(const BiasExplanation& found, const BiasExplanati
   std::vector<size_t> order;
   for (size_t h = 0; h < heads; ++h) {
     for (size_t other = 0; other < heads && order.size() == h; ++other) {
+      InterruptionPoint();
       if (HasValues(values[h], [&](size_t n) { return RoundedTo(dtype, wanted[other][n]); })) order.push_back(other);
     }
   }
@@ -181,7 +184,10 @@ FittedDeparture TableDeparture(const BiasExplanation& found, const BiasExplanati
     ++known;
     if (n < buckets && has_value(n)) continue;
     size_t other = 0;
-    while (other < buckets && !has_value(other)) ++other;
+    while (other < buckets && !has_value(other)) {
+      InterruptionPoint();
+      ++other;
+    }
     if (other == buckets) return {{"TABLE", "the table has other values"}, found.free_values};
     if (moved++ == 0) first_moved = n, first_other = other;
   }

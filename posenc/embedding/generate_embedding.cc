@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 #include "posenc/kernels/convert.h"
 #include "posenc/methods/embedding/encoding.h"
@@ -116,6 +117,7 @@ absl::Status EmbeddingGeneration::CheckPositions() const {
   std::vector<double> at(kSlab);
   for (int64_t token = 0; token < positions_.tokens();) {
     const int64_t end = positions_.begin(positions_.SequenceOf(token) + 1), count = std::min(kSlab, end - token);
+    InterruptionPoint();
     positions_.Fill(token, count, at.data());
     for (int64_t n = 0; n < count; ++n) {
       const absl::Status status = encoding_->CheckPosition(at[n]);

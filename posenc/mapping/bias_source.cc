@@ -63,7 +63,8 @@ absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMet
   if (!given.ok()) return Within(field, given.status());
   if (method.has_model()) {
     POSENC_ASSIGN_OR_RETURN(const ModelSource model, ReadModelSource(method.model(), fmt::format("{}.model", field)));
-    const auto found = CachedLayer(model, reader.limits);
+    const auto found = LayerOf(reader, model);
+    if (IsWouldBlock(found.status())) return found.status();
     if (!found.ok()) return Within(field, Within("model", found.status()));
     const ModelLayers& layers = **found;
     if (!layers.bias) {

@@ -46,6 +46,13 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::Rot
   return resolved;
 }
 
+absl::StatusOr<std::shared_ptr<const ModelLayers>> LayerOf(const Reader& reader, const ModelSource& model) {
+  if (reader.plan_source != PlanSource::kCacheOnly) return CachedLayer(model, reader.limits);
+  std::shared_ptr<const ModelLayers> found = FindCachedLayer(model, reader.limits);
+  if (found == nullptr) return WouldBlock();
+  return found;
+}
+
 absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::RotarySource& source,
                                              const v1::Precision& precision, std::string_view field) {
   const std::string path(field);
@@ -58,7 +65,8 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::Rot
     case v1::RotarySource::SOURCE_NOT_SET: break;
     case v1::RotarySource::kModel: {
       POSENC_ASSIGN_OR_RETURN(const ModelSource model, ReadModelSource(source.model(), path + ".model"));
-      const auto found = CachedLayer(model, reader.limits);
+      const auto found = LayerOf(reader, model);
+      if (IsWouldBlock(found.status())) return found.status();
       if (!found.ok()) return Within(path + ".model", found.status());
       const ModelLayers& layers = **found;
       if (layers.bias) {
@@ -116,11 +124,19 @@ std::vector<const RotaryPlan*> PlansOf(const TableRows& rows) {
   return plans;
 }
 
-absl::Status WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<const RotaryPlan*>& plans,
-                             bool with_plan, const Limits& limits, v1::AnswerInfo* info) {
+absl::Status CheckReturned(const std::vector<const RotaryPlan*>& plans, const Limits& limits) {
+  int64_t values = 0;
+  for (const RotaryPlan* plan : plans) values += static_cast<int64_t>(plan->inv_freq.size());
+  if (plans.size() < 2 || values <= limits.max_plan_values) return absl::OkStatus();
+  return TooLarge("hints.return_plan", fmt::format("{} frequencies of all sequences", values),
+                  fmt::format("must be at most {} (max_plan_values)", limits.max_plan_values));
+}
+
+void WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<const RotaryPlan*>& plans, bool with_plan,
+                     v1::AnswerInfo* info) {
   WriteCommonInfo(resolved.precision, resolved.notes, info);
   info->set_layer_type(resolved.layer_type);
-  if (!resolved.rotary) return absl::OkStatus();
+  if (!resolved.rotary) return;
   const Rotary& rotary = *resolved.rotary;
   info->set_rotated(true);
   info->set_input_pairing(Name(rotary.input_pairing(), kPairings));
@@ -131,16 +147,14 @@ absl::Status WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<c
   fingerprint.Add("rotary").Add(info->precision().SerializeAsString());
   fingerprint.Add(int64_t{info->input_pairing()}).Add(int64_t{info->output_pairing()}).Add(rotary.rotary_dim());
   if (rotary.half_split_parts() != 1) fingerprint.Add("half_split_parts").Add(rotary.half_split_parts());
-  // Sequences share plans, which can be much larger than the request: each is added once.
-  std::unordered_map<const RotaryPlan*, int64_t> added;
-  int64_t values = 0;
+  // Sequences of equal length share a plan, which can be much larger than the request: each is added once.
+  std::unordered_map<int64_t, int64_t> added;
   for (const RotaryPlan* plan : plans) {
     v1::SequenceInfo* sequence = info->add_sequences();
     sequence->set_seq_len(plan->seq_len);
     sequence->set_attention_scaling(plan->attention_scaling);
     sequence->set_branch(plan->branch);
-    values += static_cast<int64_t>(plan->inv_freq.size() + plan->axis.size());
-    const auto [at, is_new] = added.emplace(plan, static_cast<int64_t>(added.size()));
+    const auto [at, is_new] = added.emplace(plan->seq_len, static_cast<int64_t>(added.size()));
     if (is_new) {
       plan->AddTo(fingerprint);
     } else {
@@ -154,11 +168,7 @@ absl::Status WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<c
     }
   }
   info->set_plan_fingerprint(fingerprint.Digest());
-  if (!with_plan) return absl::OkStatus();
-  if (plans.size() > 1 && values > limits.max_plan_values) {
-    return TooLarge("hints.return_plan", fmt::format("{} frequencies and axes of all sequences", values),
-                    fmt::format("must be at most {} (max_plan_values)", limits.max_plan_values));
-  }
+  if (!with_plan) return;
   v1::Plan* message = info->mutable_plan();
   WriteRotarySettings(rotary.settings(), message->mutable_rotary());
   message->set_softmax_scale_factor(1);
@@ -168,7 +178,6 @@ absl::Status WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<c
     frequencies->mutable_axis()->Assign(plan->axis.begin(), plan->axis.end());
     message->set_softmax_scale_factor(resolved.SoftmaxScaleFactor(*plan));
   }
-  return absl::OkStatus();
 }
 
 }  // namespace posenc::wire

@@ -51,13 +51,17 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const ModelLayers& layers, const Pr
 void SettleLengthRule(const v1::RotarySource& source, const Rotary& rotary, Positions& positions,
                       std::vector<Note>* notes);
 
+// CachedLayer(), or WouldBlock() if the file is not cached and the reader takes only what is.
+absl::StatusOr<std::shared_ptr<const ModelLayers>> LayerOf(const Reader& reader, const ModelSource& model);
+
 // Writes the info that every answer has: precision, device, versions and notes.
 void WriteCommonInfo(const Precision& precision, const std::vector<Note>& notes, v1::AnswerInfo* info);
 
-// Writes the info of a rotary answer. `plans`: one per sequence, in order, or one shared by all. TOO_LARGE (hints) if
-// there are more frequencies than max_plan_values and `with_plan` asks for them.
-absl::Status WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<const RotaryPlan*>& plans,
-                             bool with_plan, const Limits& limits, v1::AnswerInfo* info);
+// Writes the info of a rotary answer. `plans`: one per sequence, in order, or one shared by all.
+void WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<const RotaryPlan*>& plans, bool with_plan,
+                     v1::AnswerInfo* info);
+// TOO_LARGE (hints.return_plan) if the plans of several sequences have more frequencies than max_plan_values.
+absl::Status CheckReturned(const std::vector<const RotaryPlan*>& plans, const Limits& limits);
 std::vector<const RotaryPlan*> PlansOf(const TableRows& rows);
 
 }  // namespace posenc::wire

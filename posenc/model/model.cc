@@ -18,7 +18,6 @@
 namespace posenc {
 namespace {
 
-constexpr int64_t kMaxLayers = 100000;
 // Bytes. Larger files are parsed by every call.
 constexpr size_t kMaxCachedFile = 64 << 10;
 constexpr size_t kLayerCacheBytes = 8 << 20;
@@ -123,6 +122,11 @@ struct CachedLayers {
   ModelLayers layers;
   size_t bytes;
 };
+
+SharedCache<CachedLayers>& LayerCache() {
+  static SharedCache<CachedLayers> cache(kLayerCacheBytes, [](const CachedLayers& cached) { return cached.bytes; });
+  return cache;
+}
 
 // Bytes that the layers take, but for a few short texts.
 size_t BytesOf(const ModelLayers& layers) {
@@ -307,8 +311,14 @@ absl::StatusOr<ModelLayers> SelectLayer(const ModelSource& source, const Limits&
                          fmt::format("must be one of {}, or layer_index must be given: the layers differ", choices));
 }
 
+std::shared_ptr<const ModelLayers> FindCachedLayer(const ModelSource& source, const Limits& limits) {
+  const auto found = source.config_json.size() + source.gguf.size() > kMaxCachedFile
+                         ? nullptr
+                         : LayerCache().Find(KeyOf(source, limits));
+  return found == nullptr ? nullptr : std::shared_ptr<const ModelLayers>(found, &found->layers);
+}
+
 absl::StatusOr<std::shared_ptr<const ModelLayers>> CachedLayer(const ModelSource& source, const Limits& limits) {
-  static SharedCache<CachedLayers> cache(kLayerCacheBytes, [](const CachedLayers& cached) { return cached.bytes; });
   const size_t file = source.config_json.size() + source.gguf.size();
   if (file > kMaxCachedFile) {
     POSENC_ASSIGN_OR_RETURN(ModelLayers layers, SelectLayer(source, limits));
@@ -319,7 +329,7 @@ absl::StatusOr<std::shared_ptr<const ModelLayers>> CachedLayer(const ModelSource
     const size_t bytes = BytesOf(layers);
     return CachedLayers{std::move(layers), bytes};
   };
-  POSENC_ASSIGN_OR_RETURN(const auto found, cache.Get(KeyOf(source, limits), select));
+  POSENC_ASSIGN_OR_RETURN(const auto found, LayerCache().Get(KeyOf(source, limits), select));
   return std::shared_ptr<const ModelLayers>(found, &found->layers);
 }
 

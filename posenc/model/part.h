@@ -19,6 +19,8 @@
 
 namespace posenc {
 
+inline constexpr int64_t kMaxLayers = 100000;
+
 struct Component {
   std::string name;  // "text", "vision", "thinker.text", ...
   ConfigObject config;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "posenc/base/status.h"
 
@@ -113,6 +114,11 @@ absl::StatusOr<std::vector<ModelLayers>> SwinV2Of(const Part& part, const ModelL
   POSENC_ASSIGN_OR_RETURN(const Window image, SizeOf(config, "image_size", swin2sr ? 64 : 224));
   POSENC_ASSIGN_OR_RETURN(const Window patch, SizeOf(config, "patch_size", swin2sr ? 1 : 4));
 
+  const double count = std::accumulate(depths->begin(), depths->end(), 0.0);
+  if (count > kMaxLayers) {
+    return InvalidArgument("OUT_OF_RANGE", config.Path("depths"), fmt::format("{} layers in all", count),
+                           fmt::format("must be at most {}", kMaxLayers));
+  }
   std::vector<ModelLayers> result;
   bool alike = true;
   uint32_t first = 0;

@@ -95,8 +95,10 @@ void NoteUnreadParts(const json& file, Part& part) {
     part.Say("NOT_USED", std::string(kDualChunk),
              "as in transformers: positions are not cut into chunks; the model's own code does this above chunk_size");
   }
+  size_t unread = 0;
   for (const auto& [key, value] : file.items()) {
     if (!IsPartOfModel(key, value) || IsRead(file, key, value)) continue;
+    if (++unread > kMostNames) break;
     part.Say("NOT_READ", fmt::format("{}.{}", kConfigJson, Quote(key)),
              "this part of the model has no known model_type: the answer is about another part");
   }

@@ -72,8 +72,7 @@ absl::StatusOr<Subject> AnalyzeRotary(const Reader& reader, const v1::AnalyzeReq
   if (!plan.ok()) return OfParameters(resolved, plan.status());
   subject.plan = **plan;
   POSENC_ASSIGN_OR_RETURN(const auto scaled, CompareWithUnscaled(rotary, subject.plan, reader.limits));
-  POSENC_RETURN_IF_ERROR(WriteRotaryInfo(resolved, {&subject.plan}, request.hints().return_plan(), reader.limits,
-                                         response->mutable_info()));
+  WriteRotaryInfo(resolved, {&subject.plan}, request.hints().return_plan(), response->mutable_info());
   WritePairs(subject.plan, scaled, response);
   return subject;
 }

@@ -9,6 +9,7 @@
 
 #include "posenc/base/fingerprint.h"
 #include "posenc/base/gguf.h"
+#include "posenc/base/interruption.h"
 #include "posenc/mapping/bias_source.h"
 #include "posenc/mapping/field_differences.h"
 #include "posenc/mapping/read.h"
@@ -164,6 +165,7 @@ std::vector<Group> GroupByIndex(const Side& a, const Side& b) {
   std::vector<Group> groups;
   std::map<std::pair<const SettingsOfLayers*, const SettingsOfLayers*>, size_t> group_of;
   for (const auto& [layer, settings] : by_layer) {
+    if (layer % 4096 == 0) InterruptionPoint();
     const auto [known, is_new] = group_of.try_emplace(settings, groups.size());
     if (is_new) groups.push_back({settings.first, settings.second});
     Group& group = groups[known->second];

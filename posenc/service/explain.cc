@@ -51,7 +51,7 @@ absl::Status ExplainRotary(const v1::ExplainRequest& request, const ResolvedRota
   }
   std::vector<const RotaryPlan*> pointers;
   for (const auto& plan : plans) pointers.push_back(plan.get());
-  POSENC_RETURN_IF_ERROR(WriteRotaryInfo(resolved, pointers, true, limits, info));
+  WriteRotaryInfo(resolved, pointers, true, info);
   for (const RotaryPlan* plan : pointers) {
     POSENC_RETURN_IF_ERROR(ExplainInWords(resolved, *plan, limits, explanation->add_text()));
   }

@@ -51,8 +51,9 @@ absl::StatusOr<PreparedTable> PrepareTable(const v1::GenerateTableRequest& reque
   auto generation = TableGeneration::Create(*resolved.rotary, std::move(call), context.limits);
   POSENC_RETURN_IF_ERROR(OfParameters(resolved, generation.status()));
   prepared.generation = std::make_shared<const TableGeneration>(*std::move(generation));
-  POSENC_RETURN_IF_ERROR(WriteRotaryInfo(resolved, PlansOf(prepared.generation->table()), request.hints().return_plan(),
-                                         context.limits, &prepared.info));
+  const std::vector<const RotaryPlan*> plans = PlansOf(prepared.generation->table());
+  if (request.hints().return_plan()) POSENC_RETURN_IF_ERROR(CheckReturned(plans, context.limits));
+  WriteRotaryInfo(resolved, plans, request.hints().return_plan(), &prepared.info);
   return prepared;
 }
 

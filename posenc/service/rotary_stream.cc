@@ -99,8 +99,8 @@ absl::StatusOr<PreparedRotary> PrepareRotary(const Reader& reader, const v1::App
     prepared.application = std::make_shared<const RotaryApplication>(*std::move(created));
     plans = PlansOf(prepared.application->rows());
   }
-  POSENC_RETURN_IF_ERROR(
-      WriteRotaryInfo(resolved, plans, request.hints().return_plan(), reader.limits, &prepared.info));
+  if (request.hints().return_plan()) POSENC_RETURN_IF_ERROR(CheckReturned(plans, reader.limits));
+  WriteRotaryInfo(resolved, plans, request.hints().return_plan(), &prepared.info);
   if (!resolved.rotary) return prepared;
   const bool is_default = request.direction() == v1::DIRECTION_UNSPECIFIED;
   prepared.info.set_direction(is_default ? v1::DIRECTION_FORWARD : request.direction());

@@ -5,6 +5,8 @@
 #include <thread>
 #include <utility>
 
+#include "posenc/base/memory_account.h"
+
 namespace posenc::server {
 namespace {
 
@@ -49,7 +51,10 @@ Charge Admission::EnterHandler() {
   return Take(0, 0, 1, nullptr);
 }
 
+// What is allocated under the lock must not be counted: a memory account charges what it counts here, and would wait
+// for the lock that its own thread holds.
 Admission::Verdict Admission::AdmitRequest(int64_t size, Charge* request, Charge* bytes, const Holder& holder) {
+  const MemoryScope uncounted(nullptr);
   std::lock_guard lock(mutex_);
   if (size > std::min(max_bytes_, holder.max_bytes)) return Verdict::kTooLarge;
   if (draining_) return Verdict::kDraining;
@@ -73,6 +78,7 @@ Admission::Verdict Admission::AdmitRequest(int64_t size, Charge* request, Charge
 }
 
 Admission::Verdict Admission::AdmitBytes(int64_t size, int64_t held, Charge* bytes, const Charge* request) {
+  const MemoryScope uncounted(nullptr);
   std::lock_guard lock(mutex_);
   if (size > max_bytes_ - held) return Verdict::kTooLarge;
   Share* const share = request == nullptr || request->admission_ == nullptr ? nullptr : request->share_;

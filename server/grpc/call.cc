@@ -224,7 +224,9 @@ absl::Status Call::CountStep() const {
   const int64_t server_limit = core_->config.max_call_cost;
   const int64_t limit =
       rpc_->identity() == nullptr ? server_limit : std::min(server_limit, rpc_->identity()->max_call_cost);
-  if (cost_.fetch_add(1, std::memory_order_relaxed) < limit) return StillWanted();
+  if (cost_.fetch_add(1, std::memory_order_relaxed) < limit) {
+    return moves_on_at_ <= Clock::now() ? WouldBlock() : StillWanted();
+  }
   return TooLarge(kWholeRequest, absl::StrCat("more than ", limit, " slow steps"),
                   absl::StrCat("must take at most ", limit, " slow steps (",
                                limit == server_limit ? "--max-call-cost" : "the policy's max_call_cost", ")"));
@@ -294,6 +296,7 @@ absl::Status Call::Compute(const wire::Job& job, const wire::Payloads& payloads,
     std::vector<std::byte*> outputs;
     for (size_t n = 0; n < job.outputs.size(); ++n) {
       const v1::Region* region = job.outputs[n].region();
+      if (region != nullptr) LimitStep(std::nullopt);
       outputs.push_back(region != nullptr ? payloads.At(*region) : buffer.data() + layout.data_offset(n));
     }
     started_ = true;

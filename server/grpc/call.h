@@ -155,8 +155,14 @@ class Call {
     const absl::Status status = WithoutExceptions([&] { return RunInterruptibly(cancelled, step); });
     return EndStep(status);
   }
-  // StillWanted() for computations: also counts a step of theirs. Returns RESOURCE_EXHAUSTED above --max-call-cost.
+  // StillWanted() for computations: also counts a step of theirs. Returns RESOURCE_EXHAUSTED above --max-call-cost, and
+  // WouldBlock() after the time that a step may take here.
   absl::Status CountStep() const;
+  // How long RunStep() may take from now on; nullopt: any time. A step that begins to write to regions may go on: it
+  // cannot be repeated.
+  void LimitStep(std::optional<std::chrono::milliseconds> time) {
+    moves_on_at_ = time ? Clock::now() + *time : Clock::time_point::max();
+  }
   // The latest time at which the call ends: --max-call-seconds or --max-stream-seconds after its entry.
   std::chrono::steady_clock::time_point LatestEnd() const;
 
@@ -238,6 +244,7 @@ class Call {
   size_t bytes_out_ = 0;
   const Kind kind_;
   const Clock::time_point entered_;
+  Clock::time_point moves_on_at_ = Clock::time_point::max();
   Clock::time_point waits_since_;
   Clock::time_point work_began_;
   Clock::duration of_others_{0};  // WorkPool::TimeBetweenSlabs() then

@@ -10,9 +10,12 @@
 namespace posenc::server {
 
 // Returns false if there is no message, it has more than `most` bytes, or it is malformed. The size is checked first.
-inline bool ParseMessage(grpc::ByteBuffer* bytes, size_t most, google::protobuf::MessageLite* message) {
-  if (!bytes->Valid() || bytes->Length() > most) return false;
-  grpc::ProtoBufferReader reader(bytes);
+// The bytes are released in any case: a caller can delay the end of its call.
+inline bool ParseMessage(grpc::ByteBuffer* given, size_t most, google::protobuf::MessageLite* message) {
+  grpc::ByteBuffer bytes;
+  bytes.Swap(given);
+  if (!bytes.Valid() || bytes.Length() > most) return false;
+  grpc::ProtoBufferReader reader(&bytes);
   return message->ParseFromZeroCopyStream(&reader);
 }
 

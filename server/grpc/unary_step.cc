@@ -1,5 +1,6 @@
 #include "server/grpc/unary_step.h"
 
+#include <chrono>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -18,6 +19,8 @@ using wire::Scheduling;
 // That takes less time than a handover to another thread and back. It blocks the receiving thread for at most half a
 // millisecond, less than it takes to receive as many bytes.
 constexpr size_t kAtOnceBytes = (size_t{8192} + 4) << 10;
+// Some values take much longer, such as cosines near the middle of two numbers. Such calls begin again on the pool.
+constexpr std::chrono::milliseconds kAtOnceTime(4);
 // Bytes besides tensors, such as a config.json, that are parsed on the receiving thread: a tenth of a millisecond.
 constexpr size_t kParsedAtOnce = size_t{16} << 10;
 // Up to this size one thread computes alone; waking an idle one takes longer.
@@ -36,7 +39,9 @@ void UnaryStep::Start() {
   const bool at_once = method_.scheduling == Scheduling::kAsSmallAsItsRequest && !call_.is_shared();
   if (status.ok() && at_once && IsWithin(kAtOnceBytes)) {
     const NoWorkStealing alone;  // runs no pool tasks, which would delay receiving
+    call_.LimitStep(kAtOnceTime);
     status = call_.RunStep([&] { return Serve(PlanSource::kCacheOnly, kAtOnceBytes); });
+    call_.LimitStep(std::nullopt);
     if (!IsWouldBlock(status)) return on_done_(status);
     status = absl::OkStatus();
   }
@@ -151,7 +156,7 @@ absl::StatusOr<std::shared_ptr<const Prepared>> UnaryStep::Prepare(PlanSource pl
   prepared->key = key;
   POSENC_ASSIGN_OR_RETURN(const UnaryMethod::Prepare prepare, method_.read(stripped, &call_, prepared.get()));
   // Regions can be large although the request is small, and preparing reads some of them.
-  if (context.may_block() && !IsWithin(most)) return WouldBlock();
+  if (!IsWithin(most)) return WouldBlock();
   prepared->copies = call_.copies();
   POSENC_RETURN_IF_ERROR(prepare(context));
   prepared->has_regions = call_.has_regions();

@@ -7,7 +7,7 @@ import grpc
 import numpy
 import pytest
 import samples
-from client import Client
+from client import APART, Client
 from posenc.v1 import bias_pb2, diagnose_pb2, embedding_pb2, rotary_pb2, service_pb2, tensor_pb2
 from server_process import ServerProcess
 from tensors import BF16, FP16, FP32, FP64, INT32, INT64, tensor
@@ -94,6 +94,35 @@ def test_many_sequences_of_few_plans(server, client):
     request.hints.return_plan = True
     refusal = client.refusal("ApplyRotary", request)
     assert (refusal.code, refusal.field) == (EXHAUSTED, "hints.return_plan")
+
+
+def test_the_fingerprint_of_equal_lengths_does_not_depend_on_the_cache(client, start_server):
+    request = service_pb2.ExplainRequest(rotary=dynamic().settings, seq_len=[50, 50, 60])
+    with Client(start_server("--plan-cache-bytes", "0").port) as without_cache:
+        assert client.call("Explain", request) == without_cache.call("Explain", request)
+
+
+def test_explain_returns_the_frequencies_of_as_many_lengths_as_it_may(client):
+    request = service_pb2.ExplainRequest(rotary=dynamic(rotary_dim=128).settings, seq_len=range(1, 1025))
+    request.rotary.rope_parameters.mrope_section.extend([16, 24, 24])
+    request.rotary.rope_parameters.mrope_order = rotary_pb2.MROPE_ORDER_CONTIGUOUS
+    [layer] = client.call("Explain", request).layers
+    assert len(layer.info.plan.frequencies) == 1024
+
+
+def test_slow_values_leave_the_receiving_thread(server_program, tmp_path):
+    """Cosines near the middle between two numbers take a thousand times longer than others."""
+    values = numpy.ones((1, 2048, 1, 128))
+    request = samples.rotary(values, dtype=FP16, offset=1)
+    request.rotary.settings.ClearField("rotary_dim")
+    request.rotary.settings.given_frequencies.CopyFrom(
+        rotary_pb2.GivenFrequencies(inv_freq=[2.0**-390] * 64, attention_scaling=1 + 2.0**-24))
+    with ServerProcess(server_program, tmp_path, "--io-threads", "1", "--threads", "2") as server, \
+            Client(server.port, APART) as busy, Client(server.port, APART) as other:
+        slow = busy.method("ApplyRotary").future(request, timeout=60)
+        while other.info().counters.in_flight_requests == 0:
+            assert not slow.done(), "the receiving thread computed it, and answered nobody meanwhile"
+        slow.cancel()
 
 
 def test_more_lengths_than_sequences_may_be(client):

@@ -54,6 +54,15 @@ TEST(ModelLimits, NamesThatEachLayerRepeats) {
   EXPECT_THAT(read(65), IsInvalid("UNKNOWN_VALUE", "config_json.block_types[1]"));
 }
 
+TEST(ModelLimits, LayersOfAllStages) {
+  const auto read = [](int depth) {
+    return Read("swinv2",
+                fmt::format(R"("depths": [{}, 99999], "num_heads": [2, 4], "pretrained_window_sizes": [0, 0])", depth));
+  };
+  EXPECT_THAT(read(1), IsOk());
+  EXPECT_THAT(read(2), IsInvalid("OUT_OF_RANGE", "config_json.depths"));
+}
+
 TEST(ModelLimits, Notes) {
   std::vector<std::string> thetas, types;
   for (int n = 0; n < 100; ++n) {

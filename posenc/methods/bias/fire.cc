@@ -85,9 +85,15 @@ FireRows::FireRows(Frequencies arithmetic, const FireSettings& settings, int64_t
 }
 
 std::vector<double> FireRows::Normalisers(const std::vector<double>& positions) const {
-  std::vector<double> thresholds;
-  for (const double position : positions) thresholds.push_back(std::max(*settings_.threshold, position));
-  return Psi(arithmetic_, settings_, thresholds, *settings_.epsilon);
+  std::vector<double> normalisers;
+  for (const double position : positions) normalisers.push_back(std::max(*settings_.threshold, position));
+  // All positions up to the threshold share one. Logarithms are slow.
+  std::vector<double> distinct = normalisers;
+  std::sort(distinct.begin(), distinct.end());
+  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+  const std::vector<double> psi = Psi(arithmetic_, settings_, distinct, *settings_.epsilon);
+  for (double& at : normalisers) at = psi[std::lower_bound(distinct.begin(), distinct.end(), at) - distinct.begin()];
+  return normalisers;
 }
 
 void FireRows::Fill(int64_t head, double normaliser, double position, const double* keys, size_t count,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "posenc/base/memory_account.h"
 
 namespace posenc::server {
 namespace {
@@ -93,6 +94,24 @@ TEST(Admission, HasAReserveOfRequestsToo) {
 
 // Holders "A1" and "A2" are of group "A".
 std::string FirstLetter(const std::string& holder) { return holder.substr(0, 1); }
+
+// An account charges what it counts by AdmitBytes(), which would wait for the lock that its own thread holds.
+TEST(Admission, CountsNoMemoryUnderItsLock) {
+  static bool called = false, counted = false;
+  const auto admission = Admission::Create(
+      16, 16000, +[](const std::string& holder) {
+        called = true;
+        counted |= CurrentMemoryAccount() != nullptr;
+        return FirstLetter(holder);
+      });
+  MemoryAccount account([](int64_t) { return true; });
+  const MemoryScope scope(&account);
+  Charge request, bytes, more;
+  ASSERT_EQ(admission->AdmitRequest(15000, &request, &bytes, {"A1"}), Verdict::kAdmitted);
+  ASSERT_EQ(admission->AdmitBytes(200, 0, &more, &request), Verdict::kAdmitted) << "of the reserve";
+  EXPECT_TRUE(called);
+  EXPECT_FALSE(counted);
+}
 
 TEST(Admission, AGroupOfHoldersLeavesAQuarterOfTheReserve) {
   const auto admission = Admission::Create(160, 16000, &FirstLetter);
