@@ -164,7 +164,7 @@ FittedDeparture TableDeparture(const BiasExplanation& found, const BiasExplanati
   std::vector<size_t> order;
   for (size_t h = 0; h < heads; ++h) {
     for (size_t other = 0; other < heads && order.size() == h; ++other) {
-      InterruptionPoint();
+      if (other % 64 == 0) InterruptionPoint();
       if (HasValues(values[h], [&](size_t n) { return RoundedTo(dtype, wanted[other][n]); })) order.push_back(other);
     }
   }
@@ -185,7 +185,7 @@ FittedDeparture TableDeparture(const BiasExplanation& found, const BiasExplanati
     if (n < buckets && has_value(n)) continue;
     size_t other = 0;
     while (other < buckets && !has_value(other)) {
-      InterruptionPoint();
+      if (other % 64 == 0) InterruptionPoint();
       ++other;
     }
     if (other == buckets) return {{"TABLE", "the table has other values"}, found.free_values};

@@ -115,9 +115,9 @@ absl::StatusOr<EmbeddingGeneration> EmbeddingGeneration::Create(GenerateEmbeddin
 absl::Status EmbeddingGeneration::CheckPositions() const {
   constexpr int64_t kSlab = 1024;
   std::vector<double> at(kSlab);
-  for (int64_t token = 0; token < positions_.tokens();) {
+  for (int64_t token = 0, pass = 0; token < positions_.tokens(); ++pass) {
+    if (pass % 64 == 0) InterruptionPoint();
     const int64_t end = positions_.begin(positions_.SequenceOf(token) + 1), count = std::min(kSlab, end - token);
-    InterruptionPoint();
     positions_.Fill(token, count, at.data());
     for (int64_t n = 0; n < count; ++n) {
       const absl::Status status = encoding_->CheckPosition(at[n]);

@@ -296,7 +296,7 @@ absl::Status Call::Compute(const wire::Job& job, const wire::Payloads& payloads,
     std::vector<std::byte*> outputs;
     for (size_t n = 0; n < job.outputs.size(); ++n) {
       const v1::Region* region = job.outputs[n].region();
-      if (region != nullptr) LimitStep(std::nullopt);
+      if (region != nullptr) LimitStep(std::nullopt);  // it may be in place
       outputs.push_back(region != nullptr ? payloads.At(*region) : buffer.data() + layout.data_offset(n));
     }
     started_ = true;

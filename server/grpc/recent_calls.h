@@ -2,6 +2,7 @@
 // first call's preparation, from parsing to the answer's layout, is reused for the rest.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -33,6 +34,10 @@ struct Prepared {
   std::shared_ptr<const void> key;  // of RecentCalls; kept, so that no other object gets its address
   OnCallEnd on_end;                 // for each call that uses this; null: none
   wire::Job job;
+  // Whether the job takes longer than a receiving thread may. This depends on all that calls which share this have in
+  // common, not on their operands' bytes.
+  enum class Pace { kUnknown, kQuick, kSlow };
+  mutable std::atomic<Pace> pace{Pace::kUnknown};
   wire::Answer layout;
   std::string device;  // that computes the outputs
 };

@@ -1,11 +1,14 @@
 #include "server/grpc/unary_step.h"
 
+#include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <limits>
 #include <optional>
 #include <utility>
 
 #include "google/protobuf/arena.h"
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 #include "posenc/base/work_pool.h"
 #include "posenc/wire/answer.h"
@@ -31,6 +34,13 @@ constexpr size_t kAnySize = std::numeric_limits<size_t>::max();
 // Bytes charged before a `decide` job, whose answer size is not known yet. Most such answers fit.
 constexpr size_t kDecidedBytes = size_t{16} << 10;
 
+// Processor time of this thread.
+std::chrono::nanoseconds ThreadTime() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
 }  // namespace
 
 void UnaryStep::Start() {
@@ -46,7 +56,7 @@ void UnaryStep::Start() {
     status = absl::OkStatus();
   }
   if (status.ok()) {
-    const bool small = method_.scheduling != Scheduling::kPooled && IsWithin(kSmallBytes);
+    const bool small = !is_slow_ && method_.scheduling != Scheduling::kPooled && IsWithin(kSmallBytes);
     status = Submit(small ? kSmallBytes : kAnySize);
   }
   if (!status.ok()) on_done_(status);
@@ -98,6 +108,15 @@ absl::Status UnaryStep::Serve(PlanSource plan_source, size_t most) {
     POSENC_ASSIGN_OR_RETURN(prepared_, Prepare(plan_source, most));
   }
   if (!IsWithin(most)) return WouldBlock();
+  // What is written to regions cannot begin again: it may be in place.
+  const Prepared::Pace pace = prepared_->pace;
+  const auto& outputs = prepared_->job.outputs;
+  const bool writes_regions =
+      std::any_of(outputs.begin(), outputs.end(), [](const auto& o) { return o.region() != nullptr; });
+  is_slow_ = pace == Prepared::Pace::kSlow;
+  if (plan_source == PlanSource::kCacheOnly && (is_slow_ || (writes_regions && pace == Prepared::Pace::kUnknown))) {
+    return WouldBlock();
+  }
   TaskOwner owner;
   std::optional<NoWorkStealing> helped;
   if (plan_source == PlanSource::kCacheOnly && !IsWithin(kAloneBytes)) {
@@ -105,9 +124,26 @@ absl::Status UnaryStep::Serve(PlanSource plan_source, size_t most) {
     helped.emplace(Help::kIdleThreads, &owner);
   }
   const auto prepared = std::move(prepared_);  // freed before the client takes the answer
-  if (prepared->job.decide) return Decide(*prepared);
-  if (method_.with_id == nullptr) return Compute(*prepared, prepared->layout);
-  return Compute(*prepared, method_.with_id(prepared->layout, call_.request_id()));
+  const bool measures = writes_regions && pace == Prepared::Pace::kUnknown;
+  const auto began = measures ? ThreadTime() : std::chrono::nanoseconds(0);
+  const absl::Status status = RunJob(*prepared);
+  is_slow_ = IsWouldBlock(status);
+  if (measures && status.ok()) {
+    prepared->pace = ThreadTime() - began < kAtOnceTime ? Prepared::Pace::kQuick : Prepared::Pace::kSlow;
+  } else if (is_slow_) {
+    prepared->pace = Prepared::Pace::kSlow;
+  }
+  return status;
+}
+
+absl::Status UnaryStep::RunJob(const Prepared& prepared) {
+  try {
+    if (prepared.job.decide) return Decide(prepared);
+    if (method_.with_id == nullptr) return Compute(prepared, prepared.layout);
+    return Compute(prepared, method_.with_id(prepared.layout, call_.request_id()));
+  } catch (const ComputationStopped& stopped) {
+    return stopped.status();
+  }
 }
 
 absl::Status UnaryStep::Compute(const Prepared& prepared, const wire::Answer& layout) {

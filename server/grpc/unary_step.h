@@ -61,6 +61,7 @@ class UnaryStep {
   absl::Status Submit(size_t most);
   void Run(size_t most);
   absl::Status Serve(PlanSource plan_source, size_t most);
+  absl::Status RunJob(const Prepared& prepared);
   absl::Status Decide(const Prepared& prepared);
   absl::Status Compute(const Prepared& prepared, const wire::Answer& layout);
   absl::StatusOr<std::shared_ptr<const Prepared>> Prepare(PlanSource plan_source, size_t most);
@@ -70,6 +71,7 @@ class UnaryStep {
   Call call_;
   const OnDone on_done_;
   std::shared_ptr<const Prepared> prepared_;
+  bool is_slow_ = false;  // the job took, or takes, longer than this thread may
   grpc::ByteBuffer answer_;
 };
 

@@ -106,9 +106,11 @@ TEST(Admission, CountsNoMemoryUnderItsLock) {
       });
   MemoryAccount account([](int64_t) { return true; });
   const MemoryScope scope(&account);
-  Charge request, bytes, more;
-  ASSERT_EQ(admission->AdmitRequest(15000, &request, &bytes, {"A1"}), Verdict::kAdmitted);
-  ASSERT_EQ(admission->AdmitBytes(200, 0, &more, &request), Verdict::kAdmitted) << "of the reserve";
+  Charge request[2], bytes[2], more;
+  ASSERT_EQ(admission->AdmitRequest(16000, &request[0], &bytes[0], {"B1"}), Verdict::kAdmitted);
+  ASSERT_EQ(admission->AdmitRequest(0, &request[1], &bytes[1], {"A1"}), Verdict::kAdmitted);
+  EXPECT_FALSE(called);
+  ASSERT_EQ(admission->AdmitBytes(100, 0, &more, &request[1]), Verdict::kAdmitted) << "of the reserve";
   EXPECT_TRUE(called);
   EXPECT_FALSE(counted);
 }
