@@ -264,9 +264,11 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
     return Unavailable("OVERLOADED", "too many bytes in flight");
   }
 
-  auto take_slabs = [this, &cancelled, body, count, grain](Loop& state) {
+  // Who runs no other tasks does not wait for a helper that does.
+  const bool steals = !alone;
+  auto take_slabs = [this, &cancelled, body, count, grain, steals](Loop& state) {
     for (size_t slab; (slab = state.next.fetch_add(1)) < state.slabs;) {
-      RunBetweenSlabs();
+      if (steals) RunBetweenSlabs();
       if (absl::Status status = cancelled(); !status.ok()) return state.Fail(std::move(status));
       try {
         const InterruptionScope scope(&cancelled);

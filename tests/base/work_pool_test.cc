@@ -339,6 +339,28 @@ TEST(WorkPool, WhoIsAloneRunsNoOthersTasksAndHasNoHelpers) {
   shut = false;
 }
 
+TEST(WorkPool, WhoIsAloneDoesNotWaitForOtherTasksOfHelpers) {
+  std::atomic<bool> open{false}, busy{false}, helps{false};
+  const auto wait_for = [](const std::atomic<bool>& flag) {
+    while (!flag) std::this_thread::yield();
+  };
+  WorkPool pool(2);
+  pool.Submit([&] {
+    busy = true;
+    wait_for(open);
+  });
+  wait_for(busy);
+  const NoWorkStealing alone(Help::kIdleThreads);
+  const auto here = std::this_thread::get_id();
+  const auto body = [&](size_t, size_t) {
+    if (std::this_thread::get_id() == here) return wait_for(helps);
+    if (!helps) pool.Submit([&] { wait_for(open); }, Lane::kSmall);
+    helps = true;
+  };
+  EXPECT_TRUE(pool.ParallelFor(3, 1, NeverCancelled, body).ok());  // else it waits for what is opened only now
+  open = true;
+}
+
 TEST(WorkPool, WhoIsAloneMayBeHelped) {
   WorkPool pool(2);
   const NoWorkStealing outer;
