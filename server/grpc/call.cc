@@ -225,11 +225,25 @@ absl::Status Call::CountStep() const {
   const int64_t limit =
       rpc_->identity() == nullptr ? server_limit : std::min(server_limit, rpc_->identity()->max_call_cost);
   if (cost_.fetch_add(1, std::memory_order_relaxed) < limit) {
-    return moves_on_at_ <= Clock::now() ? WouldBlock() : StillWanted();
+    return moves_on_at_ <= Clock::now() && MovesOn() ? WouldBlock() : StillWanted();
   }
   return TooLarge(kWholeRequest, absl::StrCat("more than ", limit, " slow steps"),
                   absl::StrCat("must take at most ", limit, " slow steps (",
                                limit == server_limit ? "--max-call-cost" : "the policy's max_call_cost", ")"));
+}
+
+void Call::LimitStep(std::optional<std::chrono::milliseconds> time) {
+  moves_on_at_ = time ? Clock::now() + *time : Clock::time_point::max();
+  step_time_ = time.value_or(std::chrono::milliseconds(0));
+  step_thread_ = std::this_thread::get_id();
+  late_since_.reset();
+}
+
+bool Call::MovesOn() const {
+  if (std::this_thread::get_id() != step_thread_) return false;  // a helper
+  const std::chrono::nanoseconds now = ThreadTime();
+  if (!late_since_) late_since_ = now;
+  return now - *late_since_ >= step_time_;
 }
 
 absl::Status Call::EndStep(const absl::Status& status) {

@@ -4,12 +4,14 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <ctime>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -96,6 +98,13 @@ absl::Status WithoutExceptions(Serve&& serve) {
 
 // One call, from the handler's entry until gRPC is done with it. Not thread-safe except for StillWanted(): the threads
 // of a call take turns.
+// Processor time of this thread.
+inline std::chrono::nanoseconds ThreadTime() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
 class Call {
  public:
   enum class Kind { kUnary, kStream };  // limited by --max-call-seconds or --max-stream-seconds
@@ -158,11 +167,9 @@ class Call {
   // StillWanted() for computations: also counts a step of theirs. Returns RESOURCE_EXHAUSTED above --max-call-cost, and
   // WouldBlock() after the time that a step may take here.
   absl::Status CountStep() const;
-  // How long RunStep() may take from now on; nullopt: any time. A step that begins to write to regions may go on: it
-  // cannot be repeated.
-  void LimitStep(std::optional<std::chrono::milliseconds> time) {
-    moves_on_at_ = time ? Clock::now() + *time : Clock::time_point::max();
-  }
+  // How long RunStep() may take on this thread from now on, and as much processor time after that: the thread may have
+  // waited for a processor. nullopt: any time. A step that begins to write to regions may go on: it cannot be repeated.
+  void LimitStep(std::optional<std::chrono::milliseconds> time);
   // The latest time at which the call ends: --max-call-seconds or --max-stream-seconds after its entry.
   std::chrono::steady_clock::time_point LatestEnd() const;
 
@@ -209,6 +216,7 @@ class Call {
     return static_cast<int64_t>((valid_ ? bytes_in_ : 0) + answer_bytes_) + message_bytes_ + memory_.charged();
   }
   absl::Status EndStep(const absl::Status& status);
+  bool MovesOn() const;
   absl::Status FindRegions(const google::protobuf::Message& request);
   // Returns the caller's traceparent and request_id in trailers.
   void AddTraceTrailers();
@@ -245,6 +253,9 @@ class Call {
   const Kind kind_;
   const Clock::time_point entered_;
   Clock::time_point moves_on_at_ = Clock::time_point::max();
+  std::chrono::milliseconds step_time_{0};
+  std::thread::id step_thread_;
+  mutable std::optional<std::chrono::nanoseconds> late_since_;  // ThreadTime() then
   Clock::time_point waits_since_;
   Clock::time_point work_began_;
   Clock::duration of_others_{0};  // WorkPool::TimeBetweenSlabs() then

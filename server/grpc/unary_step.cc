@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -35,13 +34,6 @@ constexpr std::chrono::milliseconds kSmallTime(20);
 constexpr size_t kAnySize = std::numeric_limits<size_t>::max();
 // Bytes charged before a `decide` job, whose answer size is not known yet. Most such answers fit.
 constexpr size_t kDecidedBytes = size_t{16} << 10;
-
-// Processor time of this thread.
-std::chrono::nanoseconds ThreadTime() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
-}
 
 }  // namespace
 
