@@ -29,8 +29,6 @@ constexpr size_t kParsedAtOnce = size_t{16} << 10;
 constexpr size_t kAloneBytes = (size_t{1024} + 4) << 10;
 // Calls up to this size use the pool's small-task lane, to avoid waiting behind large calls.
 constexpr size_t kSmallBytes = (size_t{256} + 4) << 10;
-// So is what takes longer than small calls usually do: large ones wait for it between their slabs.
-constexpr std::chrono::milliseconds kSmallTime(20);
 constexpr size_t kAnySize = std::numeric_limits<size_t>::max();
 // Bytes charged before a `decide` job, whose answer size is not known yet. Most such answers fit.
 constexpr size_t kDecidedBytes = size_t{16} << 10;
@@ -74,14 +72,12 @@ absl::Status UnaryStep::Submit(size_t most) {
 }
 
 void UnaryStep::Run(size_t most) {
-  if (most == kSmallBytes) call_.LimitStep(kSmallTime);
   absl::Status status = call_.RunStep([&] {
     absl::Status served = Serve(PlanSource::kCacheOrComputed, most);
     // It can be large: it is not kept while the call is queued or its client is awaited.
     if (!served.ok()) prepared_ = nullptr;
     return served;
   });
-  call_.LimitStep(std::nullopt);
   if (IsWouldBlock(status)) {
     status = Submit(kAnySize);
     if (status.ok()) return;
