@@ -264,7 +264,7 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
     return Unavailable("OVERLOADED", "too many bytes in flight");
   }
 
-  // Who runs no other tasks does not wait for a helper that does.
+  // A caller that runs no other tasks must not wait for a helper that runs some.
   const bool steals = !alone;
   auto take_slabs = [this, &cancelled, body, count, grain, steals](Loop& state) {
     for (size_t slab; (slab = state.next.fetch_add(1)) < state.slabs;) {

@@ -114,7 +114,8 @@ absl::StatusOr<ModelLayers> SelectLayer(const ModelSource& source, const Limits&
 // SelectLayer() for calls, most of which repeat the model of an earlier one: it is cached by the source's contents, and
 // then neither parsed nor copied. Thread-safe.
 absl::StatusOr<std::shared_ptr<const ModelLayers>> CachedLayer(const ModelSource& source, const Limits& limits);
-// The same, but null instead of reading the file, which can take some hundredths of a second.
+// Returns what CachedLayer() has cached, or null. It does not read the file, which can take some hundredths of a
+// second.
 std::shared_ptr<const ModelLayers> FindCachedLayer(const ModelSource& source, const Limits& limits);
 
 }  // namespace posenc

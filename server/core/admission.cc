@@ -51,8 +51,8 @@ Charge Admission::EnterHandler() {
   return Take(0, 0, 1, nullptr);
 }
 
-// What is allocated under the lock must not be counted: a memory account charges what it counts here, and would wait
-// for the lock that its own thread holds.
+// Memory that this class allocates under its lock must not be counted. A memory account charges counted memory by
+// calling AdmitBytes(), which would wait for the lock that its own thread holds.
 Admission::Verdict Admission::AdmitRequest(int64_t size, Charge* request, Charge* bytes, const Holder& holder) {
   const MemoryScope uncounted(nullptr);
   std::lock_guard lock(mutex_);

@@ -237,13 +237,17 @@ void Call::LimitStep(std::optional<std::chrono::milliseconds> time) {
   step_time_ = time.value_or(std::chrono::milliseconds(0));
   step_thread_ = std::this_thread::get_id();
   late_since_.reset();
+  moves_on_ = false;
 }
 
 bool Call::MovesOn() const {
-  if (std::this_thread::get_id() != step_thread_) return false;  // a helper
+  if (std::this_thread::get_id() != step_thread_) {  // a helper, for which the step's thread waits
+    return moves_on_ || Clock::now() - moves_on_at_ >= 4 * step_time_;
+  }
   const std::chrono::nanoseconds now = ThreadTime();
   if (!late_since_) late_since_ = now;
-  return now - *late_since_ >= step_time_;
+  moves_on_ = now - *late_since_ >= step_time_;
+  return moves_on_;
 }
 
 absl::Status Call::EndStep(const absl::Status& status) {

@@ -96,15 +96,15 @@ absl::Status WithoutExceptions(Serve&& serve) {
   }
 }
 
-// One call, from the handler's entry until gRPC is done with it. Not thread-safe except for StillWanted(): the threads
-// of a call take turns.
-// Processor time of this thread.
+// Returns the processor time of this thread.
 inline std::chrono::nanoseconds ThreadTime() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
+// One call, from the handler's entry until gRPC is done with it. Not thread-safe except for StillWanted(): the threads
+// of a call take turns.
 class Call {
  public:
   enum class Kind { kUnary, kStream };  // limited by --max-call-seconds or --max-stream-seconds
@@ -167,8 +167,9 @@ class Call {
   // StillWanted() for computations: also counts a step of theirs. Returns RESOURCE_EXHAUSTED above --max-call-cost, and
   // WouldBlock() after the time that a step may take here.
   absl::Status CountStep() const;
-  // How long RunStep() may take on this thread from now on, and as much processor time after that: the thread may have
-  // waited for a processor. nullopt: any time. A step that begins to write to regions may go on: it cannot be repeated.
+  // Sets how long RunStep() may take on this thread from now on, and as much processor time after that: the thread may
+  // have waited for a processor. nullopt: any time. A step that begins to write to regions may go on, because it cannot
+  // be repeated. Helpers stop with this thread, or after five times as long.
   void LimitStep(std::optional<std::chrono::milliseconds> time);
   // The latest time at which the call ends: --max-call-seconds or --max-stream-seconds after its entry.
   std::chrono::steady_clock::time_point LatestEnd() const;
@@ -256,6 +257,7 @@ class Call {
   std::chrono::milliseconds step_time_{0};
   std::thread::id step_thread_;
   mutable std::optional<std::chrono::nanoseconds> late_since_;  // ThreadTime() then
+  mutable std::atomic<bool> moves_on_{false};
   Clock::time_point waits_since_;
   Clock::time_point work_began_;
   Clock::duration of_others_{0};  // WorkPool::TimeBetweenSlabs() then

@@ -100,7 +100,7 @@ absl::Status UnaryStep::Serve(PlanSource plan_source, size_t most) {
     POSENC_ASSIGN_OR_RETURN(prepared_, Prepare(plan_source, most));
   }
   if (!IsWithin(most)) return WouldBlock();
-  // What is written to regions cannot begin again: it may be in place.
+  // A job that writes to regions cannot begin again, because it may overwrite its own input.
   const Prepared::Pace pace = prepared_->pace;
   const auto& outputs = prepared_->job.outputs;
   const bool writes_regions =
