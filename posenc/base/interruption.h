@@ -48,6 +48,21 @@ class InterruptionScope {
 // values should call it every millisecond.
 void InterruptionPoint();
 
+// RAII scope of a thread that must not wait for other threads' computations: SharedCache::Get() throws
+// ComputationStopped with WouldBlock() instead.
+class NoWaiting {
+ public:
+  NoWaiting();
+  ~NoWaiting();
+  NoWaiting(const NoWaiting&) = delete;
+  NoWaiting& operator=(const NoWaiting&) = delete;
+  // True within such a scope of the current thread.
+  static bool Applies();
+
+ private:
+  const bool outer_;
+};
+
 // Calls work() in an InterruptionScope for `cancelled`. Returns its result, or the status of ComputationStopped.
 template <class Work>
 auto RunInterruptibly(const Cancellation& cancelled, Work&& work) -> decltype(work()) {

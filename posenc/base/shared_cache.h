@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "posenc/base/interruption.h"
 #include "posenc/base/memory_account.h"
+#include "posenc/base/status.h"
 
 namespace posenc {
 
@@ -48,13 +49,16 @@ class SharedCache {
   }
 
   // Returns the cached value, or calls `compute`, or waits for another caller's `compute`, which is an interruption
-  // point. If that computation is stopped or lacks memory, one waiter starts it again; any other exception reaches all
-  // waiters.
+  // point (or throws in a NoWaiting scope). If that computation is stopped or lacks memory, one waiter starts it again;
+  // any other exception reaches all waiters.
   Result Get(const std::string& key, absl::FunctionRef<absl::StatusOr<Value>()> compute) {
     for (;;) {
       std::promise<Result> promise;
       const std::shared_future<Result> other = Join(key, promise);
       if (!other.valid()) return Compute(key, compute, promise);
+      if (NoWaiting::Applies() && other.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+        throw ComputationStopped(WouldBlock());
+      }
       while (other.wait_for(std::chrono::milliseconds(5)) != std::future_status::ready) InterruptionPoint();
       try {
         return other.get();

@@ -8,7 +8,8 @@
 namespace posenc {
 namespace {
 
-constexpr int kSmallInARow = 8;
+constexpr double kSmallInARow = 8;
+constexpr double kSmallSeconds = 0.02;  // a small task that takes longer counts as several
 constexpr double kNotYet = std::numeric_limits<double>::lowest();
 
 }  // namespace
@@ -18,8 +19,9 @@ struct TaskQueue::Account {
   TaskOwner owner;
   double used = kNotYet;  // seconds for a weight of 1
   double average = 0;     // seconds of a task
+  double small_average = 0;
   std::deque<std::function<void()>> small, bulk;
-  int small_in_a_row = 0;
+  double small_in_a_row = 0;
   size_t running = 0;
 
   bool is_idle() const { return small.empty() && bulk.empty() && running == 0; }
@@ -60,8 +62,9 @@ TaskQueue::Taken TaskQueue::TakeSmall() {
   return TakeFrom(LeastUsed([](const Account& a) { return !a.small.empty(); }), Lane::kSmall);
 }
 
-TaskQueue::Taken TaskQueue::TakeBetween(const Taken* running, bool own_too) {
+TaskQueue::Taken TaskQueue::TakeBetween(const Taken* running, double seconds) {
   const Account* const own = running == nullptr ? nullptr : running->account;
+  const bool own_too = own == nullptr || own->small_average <= seconds;
   Account* const account = LeastUsed([own, own_too](const Account& a) {
     if (!a.small.empty() && (own == nullptr || (own == &a && own_too))) return true;
     return own != nullptr && own != &a && a.used < own->used && (!a.small.empty() || !a.bulk.empty());
@@ -85,8 +88,8 @@ TaskQueue::Taken TaskQueue::TakeFrom(Account* account, Lane lane) {
 }
 
 void TaskQueue::Charge(Taken* taken, double seconds) {
-  if (taken->owner->empty()) return;
   taken->used += seconds;
+  if (taken->owner->empty()) return;
   taken->expected -= seconds;
   if (taken->expected >= 0) return;
   taken->account->used -= taken->expected / taken->account->owner.weight;
@@ -98,6 +101,10 @@ void TaskQueue::End(Taken* taken) {
   account.used -= taken->expected / account.owner.weight;
   // A task that is unlike the last ones changes the expectation by a quarter.
   account.average += (taken->used - account.average) / 4;
+  if (taken->lane == Lane::kSmall) {
+    account.small_average += (taken->used - account.small_average) / 4;
+    account.small_in_a_row += std::max(0.0, taken->used / kSmallSeconds - 1);
+  }
   --account.running;
   taken->account = nullptr;
   if (--running_ > 0 || size_ > 0) return;

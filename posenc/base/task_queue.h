@@ -9,14 +9,15 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <string>
 
 namespace posenc {
 
 // Priority lanes of one owner's tasks. Small tasks run before bulk ones, and also between a bulk task's slabs, one at a
-// time, so a long bulk task does not block them. After eight small tasks in a row a bulk task is next, so bulk does not
-// starve.
+// time, so a long bulk task does not block them. After eight small tasks in a row, or some that took as long as eight
+// should, a bulk task is next, so bulk does not starve.
 enum class Lane { kSmall, kBulk };
 
 struct TaskOwner {
@@ -52,9 +53,10 @@ class TaskQueue {
   Taken Take();
   // Takes the next small task. Requires small() > 0.
   Taken TakeSmall();
-  // Takes a task to run between the slabs of one of `running`: a small task of the same owner if `own_too`, or any task
-  // of an owner that has used less. Returns one without an account if there is none. `running` is null: any small task.
-  Taken TakeBetween(const Taken* running, bool own_too = true);
+  // Takes a task to run between the slabs of one of `running`: a small task of the same owner if such tasks take at
+  // most `seconds`, or any task of an owner that has used less. Returns one without an account if there is none.
+  // `running` is null: any small task.
+  Taken TakeBetween(const Taken* running, double seconds = std::numeric_limits<double>::infinity());
 
   // Charges time that a task has used since the last call.
   void Charge(Taken* taken, double seconds);

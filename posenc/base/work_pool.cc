@@ -67,6 +67,9 @@ void RunOnce(const std::function<void()>& task) noexcept {
 // more.
 constexpr double kMostNested = 8, kNestedAtFirst = 0.1;
 
+// Tasks of ParallelFor that wait at most, for each thread. More would do nothing: their loops end before they begin.
+constexpr size_t kMostHelpers = 4;
+
 // Bytes that the bodies of one loop hold at most, unless one alone takes more.
 constexpr int64_t kMostOfBodies = 64 << 20;
 
@@ -164,8 +167,7 @@ void WorkPool::Run(TaskQueue::Taken* taken, size_t thread) {
 }
 
 void WorkPool::Charge(TaskQueue::Taken* taken, double seconds) {
-  if (taken->owner->empty()) return;
-  if (meter_) meter_(*taken->owner, seconds);
+  if (meter_ && !taken->owner->empty()) meter_(*taken->owner, seconds);
   const std::lock_guard lock(mutex_);
   tasks_.Charge(taken, seconds);
 }
@@ -179,6 +181,7 @@ bool WorkPool::ChargeSoFar() {
 // A task that runs between another one's slabs, and a small one, has none run between its own: the stack would grow
 // with the queue, and the first would end last.
 void WorkPool::RunBetweenSlabs() {
+  if (RunsTaskOf(*this)) busy_.Begin(running->thread);  // a task that reaches its next slab is not stuck
   if (waiting_ == 0 || alone) return;
   if (running != nullptr && (running->is_nested || running->taken->lane == Lane::kSmall)) return;
   Running* const outer = RunsTaskOf(*this) ? running : nullptr;
@@ -187,13 +190,13 @@ void WorkPool::RunBetweenSlabs() {
   ChargeSoFar();
   {
     std::lock_guard lock(mutex_);
-    const bool own_too = outer == nullptr || outer->nested <= kMostNested * outer->own + kNestedAtFirst;
-    taken = tasks_.TakeBetween(outer == nullptr ? nullptr : outer->taken, own_too);
+    taken = outer == nullptr
+                ? tasks_.TakeBetween(nullptr)
+                : tasks_.TakeBetween(outer->taken, kMostNested * outer->own + kNestedAtFirst - outer->nested);
     if (taken.account == nullptr) return;
     if (taken.lane == Lane::kSmall) ++small_taken_;
     CountWaiting();
   }
-  if (outer != nullptr) busy_.Begin(outer->thread);  // a task that reaches its next slab is not stuck
   const Clock::time_point begin = Clock::now();
   Run(&taken, outer == nullptr ? 0 : outer->thread);
   between_slabs += Clock::now() - begin;
@@ -257,6 +260,7 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
   auto loop = std::make_shared<Loop>();
   loop->slabs = (count - 1) / grain + 1;
   size_t helpers = !helped ? 0 : std::min(loop->slabs - 1, threads_.size() - 1);
+  if (helpers_ >= kMostHelpers * threads_.size()) helpers = 0;
   if (body_bytes > 0) helpers = std::min<size_t>(helpers, kMostOfBodies / body_bytes);
   const CountedBytes counted(body_bytes * static_cast<int64_t>(1 + helpers));
   if (counted.refused()) {
@@ -268,9 +272,9 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
   const bool steals = !alone;
   auto take_slabs = [this, &cancelled, body, count, grain, steals](Loop& state) {
     for (size_t slab; (slab = state.next.fetch_add(1)) < state.slabs;) {
-      if (steals) RunBetweenSlabs();
-      if (absl::Status status = cancelled(); !status.ok()) return state.Fail(std::move(status));
       try {
+        if (steals) RunBetweenSlabs();
+        if (absl::Status status = cancelled(); !status.ok()) return state.Fail(std::move(status));
         const InterruptionScope scope(&cancelled);
         const MemoryScope uncounted(nullptr);  // an account is for one thread
         body(slab * grain, std::min(count, (slab + 1) * grain));
@@ -287,14 +291,17 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
 
   try {
     for (size_t i = 0; i < helpers; ++i) {
+      ++helpers_;
       // The closure refers to this frame. Enter() guards it: the caller closes the loop before it returns.
-      Submit([loop, take_slabs] {
+      Submit([this, loop, take_slabs] {
+        --helpers_;
         if (!loop->Enter()) return;
         take_slabs(*loop);
         loop->Leave();
       });
     }
   } catch (const std::bad_alloc&) {
+    --helpers_;
     // Continue with fewer helpers: those already submitted refer to this frame, so it must not return yet.
   }
   take_slabs(*loop);

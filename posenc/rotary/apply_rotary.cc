@@ -163,62 +163,94 @@ void RotaryApplication::Rotate(const Cells& cells, Operand which, const SlabTabl
   RotatePieces(work, *buffers.x, buffers.y, Start(cells, which) - origin);
 }
 
-absl::Status RotaryApplication::Rotate(Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled,
-                                       Device* device) const {
+RotaryApplication::Division RotaryApplication::Divide() const {
+  const bool share = rows_.same_for_all();
+  Division division;
+  division.items = share ? q_axes_.length : rows_.positions().tokens();
+  division.repeats = share ? q_axes_.sequences : 1;
+  const int64_t token_bytes =
+      ((has_q() ? TokenBytes(Operand::kQuery) : 0) + (has_k() ? TokenBytes(Operand::kKey) : 0)) * division.repeats;
+  division.slab = Slab(token_bytes);
+  division.together = std::clamp<int64_t>(kSlabBytes * division.repeats / token_bytes, 1, division.repeats);
+  division.parts = (division.repeats + division.together - 1) / division.together;
+  return division;
+}
+
+template <typename Visit>
+void RotaryApplication::ForEachTable(const Division& division, int64_t begin, int64_t end, const Visit& visit) const {
+  if (division.parts > 1) {
+    for (int64_t n = begin; n < end; ++n) visit(Cells{n / division.parts, 1, 0, 0}, n % division.parts);
+    return;
+  }
+  // A slab may span sequences; each sequence's part gets its own table.
   const TokenPositions& positions = rows_.positions();
-  const bool has_q = !call_.q.tensor.empty(), has_k = call_.k && !call_.k->tensor.empty();
-  if (!has_q && !has_k) return absl::OkStatus();
+  for (int64_t token = begin; token < end;) {
+    const int64_t stop = std::min(end, positions.begin(positions.SequenceOf(token) + 1));
+    visit(Cells{token, stop - token, 0, 0}, 0);
+    token = stop;
+  }
+}
+
+bool RotaryApplication::HaveOneTable() const {
+  return has_q() && has_k() && !rows_.differ_by_operand() && TableType(Operand::kQuery) == TableType(Operand::kKey);
+}
+
+RotaryApplication::Tables RotaryApplication::AllTables() const {
+  Tables tables;
+  if (!has_q() && !has_k()) return tables;
+  const auto add = [&](const Cells& cells, Operand which) {
+    auto& table = tables[{cells.token, which}];
+    if (table == nullptr) table = Table(cells, which);
+  };
+  const Division division = Divide();
+  const int64_t all = division.items * division.parts;
+  for (int64_t begin = 0; begin < all; begin += division.slab) {
+    ForEachTable(division, begin, std::min(all, begin + division.slab), [&](const Cells& cells, int64_t) {
+      if (has_q()) add(cells, Operand::kQuery);
+      if (has_k() && !HaveOneTable()) add(cells, Operand::kKey);
+    });
+  }
+  return tables;
+}
+
+absl::Status RotaryApplication::Rotate(Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled,
+                                       Device* device, const Tables* tables) const {
+  if (!has_q() && !has_k()) return absl::OkStatus();
   if (device != nullptr && rows_.has_recipe()) {
-    return RunOn(*device, has_q ? q : Buffers(), has_k ? k : Buffers(), pool, cancelled);
+    return RunOn(*device, has_q() ? q : Buffers(), has_k() ? k : Buffers(), pool, cancelled);
   }
 
-  // Rows that all sequences share are computed once, for one sequence's tokens, and reused for the others.
-  const bool share = rows_.same_for_all();
-  const int64_t items = share ? q_axes_.length : positions.tokens();
-  const int64_t repeats = share ? q_axes_.sequences : 1;
-  int64_t token_bytes = 0, touched = 0;
+  const Division division = Divide();
+  int64_t touched = 0;
   const auto count = [&](Operand which, const Buffers& buffers) {
-    token_bytes += TokenBytes(which) * repeats;
-    touched += TouchedBytes(buffers, items * TokenBytes(which) * repeats);
+    touched += TouchedBytes(buffers, division.items * TokenBytes(which) * division.repeats);
   };
-  if (has_q) count(Operand::kQuery, q);
-  if (has_k) count(Operand::kKey, k);
-  const int64_t slab = Slab(token_bytes);
+  if (has_q()) count(Operand::kQuery, q);
+  if (has_k()) count(Operand::kKey, k);
   const bool large = ExceedsCaches(touched);
-  // If one token of all sequences exceeds a slab (a batch of decode steps), each slab covers only some sequences.
-  const int64_t together = std::clamp<int64_t>(kSlabBytes * repeats / token_bytes, 1, repeats);
-  const int64_t parts = (repeats + together - 1) / together;
 
   const auto rotate = [&](Operand which, Buffers buffers, Cells cells, const SlabTable& table, int64_t part) {
     cells.heads = axes_of(which).heads;
-    const int64_t end = std::min(repeats, (part + 1) * together);
-    for (int64_t n = part * together; n < end; ++n) {
+    const int64_t end = std::min(division.repeats, (part + 1) * division.together);
+    for (int64_t n = part * division.together; n < end; ++n) {
       Cells of_sequence = cells;
       of_sequence.token += n * q_axes_.length;
       Rotate(of_sequence, which, table, large, buffers, 0);
     }
   };
-  const bool one_table =
-      has_q && has_k && !rows_.differ_by_operand() && TableType(Operand::kQuery) == TableType(Operand::kKey);
+  const auto table_of = [&](const Cells& cells, Operand which) {
+    return tables != nullptr ? tables->at({cells.token, which}) : Table(cells, which);
+  };
+  const bool one_table = HaveOneTable();
   const auto rotate_both = [&](const Cells& cells, int64_t part) {
-    const auto table = Table(cells, has_q ? Operand::kQuery : Operand::kKey);
-    if (has_q) rotate(Operand::kQuery, q, cells, *table, part);
-    if (has_k) rotate(Operand::kKey, k, cells, has_q && !one_table ? *Table(cells, Operand::kKey) : *table, part);
+    const auto table = table_of(cells, has_q() ? Operand::kQuery : Operand::kKey);
+    if (has_q()) rotate(Operand::kQuery, q, cells, *table, part);
+    if (has_k())
+      rotate(Operand::kKey, k, cells, has_q() && !one_table ? *table_of(cells, Operand::kKey) : *table, part);
   };
-  const auto rotate_slab = [&](int64_t begin, int64_t end) {
-    if (parts > 1) {
-      for (int64_t n = begin; n < end; ++n) rotate_both({n / parts, 1, 0, 0}, n % parts);
-      return;
-    }
-    // A slab may span sequences; each sequence's part gets its own table.
-    for (int64_t token = begin; token < end;) {
-      const int64_t stop = std::min(end, positions.begin(positions.SequenceOf(token) + 1));
-      rotate_both({token, stop - token, 0, 0}, 0);
-      token = stop;
-    }
-  };
-  const int64_t row = std::max(has_q ? RowBytes(Operand::kQuery) : 0, has_k ? RowBytes(Operand::kKey) : 0);
-  return pool.ParallelFor(items * parts, slab, cancelled, rotate_slab, row);
+  const auto rotate_slab = [&](int64_t begin, int64_t end) { ForEachTable(division, begin, end, rotate_both); };
+  const int64_t row = std::max(has_q() ? RowBytes(Operand::kQuery) : 0, has_k() ? RowBytes(Operand::kKey) : 0);
+  return pool.ParallelFor(division.items * division.parts, division.slab, cancelled, rotate_slab, row);
 }
 
 std::vector<RotaryApplication::Cells> RotaryApplication::CellsOf(Operand which, int64_t first, int64_t end) const {

@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -57,9 +59,14 @@ class RotaryApplication {
     const ByteSource* x = nullptr;
     std::byte* y = nullptr;
   };
-  // `device` computes the slabs that it accepts, the CPU the others. Null: the CPU computes all.
-  absl::Status Rotate(Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled,
-                      Device* device = nullptr) const;
+  // Tables by the token with which they begin, and operand.
+  using Tables = std::map<std::pair<int64_t, Operand>, std::shared_ptr<const SlabTable>>;
+  // Computes the tables that Rotate() needs, or finds them in the cache.
+  Tables AllTables() const;
+  // `device` computes the slabs that it accepts, the CPU the others. Null: the CPU computes all. `tables`: AllTables();
+  // null: each is computed as its slab begins.
+  absl::Status Rotate(Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled, Device* device = nullptr,
+                      const Tables* tables = nullptr) const;
 
   // Device addresses of an operand, for RotateInPlace. x may equal y. Null if absent.
   struct DeviceBuffers {
@@ -87,6 +94,24 @@ class RotaryApplication {
   DType TableType(Operand which) const;
   int64_t RowBytes(Operand which) const;
   int64_t TokenBytes(Operand which) const;
+  // How Rotate() divides its work. Rows that all sequences share are computed once, for one sequence's tokens, and
+  // reused for the others. If one token of all sequences exceeds a slab (a batch of decode steps), each slab covers
+  // only some sequences.
+  struct Division {
+    int64_t items;     // tokens whose rows are computed
+    int64_t repeats;   // sequences that use each row
+    int64_t together;  // of these, in one slab
+    int64_t parts;     // slabs of one token that cover them; 1: a slab has several tokens
+    int64_t slab;      // items, or parts of one, in a slab
+  };
+  Division Divide() const;
+  // Calls visit(cells of one sequence, without heads; part) for each table of items, or parts, [begin, end).
+  template <typename Visit>
+  void ForEachTable(const Division& division, int64_t begin, int64_t end, const Visit& visit) const;
+  bool has_q() const { return !call_.q.tensor.empty(); }
+  bool has_k() const { return call_.k && !call_.k->tensor.empty(); }
+  // True if q and k are rotated by the same table.
+  bool HaveOneTable() const;
   // Tokens per slab: enough work to outweigh scheduling, few enough that their table stays in the L2 cache.
   int64_t Slab(int64_t token_bytes) const;
   std::vector<Cells> CellsOf(Operand which, int64_t first, int64_t end) const;

@@ -86,16 +86,24 @@ absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payload
                                                                  slabs, context, response->mutable_info()));
 
   // Reads the request's bytes where they are and writes to the answer, without an intermediate copy.
-  job.run = [application = prepared.application, operands = job.operands, device](
-                const Payloads& from, absl::Span<std::byte* const> buffers, WorkPool& pool,
-                const Cancellation& cancelled) -> absl::Status {
-    if (application == nullptr) {  // a layer that does not rotate
-      for (size_t n = 0; n < operands.size(); ++n) from.CopyTo(*operands[n], buffers[n]);
-      return absl::OkStatus();
-    }
-    const TensorBytes q(from, *operands[0]), k(from, *operands.back());
-    return application->Rotate({&q, buffers[0]}, {&k, buffers.back()}, pool, cancelled, device.get());
+  using Tables = std::shared_ptr<const RotaryApplication::Tables>;
+  const auto run_with = [application = prepared.application, operands = job.operands, device](Tables tables) {
+    return [=](const Payloads& from, absl::Span<std::byte* const> buffers, WorkPool& pool,
+               const Cancellation& cancelled) -> absl::Status {
+      if (application == nullptr) {  // a layer that does not rotate
+        for (size_t n = 0; n < operands.size(); ++n) from.CopyTo(*operands[n], buffers[n]);
+        return absl::OkStatus();
+      }
+      const TensorBytes q(from, *operands[0]), k(from, *operands.back());
+      return application->Rotate({&q, buffers[0]}, {&k, buffers.back()}, pool, cancelled, device.get(), tables.get());
+    };
   };
+  job.run = run_with(nullptr);
+  if (device == nullptr && prepared.application != nullptr) {
+    job.make_quick_run = [run_with, application = prepared.application]() -> Job::Run {
+      return run_with(std::make_shared<const RotaryApplication::Tables>(application->AllTables()));
+    };
+  }
   return job;
 }
 

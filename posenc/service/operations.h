@@ -27,15 +27,19 @@
 namespace posenc::wire {
 
 struct Job {
+  using Run = std::function<absl::Status(const Payloads& payloads, absl::Span<std::byte* const> buffers, WorkPool& pool,
+                                         const Cancellation& cancelled)>;
+
   std::vector<Output> outputs;  // in the order of their field numbers in the response
   // Fills a response that takes long to compute and has no outputs, before it is laid out. Null: the response is filled
   // already. Threads and lifetimes as for run.
   std::function<absl::Status(WorkPool& pool, const Cancellation& cancelled)> decide;
   // Writes outputs[n].bytes bytes to buffers[n], which is outputs[n].region() unless that is null. Can run on any
   // thread; request and response must outlive it. The buffers need no alignment. Null: there are no outputs.
-  std::function<absl::Status(const Payloads& payloads, absl::Span<std::byte* const> buffers, WorkPool& pool,
-                             const Cancellation& cancelled)>
-      run;
+  Run run;
+  // Computes all that may take long before any output is written, such as the tables of a rotation, and returns what
+  // then takes little time. For a run that overwrites its operands: it cannot begin again. Null: there is none.
+  std::function<Run()> make_quick_run;
   // Tensors of the request whose bytes only run reads. If there are any, run can be called again for each request that
   // differs only in those bytes, with that request's payloads; otherwise at most once.
   std::vector<const v1::Tensor*> operands;

@@ -65,10 +65,10 @@ void Timers::LimitWaits(std::chrono::steady_clock::duration longest) {
 
 Timers::Timer Timers::Add(std::chrono::steady_clock::time_point time, Action action) {
   Timer timer;
-  timer.timers_ = this;
   timer.key_ = {time, ++last_};
   timer.ends_wait_ = action.ends_wait;
-  actions_.emplace(timer.key_, std::move(action));
+  actions_.emplace(timer.key_, std::move(action));  // may throw: the timer must not refer to an action before
+  timer.timers_ = this;
   // Revoke() does not wake the thread: with equal timeouts the thread then wakes once in a while, not for each call.
   if (time < wakes_at_) changed_.notify_all();
   return timer;

@@ -111,7 +111,11 @@ Call::Call(Core* core, const wire::RpcDescription& method, Rpc* rpc, grpc::ByteB
       bytes_in_(valid_ ? request_.Length() : 0),
       memory_([this](int64_t bytes) {
         memory_asked_ = held() + bytes;
-        memory_verdict_ = core_->admission->AdmitBytes(bytes, held(), &memory_charge_, &request_charge_);
+        try {
+          memory_verdict_ = core_->admission->AdmitBytes(bytes, held(), &memory_charge_, &request_charge_);
+        } catch (const std::bad_alloc&) {
+          memory_verdict_ = Admission::Verdict::kOverloaded;
+        }
         return memory_verdict_ == Admission::Verdict::kAdmitted;
       }),
       kind_(kind),
@@ -241,13 +245,20 @@ void Call::LimitStep(std::optional<std::chrono::milliseconds> time) {
 }
 
 bool Call::MovesOn() const {
+  if (moves_on_) return true;
   if (std::this_thread::get_id() != step_thread_) {  // a helper, for which the step's thread waits
-    return moves_on_ || Clock::now() - moves_on_at_ >= 4 * step_time_;
+    moves_on_ = Clock::now() - moves_on_at_ >= 4 * step_time_;
+  } else {
+    const std::chrono::nanoseconds now = ThreadTime();
+    if (!late_since_) late_since_ = now;
+    moves_on_ = now - *late_since_ >= step_time_;
   }
-  const std::chrono::nanoseconds now = ThreadTime();
-  if (!late_since_) late_since_ = now;
-  moves_on_ = now - *late_since_ >= step_time_;
   return moves_on_;
+}
+
+std::string Call::CallerName() const {
+  if (rpc_->identity() != nullptr) return rpc_->identity()->name;
+  return NameOf(PeerOf(rpc_->connection()));
 }
 
 absl::Status Call::EndStep(const absl::Status& status) {
@@ -306,7 +317,7 @@ absl::StatusOr<std::shared_ptr<Charge>> Call::ChargeAnswer(size_t bytes) {
 }
 
 absl::Status Call::Compute(const wire::Job& job, const wire::Payloads& payloads, const wire::Answer& layout,
-                           std::shared_ptr<Charge> charge, grpc::ByteBuffer* answer) {
+                           std::shared_ptr<Charge> charge, grpc::ByteBuffer* answer, Writing writing) {
   const size_t first_data = job.outputs.empty() ? 0 : layout.data_offset(0);
   AnswerBuffer buffer(layout.buffer_size(), first_data, core_->buffer_pool, std::move(charge));
   layout.WriteHeaders(buffer.data());
@@ -314,11 +325,16 @@ absl::Status Call::Compute(const wire::Job& job, const wire::Payloads& payloads,
     std::vector<std::byte*> outputs;
     for (size_t n = 0; n < job.outputs.size(); ++n) {
       const v1::Region* region = job.outputs[n].region();
-      if (region != nullptr) LimitStep(std::nullopt);  // it may be in place
       outputs.push_back(region != nullptr ? payloads.At(*region) : buffer.data() + layout.data_offset(n));
     }
+    wire::Job::Run quick_run;
+    if (writing == Writing::kAtTheEnd) {
+      quick_run = job.make_quick_run();
+      LimitStep(std::nullopt);
+    }
     started_ = true;
-    POSENC_RETURN_IF_ERROR(job.run(payloads, outputs, core_->pool, [this] { return CountStep(); }));
+    const wire::Job::Run& run = quick_run ? quick_run : job.run;
+    POSENC_RETURN_IF_ERROR(run(payloads, outputs, core_->pool, [this] { return CountStep(); }));
     if (regions_) POSENC_RETURN_IF_ERROR(regions_->CheckUndamaged());
   }
   bytes_out_ += layout.size();

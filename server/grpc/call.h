@@ -36,6 +36,7 @@
 #include "server/core/timers.h"
 #include "server/grpc/recent_calls.h"
 #include "server/grpc/rpc.h"
+#include "server/grpc/slow_callers.h"
 #include "server/listen/peer.h"
 #include "server/metrics/call_metrics.h"
 
@@ -76,6 +77,7 @@ struct Core {
     return pool.CountLongTasks(time) + io_threads.CountLongerThan(time);
   }
   RecentCalls recent_calls;
+  SlowCallers slow_callers;
   WorkPool pool;
   Timers timers;
 };
@@ -168,9 +170,12 @@ class Call {
   // WouldBlock() after the time that a step may take here.
   absl::Status CountStep() const;
   // Sets how long RunStep() may take on this thread from now on, and as much processor time after that: the thread may
-  // have waited for a processor. nullopt: any time. A step that begins to write to regions may go on, because it cannot
-  // be repeated. Helpers stop with this thread, or after five times as long.
+  // have waited for a processor. nullopt: any time. Helpers stop with this thread, or after five times as long.
   void LimitStep(std::optional<std::chrono::milliseconds> time);
+  // True if that time was over since LimitStep().
+  bool moved_on() const { return moves_on_; }
+  // Who the caller is for SlowCallers: an identity, an address, or all callers of Unix sockets.
+  std::string CallerName() const;
   // The latest time at which the call ends: --max-call-seconds or --max-stream-seconds after its entry.
   std::chrono::steady_clock::time_point LatestEnd() const;
 
@@ -194,9 +199,11 @@ class Call {
 
   // Charges the bytes of an answer. Returns UNAVAILABLE or RESOURCE_EXHAUSTED if they do not fit.
   absl::StatusOr<std::shared_ptr<Charge>> ChargeAnswer(size_t bytes);
+  // How a job's outputs are written. kAtTheEnd: by Job::make_quick_run, without the limit of LimitStep().
+  enum class Writing { kAnyTime, kAtTheEnd };
   // Allocates the answer and computes it from `payloads`. Throws std::bad_alloc.
   absl::Status Compute(const wire::Job& job, const wire::Payloads& payloads, const wire::Answer& layout,
-                       std::shared_ptr<Charge> charge, grpc::ByteBuffer* answer);
+                       std::shared_ptr<Charge> charge, grpc::ByteBuffer* answer, Writing writing = Writing::kAnyTime);
   // Counts the tensors of an answer, by their types and the device that computed them; empty: the CPU.
   void CountTensors(const std::vector<wire::Output>& outputs, const std::string& device);
   void CountTensor(v1::DataType dtype, const std::string& device, size_t bytes);

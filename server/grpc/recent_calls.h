@@ -34,12 +34,12 @@ struct Prepared {
   std::shared_ptr<const void> key;  // of RecentCalls; kept, so that no other object gets its address
   OnCallEnd on_end;                 // for each call that uses this; null: none
   wire::Job job;
-  // Whether the job takes longer than a receiving thread may. This depends on all that calls which share this have in
-  // common, not on their operands' bytes.
-  enum class Pace { kUnknown, kQuick, kSlow };
-  mutable std::atomic<Pace> pace{Pace::kUnknown};
   wire::Answer layout;
-  std::string device;  // that computes the outputs
+  std::string device;     // that computes the outputs
+  bool in_place = false;  // an output is written over its operand
+  // The last call that used this took longer than a receiving thread may. Such calls have all in common but their
+  // operands' bytes, so they take about as long, unless the first one left its tables in the cache.
+  mutable std::atomic<bool> is_slow{false};
 };
 
 // LRU cache of a few small calls. Thread-safe.

@@ -11,6 +11,7 @@
 #include "posenc/base/status.h"
 #include "posenc/base/work_pool.h"
 #include "posenc/wire/answer.h"
+#include "posenc/wire/shared_memory.h"
 
 namespace posenc::server {
 namespace {
@@ -40,11 +41,9 @@ void UnaryStep::Start() {
   absl::Status status = call_.Admit();
   const bool at_once = method_.scheduling == Scheduling::kAsSmallAsItsRequest && !call_.is_shared();
   if (status.ok() && at_once && IsWithin(kAtOnceBytes)) {
-    const NoWorkStealing alone;  // runs no pool tasks, which would delay receiving
-    call_.LimitStep(kAtOnceTime);
-    status = call_.RunStep([&] { return Serve(PlanSource::kCacheOnly, kAtOnceBytes); });
-    call_.LimitStep(std::nullopt);
-    if (!IsWouldBlock(status)) return on_done_(status);
+    is_slow_ = core_->slow_callers.Has([this] { return call_.CallerName(); });
+    if (!is_slow_) status = ServeAtOnce();
+    if (!is_slow_ && !IsWouldBlock(status)) return on_done_(status);
     status = absl::OkStatus();
   }
   if (status.ok()) {
@@ -52,6 +51,19 @@ void UnaryStep::Start() {
     status = Submit(small ? kSmallBytes : kAnySize);
   }
   if (!status.ok()) on_done_(status);
+}
+
+// Returns WouldBlock() if the call must go to the pool.
+absl::Status UnaryStep::ServeAtOnce() {
+  const NoWorkStealing alone;  // runs no pool tasks, which would delay receiving
+  call_.LimitStep(kAtOnceTime);
+  const absl::Status status = call_.RunStep([&] { return Serve(PlanSource::kCacheOnly, kAtOnceBytes); });
+  if (call_.moved_on()) {
+    is_slow_ = true;
+    core_->slow_callers.Add(call_.CallerName());
+  }
+  call_.LimitStep(std::nullopt);
+  return status;
 }
 
 // True if request, shared memory and answer have at most `bytes` each. The answer counts once the call is prepared.
@@ -96,19 +108,23 @@ grpc::ByteBuffer UnaryStep::TakeAnswer() {
 absl::Status UnaryStep::Serve(PlanSource plan_source, size_t most) {
   call_.BeginWork();
   POSENC_RETURN_IF_ERROR(call_.StillWanted());
+  // Neither a receiving thread nor the lane of small tasks waits for what other threads compute.
+  std::optional<NoWaiting> no_waiting;
+  if (most != kAnySize) no_waiting.emplace();
   if (prepared_ == nullptr) {
     POSENC_ASSIGN_OR_RETURN(prepared_, Prepare(plan_source, most));
   }
   if (!IsWithin(most)) return WouldBlock();
-  // A job that writes to regions cannot begin again, because it may overwrite its own input.
-  const Prepared::Pace pace = prepared_->pace;
-  const auto& outputs = prepared_->job.outputs;
-  const bool writes_regions =
-      std::any_of(outputs.begin(), outputs.end(), [](const auto& o) { return o.region() != nullptr; });
-  is_slow_ = pace == Prepared::Pace::kSlow;
-  if (plan_source == PlanSource::kCacheOnly && (is_slow_ || (writes_regions && pace == Prepared::Pace::kUnknown))) {
-    return WouldBlock();
-  }
+  const bool was_slow = prepared_->is_slow;
+  if (was_slow) is_slow_ = true;
+  if (most != kAnySize && is_slow_) return WouldBlock();
+  // What overwrites its own input cannot begin again.
+  const auto writing = most != kAnySize && prepared_->in_place && prepared_->job.make_quick_run
+                           ? Call::Writing::kAtTheEnd
+                           : Call::Writing::kAnyTime;
+  const bool may_begin_again = most != kAnySize && (!prepared_->in_place || writing == Call::Writing::kAtTheEnd);
+  if (plan_source == PlanSource::kCacheOnly && !may_begin_again) return WouldBlock();
+  if (!may_begin_again) no_waiting.reset();
   TaskOwner owner;
   std::optional<NoWorkStealing> helped;
   if (plan_source == PlanSource::kCacheOnly && !IsWithin(kAloneBytes)) {
@@ -116,34 +132,32 @@ absl::Status UnaryStep::Serve(PlanSource plan_source, size_t most) {
     helped.emplace(Help::kIdleThreads, &owner);
   }
   const auto prepared = std::move(prepared_);  // freed before the client takes the answer
-  const bool measures = writes_regions && pace == Prepared::Pace::kUnknown;
-  const auto began = measures ? ThreadTime() : std::chrono::nanoseconds(0);
-  const absl::Status status = RunJob(*prepared);
-  is_slow_ = IsWouldBlock(status);
-  if (measures && status.ok()) {
-    prepared->pace = ThreadTime() - began < kAtOnceTime ? Prepared::Pace::kQuick : Prepared::Pace::kSlow;
-  } else if (is_slow_) {
-    prepared->pace = Prepared::Pace::kSlow;
+  const auto began = was_slow ? ThreadTime() : std::chrono::nanoseconds(0);
+  const absl::Status status = RunJob(*prepared, writing);
+  if (call_.moved_on()) {
+    prepared->is_slow = true;
+  } else if (was_slow && status.ok() && ThreadTime() - began < kAtOnceTime / 2) {
+    prepared->is_slow = false;  // the tables were in the cache
   }
   return status;
 }
 
-absl::Status UnaryStep::RunJob(const Prepared& prepared) {
+absl::Status UnaryStep::RunJob(const Prepared& prepared, Call::Writing writing) {
   try {
     if (prepared.job.decide) return Decide(prepared);
-    if (method_.with_id == nullptr) return Compute(prepared, prepared.layout);
-    return Compute(prepared, method_.with_id(prepared.layout, call_.request_id()));
+    if (method_.with_id == nullptr) return Compute(prepared, prepared.layout, writing);
+    return Compute(prepared, method_.with_id(prepared.layout, call_.request_id()), writing);
   } catch (const ComputationStopped& stopped) {
     return stopped.status();
   }
 }
 
-absl::Status UnaryStep::Compute(const Prepared& prepared, const wire::Answer& layout) {
+absl::Status UnaryStep::Compute(const Prepared& prepared, const wire::Answer& layout, Call::Writing writing) {
   std::shared_ptr<Charge> charge;
   if (method_.scheduling != Scheduling::kImmediate) {
     POSENC_ASSIGN_OR_RETURN(charge, call_.ChargeAnswer(layout.buffer_size()));
   }
-  POSENC_RETURN_IF_ERROR(call_.Compute(prepared.job, call_.payloads(), layout, std::move(charge), &answer_));
+  POSENC_RETURN_IF_ERROR(call_.Compute(prepared.job, call_.payloads(), layout, std::move(charge), &answer_, writing));
   call_.CountTensors(prepared.job.outputs, prepared.device);
   return absl::OkStatus();
 }
@@ -188,6 +202,7 @@ absl::StatusOr<std::shared_ptr<const Prepared>> UnaryStep::Prepare(PlanSource pl
   prepared->copies = call_.copies();
   POSENC_RETURN_IF_ERROR(prepare(context));
   prepared->has_regions = call_.has_regions();
+  prepared->in_place = prepared->has_regions && wire::IsInPlace(*prepared->request);
   if (prepared->response != nullptr) prepared->device = DeviceOf(*prepared->response);
   // All that was copied from shared memory must be known, because it may change.
   if (recent_calls && call_.copied_bytes() == static_cast<int64_t>(prepared->copies.size())) {

@@ -57,13 +57,14 @@ class UnaryStep {
   grpc::ByteBuffer TakeAnswer();
 
  private:
+  absl::Status ServeAtOnce();
   bool IsWithin(size_t bytes) const;
   absl::Status Submit(size_t most);
   void Run(size_t most);
   absl::Status Serve(PlanSource plan_source, size_t most);
-  absl::Status RunJob(const Prepared& prepared);
+  absl::Status RunJob(const Prepared& prepared, Call::Writing writing);
   absl::Status Decide(const Prepared& prepared);
-  absl::Status Compute(const Prepared& prepared, const wire::Answer& layout);
+  absl::Status Compute(const Prepared& prepared, const wire::Answer& layout, Call::Writing writing);
   absl::StatusOr<std::shared_ptr<const Prepared>> Prepare(PlanSource plan_source, size_t most);
 
   Core* const core_;
@@ -71,7 +72,7 @@ class UnaryStep {
   Call call_;
   const OnDone on_done_;
   std::shared_ptr<const Prepared> prepared_;
-  bool is_slow_ = false;  // the job took, or takes, longer than this thread may
+  bool is_slow_ = false;  // the job, or another one of its caller, took longer than a receiving thread may
   grpc::ByteBuffer answer_;
 };
 

@@ -200,6 +200,24 @@ TEST(SharedCacheThreadsTest, WaitingIsInterrupted) {
 }
 
 // Few of the many keys fit: entries are added, awaited and dropped at the same time.
+TEST(SharedCacheThreadsTest, WhoMustNotWaitIsStopped) {
+  Cache cache(10000, SizeOfText);
+  const auto value = []() -> absl::StatusOr<std::string> { return "value"; };
+  const NoWaiting no_waiting;
+  cache
+      .Get("key",
+           [&]() -> absl::StatusOr<std::string> {
+             std::thread([&] {
+               EXPECT_EQ(**cache.Get("other", value), "value");
+               const NoWaiting neither;
+               EXPECT_THROW(cache.Get("key", value).IgnoreError(), ComputationStopped);
+             }).join();
+             return "value";
+           })
+      .IgnoreError();
+  EXPECT_EQ(**cache.Get("key", value), "value") << "what is there needs no waiting";
+}
+
 TEST(SharedCacheThreadsTest, StaysWithinItsBytes) {
   Cache cache(5000, SizeOfText);
   std::vector<std::thread> threads;

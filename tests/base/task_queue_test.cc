@@ -32,7 +32,7 @@ TEST(TaskQueue, OneOwnersTasksKeepTheirOrder) {
   for (int n = 0; n < 10; ++n) queue.Push([&ran] { ran += 's'; }, Lane::kSmall, kNobody);
   EXPECT_EQ(queue.size(), 13U);
   EXPECT_EQ(queue.small(), 10U);
-  while (queue.size() > 0) RunNext(&queue, 1);
+  while (queue.size() > 0) RunNext(&queue, 0.001);
   EXPECT_EQ(ran, "ssssssssassbc");
 }
 
@@ -148,6 +148,42 @@ TEST(TaskQueue, BetweenSlabsRunSmallTasksAndThoseOfWhoHasUsedLess) {
   EXPECT_EQ(own.lane, Lane::kSmall);
   queue.End(&own);
   queue.End(&bulk);
+}
+
+TEST(TaskQueue, SmallTasksThatTookLongMayNotFit) {
+  TaskQueue queue;
+  std::string ran;
+  Push(&queue, &ran, 'a', 1);
+  TaskQueue::Taken bulk = queue.Take();
+  for (int n = 0; n < 2; ++n) Push(&queue, &ran, 'a', 1, Lane::kSmall);
+  TaskQueue::Taken between = queue.TakeBetween(&bulk, 0.1);
+  ASSERT_NE(between.account, nullptr);
+  queue.Charge(&between, 4);
+  queue.End(&between);
+  EXPECT_EQ(queue.TakeBetween(&bulk, 0.1).account, nullptr);
+  between = queue.TakeBetween(&bulk, 4);
+  ASSERT_NE(between.account, nullptr);
+  queue.End(&between);
+  queue.End(&bulk);
+}
+
+TEST(TaskQueue, ASmallTaskThatTookLongCountsAsSeveral) {
+  for (const TaskOwner& owner : {kNobody, TaskOwner{"a", 1}}) {
+    TaskQueue queue;
+    for (int n = 0; n < 3; ++n) queue.Push([] {}, Lane::kSmall, owner);
+    queue.Push([] {}, Lane::kBulk, owner);
+    const auto take = [&](double seconds) {
+      TaskQueue::Taken taken = queue.Take();
+      queue.Charge(&taken, seconds);
+      const Lane lane = taken.lane;
+      queue.End(&taken);
+      return lane;
+    };
+    EXPECT_EQ(take(0.001), Lane::kSmall);
+    EXPECT_EQ(take(4), Lane::kSmall);
+    EXPECT_EQ(take(0), Lane::kBulk);
+    EXPECT_EQ(take(0), Lane::kSmall);
+  }
 }
 
 TEST(TaskQueue, WhenNothingWaitsAllBeginAnew) {

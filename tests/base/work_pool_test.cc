@@ -265,6 +265,51 @@ TEST(WorkPool, ATaskMakesProgressBetweenSlabs) {
   }
 }
 
+TEST(WorkPool, ATaskThatReachesItsNextSlabIsNotLong) {
+  constexpr std::chrono::milliseconds kSlab(50);
+  WorkPool pool(1);
+  std::promise<std::chrono::milliseconds> longest;
+  pool.Submit([&] {
+    // The longest slab, in which the thread may have waited for a processor.
+    std::chrono::steady_clock::duration slab{0};
+    auto begun = std::chrono::steady_clock::now();
+    size_t long_tasks = 0;
+    const auto body = [&](size_t, size_t) {
+      std::this_thread::sleep_for(kSlab);
+      const auto now = std::chrono::steady_clock::now();
+      slab = std::max(slab, now - std::exchange(begun, now));
+      long_tasks = std::max(long_tasks, pool.CountLongTasks(slab + kSlab));
+    };
+    EXPECT_TRUE(pool.ParallelFor(8, 1, NeverCancelled, body).ok());
+    EXPECT_EQ(long_tasks, 0U);
+    longest.set_value(std::chrono::duration_cast<std::chrono::milliseconds>(slab));
+  });
+  longest.get_future().wait();
+}
+
+// Their loops end without them, so more would only fill the queue.
+TEST(WorkPool, HelpersOfEndedLoopsDoNotPileUp) {
+  const TaskOwner owner{"owner", 1};
+  std::atomic<int> tasks{0};
+  {
+    WorkPool pool(2, [&](const std::string&, double) { ++tasks; });
+    std::atomic<bool> shut = true;
+    std::atomic<int> busy = 0;
+    for (int n = 0; n < 2; ++n) {
+      pool.Submit([&] {
+        ++busy;
+        while (shut) std::this_thread::yield();
+      });
+    }
+    while (busy < 2) std::this_thread::yield();
+    const NoWorkStealing scope(Help::kIdleThreads, &owner);
+    for (int n = 0; n < 1000; ++n) EXPECT_TRUE(pool.ParallelFor(2, 1, NeverCancelled, [](size_t, size_t) {}).ok());
+    shut = false;
+  }
+  EXPECT_GT(tasks, 0);
+  EXPECT_LE(tasks, 8);
+}
+
 // Small tasks that take long do not all come before the next slabs of a bulk task.
 TEST(WorkPool, SmallTasksDoNotStopALoop) {
   constexpr int kSmall = 100;

@@ -1,0 +1,313 @@
+// What a receiving thread computes itself: it ends soon, and begins again on the pool.
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "posenc/base/shared_cache.h"
+#include "posenc/v1/service.pb.h"
+#include "server/grpc/calls.h"
+#include "tests/server/grpc/fake_rpc.h"
+#include "tests/service/call.h"
+
+namespace posenc::server::receiving_step_test {
+namespace {
+
+constexpr int64_t kTokens = 4;
+
+// `heads` of 64 numbers for each of 4 tokens.
+v1::ApplyRotaryRequest Rotation(int64_t heads) {
+  v1::ApplyRotaryRequest request;
+  auto& settings = *request.mutable_rotary()->mutable_settings();
+  settings.mutable_rope_parameters()->set_rope_type("default");
+  settings.set_rotary_dim(64);
+  settings.set_input_pairing(v1::PAIRING_HALF_SPLIT);
+  request.mutable_positions()->set_offset(7);
+  request.set_layout(v1::LAYOUT_BSHD);
+  *request.mutable_q()->mutable_tensor() =
+      MakeTensor(DType::kFP32, {1, kTokens, heads, 64}, std::vector<double>(kTokens * heads * 64, 0.5));
+  return request;
+}
+
+class Memory final : public wire::SharedMemory {
+ public:
+  explicit Memory(const std::string& bytes) : bytes_(bytes.size()) {
+    std::memcpy(bytes_.data(), bytes.data(), bytes.size());
+  }
+  absl::Span<std::byte> bytes() const override { return absl::MakeSpan(bytes_); }
+  bool writable() const override { return true; }
+  std::pair<uint64_t, uint64_t> file() const override { return {1, 1}; }
+  bool damaged() const override { return false; }
+  std::string text() const { return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()}; }
+
+ private:
+  mutable std::vector<std::byte> bytes_;
+};
+
+class Source final : public wire::SharedMemorySource {
+ public:
+  explicit Source(std::shared_ptr<const Memory> memory) : memory_(std::move(memory)) {}
+  std::shared_ptr<const wire::SharedMemory> Find(std::string_view) const override { return memory_; }
+
+ private:
+  const std::shared_ptr<const Memory> memory_;
+};
+
+Config TestConfig() {
+  Config config;
+  config.threads = 3;
+  config.max_in_flight_bytes = int64_t{1} << 30;
+  return config;
+}
+
+[[noreturn]] void ComputeForever() {
+  for (;;) InterruptionPoint();
+}
+
+// The test's thread is the receiving thread.
+class ReceivingStepTest : public testing::Test {
+ protected:
+  using Run = wire::Job::Run;
+  // Computes in place of `real`, which computes the rotation.
+  using Compute =
+      std::function<absl::Status(const Run& real, const wire::Payloads& payloads, absl::Span<std::byte* const> buffers,
+                                 WorkPool& pool, const Cancellation& cancelled)>;
+
+  void Serve(const v1::ApplyRotaryRequest& request, FakeRpc* rpc) {
+    rpc->Serve([&](Rpc* served, grpc::ByteBuffer*) {
+      const std::string text = request.SerializeAsString();
+      bytes_ = grpc::BufferOf(text, text.size() / 2 + 1);
+      return MakeUnaryCall(&core_, operation_, served, &bytes_);
+    });
+  }
+
+  // The rotated tensor's bytes, in the answer.
+  static std::string Answer(FakeRpc* rpc) {
+    EXPECT_TRUE(rpc->Wait().ok()) << rpc->Wait().error_message();
+    std::vector<grpc::Slice> slices;
+    rpc->messages.at(0).Dump(&slices);
+    std::string text;
+    for (const grpc::Slice& slice : slices) text.append(slice.begin(), slice.end());
+    v1::ApplyRotaryResponse response;
+    EXPECT_TRUE(response.ParseFromString(text));
+    return response.q().data();
+  }
+
+  // True if the last computation was the receiving thread's.
+  bool at_once() const { return last_thread_ == here_; }
+  bool IsSlow(const std::string& caller) const {
+    return core_.slow_callers.Has([&] { return caller; });
+  }
+
+  Compute compute_ = [](const Run& real, const wire::Payloads& payloads, absl::Span<std::byte* const> buffers,
+                        WorkPool& pool,
+                        const Cancellation& cancelled) { return real(payloads, buffers, pool, cancelled); };
+  std::function<void()> make_ready_ = [] {};
+  std::atomic<std::thread::id> last_thread_;
+  std::atomic<bool> tried_at_once_{false};
+  const std::thread::id here_ = std::this_thread::get_id();
+  grpc::ByteBuffer bytes_;
+  Core core_{TestConfig()};
+  const wire::UnaryOperation operation_ = wire::UnaryOperation::Of<v1::ApplyRotaryRequest, v1::ApplyRotaryResponse>(
+      [this](const auto& request, const wire::Payloads& payloads, const wire::CallContext& context, auto* response) {
+        auto job = wire::Prepare(request, payloads, context, response);
+        if (!job.ok()) return job;
+        const auto watched = [this](Run real) -> Run {
+          return [this, real = std::move(real)](const wire::Payloads& operands, absl::Span<std::byte* const> buffers,
+                                                WorkPool& pool, const Cancellation& cancelled) {
+            last_thread_ = std::this_thread::get_id();
+            if (at_once()) tried_at_once_ = true;
+            return compute_(real, operands, buffers, pool, cancelled);
+          };
+        };
+        job->run = watched(std::move(job->run));
+        job->make_quick_run = [this, watched, make = std::move(job->make_quick_run)] {
+          make_ready_();
+          return watched(make());
+        };
+        return job;
+      },
+      wire::Scheduling::kAsSmallAsItsRequest);
+};
+
+TEST_F(ReceivingStepTest, EndsSoonAndBeginsAgainOnThePool) {
+  const auto expected = posenc::Call(Rotation(1));
+  compute_ = [&](const Run& real, auto& payloads, auto buffers, auto& pool, auto& cancelled) {
+    if (at_once()) ComputeForever();
+    return real(payloads, buffers, pool, cancelled);
+  };
+  FakeRpc rpc;
+  Serve(Rotation(1), &rpc);
+  EXPECT_EQ(Answer(&rpc), expected->q().data());
+  EXPECT_TRUE(tried_at_once_ && !at_once());
+}
+
+TEST_F(ReceivingStepTest, EndsSoonIfOnlyItsHelperDoesNot) {
+  const v1::ApplyRotaryRequest request = Rotation(2048);  // 2 MiB
+  const auto expected = posenc::Call(request);
+  std::atomic<bool> helped{false};
+  compute_ = [&](const Run& real, auto& payloads, auto buffers, auto& pool, auto& cancelled) {
+    if (!at_once()) return real(payloads, buffers, pool, cancelled);
+    return pool.ParallelFor(2, 1, cancelled, [&](size_t, size_t) {
+      if (std::this_thread::get_id() == here_) {
+        while (!helped) InterruptionPoint();
+      } else {
+        helped = true;
+        ComputeForever();
+      }
+    });
+  };
+  FakeRpc rpc;
+  Serve(request, &rpc);
+  EXPECT_TRUE(Answer(&rpc) == expected->q().data());
+  EXPECT_TRUE(tried_at_once_ && !at_once());
+}
+
+TEST_F(ReceivingStepTest, DoesNotWaitForWhatAnotherThreadComputes) {
+  const auto expected = posenc::Call(Rotation(1));
+  SharedCache<int> cache(1000, [](const int&) { return size_t{4}; });
+  std::atomic<bool> computing{false}, may_end{false};
+  std::thread other([&] {
+    auto value = cache.Get("value", [&]() -> absl::StatusOr<int> {
+      computing = true;
+      while (!may_end) std::this_thread::yield();
+      return 1;
+    });
+    EXPECT_THAT(value, IsOk());
+  });
+  while (!computing) std::this_thread::yield();
+  compute_ = [&](const Run& real, auto& payloads, auto buffers, auto& pool, auto& cancelled) -> absl::Status {
+    auto value = cache.Get("value", []() -> absl::StatusOr<int> { return absl::InternalError("computed twice"); });
+    if (!value.ok()) return value.status();
+    return real(payloads, buffers, pool, cancelled);
+  };
+  FakeRpc rpc;
+  Serve(Rotation(1), &rpc);
+  EXPECT_FALSE(IsSlow("unix")) << "a call that would wait is not a slow one";
+  may_end = true;
+  EXPECT_EQ(Answer(&rpc), expected->q().data());
+  EXPECT_TRUE(tried_at_once_);
+  other.join();
+}
+
+// A rotation in place, in shared memory.
+class InPlaceTest : public ReceivingStepTest {
+ protected:
+  InPlaceTest() {
+    core_.memory = std::make_shared<Source>(memory_);
+    v1::Region region;
+    region.set_token(std::string(16, 't'));
+    region.set_byte_size(static_cast<int64_t>(input_.size()));
+    request_.mutable_q()->mutable_tensor()->clear_data();
+    *request_.mutable_q()->mutable_tensor()->mutable_region() = region;
+    *request_.mutable_q()->mutable_output() = region;
+  }
+
+  // Returns true if the memory then has the rotated input.
+  bool ServeInPlace() {
+    const auto expected = posenc::Call(Rotation(1));
+    FakeRpc rpc;
+    Serve(request_, &rpc);
+    EXPECT_TRUE(rpc.Wait().ok()) << rpc.Wait().error_message();
+    return memory_->text() == expected->q().data();
+  }
+
+  v1::ApplyRotaryRequest request_ = Rotation(1);
+  const std::string input_ = request_.q().tensor().data();
+  const std::shared_ptr<const Memory> memory_ = std::make_shared<const Memory>(input_);
+};
+
+TEST_F(InPlaceTest, BeginsAgainBeforeItOverwritesItsInput) {
+  std::string seen;
+  make_ready_ = [&] {
+    tried_at_once_ = true;
+    ComputeForever();
+  };
+  compute_ = [&](const Run& real, auto& payloads, auto buffers, auto& pool, auto& cancelled) {
+    seen = memory_->text();
+    return real(payloads, buffers, pool, cancelled);
+  };
+  EXPECT_TRUE(ServeInPlace());
+  EXPECT_TRUE(tried_at_once_ && !at_once());
+  EXPECT_TRUE(seen == input_);
+}
+
+TEST_F(InPlaceTest, GoesOnOnceItOverwritesItsInput) {
+  compute_ = [&](const Run& real, auto& payloads, auto buffers, auto& pool, auto& cancelled) {
+    const auto end = ThreadTime() + std::chrono::milliseconds(50);
+    while (ThreadTime() < end) InterruptionPoint();
+    return real(payloads, buffers, pool, cancelled);
+  };
+  EXPECT_TRUE(ServeInPlace());
+  EXPECT_TRUE(at_once());
+}
+
+TEST_F(ReceivingStepTest, SlowCallsGoToThePoolUntilOneIsQuick) {
+  ASSERT_THAT(posenc::Call(Rotation(1)), IsOk());
+  const auto serve = [&] {
+    while (IsSlow("unix")) std::this_thread::yield();
+    FakeRpc rpc;
+    Serve(Rotation(1), &rpc);
+    Answer(&rpc);
+    return at_once();
+  };
+  EXPECT_TRUE(serve());
+  bool slow = true;
+  const Compute quick = compute_;
+  compute_ = [&](const Run& real, auto& payloads, auto buffers, auto& pool, auto& cancelled) {
+    if (slow && at_once()) ComputeForever();
+    return real(payloads, buffers, pool, cancelled);
+  };
+  EXPECT_FALSE(serve());
+  slow = false;
+  EXPECT_FALSE(serve()) << "the last one was slow";
+  EXPECT_TRUE(serve()) << "the last one was quick";
+}
+
+TEST_F(ReceivingStepTest, OtherCallsOfASlowCallerGoToThePoolForAMoment) {
+  ASSERT_THAT(posenc::Call(Rotation(1)), IsOk());
+  const auto serve = [&](int64_t heads, const std::string& caller) {
+    FakeRpc rpc;
+    rpc.connection_name = caller;
+    Serve(Rotation(heads), &rpc);
+    Answer(&rpc);
+    return at_once();
+  };
+  bool slow = true;
+  compute_ = [&](const Run& real, auto& payloads, auto buffers, auto& pool, auto& cancelled) {
+    if (slow && at_once()) ComputeForever();
+    return real(payloads, buffers, pool, cancelled);
+  };
+  EXPECT_FALSE(serve(1, "ipv4:192.0.2.1:5000"));
+  EXPECT_TRUE(tried_at_once_);
+  slow = false;
+  core_.slow_callers.Add("192.0.2.1");
+  const bool of_slow_caller = serve(2, "ipv4:192.0.2.1:5001");
+  if (IsSlow("192.0.2.1")) {
+    EXPECT_FALSE(of_slow_caller);
+  }
+  EXPECT_TRUE(serve(2, "ipv4:192.0.2.2:5000"));
+}
+
+TEST(SlowCallers, AreForgottenAfterAMoment) {
+  SlowCallers callers;
+  const auto now = SlowCallers::Clock::now();
+  const auto has = [&](const std::string& name, SlowCallers::Clock::time_point at) {
+    return callers.Has([&] { return name; }, at);
+  };
+  EXPECT_FALSE(has("a", now));
+  callers.Add("a", now);
+  EXPECT_TRUE(has("a", now + SlowCallers::kMoment / 2));
+  EXPECT_FALSE(has("b", now));
+  callers.Add("b", now + SlowCallers::kMoment / 2);
+  EXPECT_FALSE(has("a", now + SlowCallers::kMoment));
+  EXPECT_TRUE(has("b", now + SlowCallers::kMoment));
+}
+
+}  // namespace
+}  // namespace posenc::server::receiving_step_test
