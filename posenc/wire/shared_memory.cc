@@ -206,7 +206,7 @@ void RequestRegions::Count() {
 }
 
 void RequestRegions::Copy() {
-  if (copied_bytes_ > kMostCopiedAtOnce) return;
+  if (copied_bytes_ > kMostCopiedAtOnce || of_other_user()) return;
   for (const Use& use : uses_) {
     if (!use.is_copied) continue;
     const std::byte* bytes = use.memory->bytes().data() + use.region.offset();
@@ -238,6 +238,10 @@ std::byte* RequestRegions::At(const v1::Region& region) const {
     if (use.region.token() == region.token()) return use.memory->bytes().data() + region.offset();
   }
   std::abort();  // the region is not part of this request
+}
+
+bool RequestRegions::of_other_user() const {
+  return std::any_of(uses_.begin(), uses_.end(), [](const Use& use) { return use.memory->of_other_user(); });
 }
 
 absl::Status RequestRegions::CheckUndamaged() const {

@@ -28,6 +28,10 @@ class SharedMemory {
   virtual std::pair<uint64_t, uint64_t> file() const = 0;
   // Returns true once the file was truncated under a reader or a writer; it then stays true.
   virtual bool damaged() const = 0;
+  // Returns true if the file is known to be of a user whom the server need not trust. Reading such memory can wait for
+  // as long as that user wants, e.g. while holes are punched into the file, and the kernel does not interrupt that
+  // wait.
+  virtual bool of_other_user() const { return false; }
   // Returns the device that owns the memory; bytes() are then device addresses, not readable here. Null: host memory.
   virtual Device* device() const { return nullptr; }
 };
@@ -55,6 +59,8 @@ class RequestRegions {
   // Returns a tensor's bytes: those in copies(), if they are there.
   absl::Span<const std::byte> BytesOf(const v1::Region& region) const;
   Device* DeviceOf(const v1::Region& region) const;
+  // Returns true if any of the memory is. Then Find() has read none of it, and no receiving thread may.
+  bool of_other_user() const;
   // Returns DATA_LOSS naming the field if any of the memory is damaged.
   absl::Status CheckUndamaged() const;
 
@@ -62,7 +68,8 @@ class RequestRegions {
   int64_t read_bytes() const { return read_bytes_; }
   // Returns the bytes of input tensors that are copied before use: all but operands with the answer's shape.
   int64_t copied_bytes() const { return copied_bytes_; }
-  // Returns those bytes as they were in Find(), in the order of the tensors; empty if they are more than 16 KiB.
+  // Returns those bytes as they were in Find(), in the order of the tensors; empty if they are more than 16 KiB, or if
+  // some memory is of another user.
   const std::string& copies() const { return copies_; }
 
  private:

@@ -17,6 +17,10 @@ absl::Status NoSuchRegion(const std::string& name) {
   return NotFound("name", name, "must be a region that this caller has registered");
 }
 
+absl::Status Taken(const std::string& name) {
+  return Refusal(absl::StatusCode::kAlreadyExists, "CONFLICT", "name", name, "must not be registered already");
+}
+
 absl::Status Off(std::string_view field, const std::string& value) {
   return Refusal(absl::StatusCode::kUnimplemented, "UNSUPPORTED", field, value,
                  "must be absent: the server has no --inference-memory-prefix");
@@ -46,12 +50,8 @@ NamedMemory::~NamedMemory() {
 absl::Status NamedMemory::Register(const std::string& scope, const Region& region) {
   if (!is_on()) return Off("key", region.key);
   POSENC_RETURN_IF_ERROR(CheckNumbers(region));
-  const Key key(scope, region.name);
-  // Held while the memory is mapped, so that a name has one region.
-  const std::lock_guard lock(mutex_);
-  if (regions_.contains(key)) {
-    return Refusal(absl::StatusCode::kAlreadyExists, "CONFLICT", "name", region.name, "must not be registered already");
-  }
+  if (const std::lock_guard lock(mutex_); regions_.contains({scope, region.name})) return Taken(region.name);
+  std::map<Key, Region> made = {{{scope, region.name}, region}};  // here, so that nothing fails once it is registered
   const int64_t mapped = region.offset + region.byte_size;
   auto file = OpenPosix(region.key, prefix_, mapped, /*read_only=*/false);
   if (!file.ok()) {
@@ -66,11 +66,17 @@ absl::Status NamedMemory::Register(const std::string& scope, const Region& regio
   if (!token.ok()) {
     return Renamed(token.status(), [](const std::string& field) { return field.empty() ? "name" : field; });
   }
-  Region registered = region;
-  registered.token = *std::move(token);
-  regions_.emplace(key, std::move(registered));
-  ++changes_;
-  return absl::OkStatus();
+  made.begin()->second.token = *std::move(token);
+  {
+    // Not held before, because receiving threads wait for it, and opening and mapping can take long.
+    const std::lock_guard lock(mutex_);
+    regions_.merge(made);
+    if (made.empty()) ++changes_;
+  }
+  if (made.empty()) return absl::OkStatus();
+  // Another call has registered the name meanwhile.
+  registry_->Unregister(made.begin()->second.token);
+  return Taken(region.name);
 }
 
 absl::Status NamedMemory::Unregister(const std::string& scope, const std::string& name) {

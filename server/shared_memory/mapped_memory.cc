@@ -90,6 +90,7 @@ absl::StatusOr<std::unique_ptr<MappedMemory>> MappedMemory::Map(const Descriptor
   std::unique_ptr<MappedMemory> memory(
       new MappedMemory(static_cast<std::byte*>(begin), static_cast<size_t>(byte_size), !read_only));
   memory->file_ = {status.st_dev, status.st_ino};
+  memory->of_other_user_ = status.st_uid != geteuid() && status.st_uid != 0;
   memory->guard_ = FaultGuard::Make(begin, pages, !read_only);
   if (memory->guard_ == nullptr)
     return TooLarge("byte_size", absl::StrCat(byte_size), "must be less: too many or too large mappings");

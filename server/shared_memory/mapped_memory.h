@@ -31,6 +31,8 @@ class MappedMemory final : public wire::SharedMemory {
   absl::Span<std::byte> bytes() const override { return {begin_, size_}; }
   bool writable() const override { return writable_; }
   std::pair<uint64_t, uint64_t> file() const override { return file_; }
+  // True unless the file's user is the server's or root.
+  bool of_other_user() const override { return of_other_user_; }
   bool damaged() const override { return guard_ != nullptr && guard_->damaged(); }
 
  private:
@@ -40,6 +42,7 @@ class MappedMemory final : public wire::SharedMemory {
   const size_t size_;
   const bool writable_;
   std::pair<uint64_t, uint64_t> file_;  // device and inode
+  bool of_other_user_ = false;
   std::unique_ptr<FaultGuard> guard_;
 };
 

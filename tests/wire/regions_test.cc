@@ -23,8 +23,10 @@ class Memory final : public SharedMemory {
   bool writable() const override { return writable_; }
   std::pair<uint64_t, uint64_t> file() const override { return {1, inode_}; }
   bool damaged() const override { return is_damaged; }
+  bool of_other_user() const override { return is_of_other_user; }
 
   bool is_damaged = false;
+  bool is_of_other_user = false;
 
  private:
   mutable std::vector<std::byte> bytes_ = std::vector<std::byte>(kBytes);
@@ -108,6 +110,21 @@ TEST(Regions, CopiesStayAsTheyWere) {
   EXPECT_THAT(regions->BytesOf(ids), testing::ElementsAre(std::byte(8), std::byte(9), std::byte(10)));
   EXPECT_THAT(regions->BytesOf(bounds), testing::ElementsAre(std::byte(11), std::byte(12)));
   EXPECT_THAT(regions->BytesOf(request.q().tensor().region()), testing::Each(std::byte(100))) << "read in place";
+}
+
+TEST(Regions, OfOtherUsersAreNotReadAtOnce) {
+  const Source source;
+  v1::ApplyRotaryRequest request = Rotation(Part(kToken, 0, 8));
+  const v1::Region ids = Part(kOther, 8, 3);
+  *request.mutable_positions()->mutable_ids()->mutable_region() = ids;
+  EXPECT_FALSE(Find(request, source)->of_other_user());
+  source.memory.at(kToken)->is_of_other_user = true;  // an operand, which is never copied
+  const auto regions = Find(request, source);
+  ASSERT_THAT(regions, IsOk());
+  EXPECT_TRUE(regions->of_other_user());
+  EXPECT_EQ(regions->copied_bytes(), 3);
+  EXPECT_EQ(regions->copies(), "");
+  EXPECT_EQ(regions->BytesOf(ids).data(), source.memory.at(kOther)->bytes().data() + 8);
 }
 
 TEST(Regions, HoldTheirMemory) {

@@ -121,6 +121,27 @@ TEST(Registry, ShowsBothTheSameMemory) {
   EXPECT_EQ(registry.Find(*twice)->file(), memory->file());
 }
 
+TEST(Registry, KnowsMemoryOfOtherUsers) {
+  SharedMemoryRegistry registry(10, 1 << 20);
+  const Posix posix(kPageBytes);
+  const Descriptor memfd = Memfd(kPageBytes);
+  const auto is_of_other_user = [&](const Descriptor& file) {
+    const auto token = registry.Register(file, kPageBytes, false);
+    return token.ok() && registry.Find(*token)->of_other_user();
+  };
+  EXPECT_FALSE(is_of_other_user(posix.file));
+  EXPECT_FALSE(is_of_other_user(memfd));
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give files to other users";
+  for (const Descriptor* file : {&posix.file, &memfd}) {
+    ASSERT_EQ(fchown(file->get(), 12345, 0), 0);
+    EXPECT_TRUE(is_of_other_user(*file));
+  }
+  ASSERT_EQ(seteuid(12345), 0);
+  const bool is_of_other = is_of_other_user(memfd);
+  ASSERT_EQ(seteuid(0), 0);
+  EXPECT_FALSE(is_of_other) << "of the server's own user";
+}
+
 TEST(Registry, MapsReadOnlyWhatIsSealedAgainstWriting) {
   SharedMemoryRegistry registry(2, 1 << 20);
   const Descriptor sealed = Memfd(kPageBytes, kSeals | F_SEAL_WRITE);
