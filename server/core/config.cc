@@ -129,7 +129,8 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
 
   group = "Transport";
   visit(group, "--max-connections", c.max_connections, Integer{kCount, 0, kMiB},
-        "maximum number of connections; 0: three eighths of the descriptors (ulimit -n), at most 4096");
+        "maximum number of connections; 0: three eighths of the descriptors (ulimit -n), a quarter with "
+        "--trusted-proxy, at most 4096");
   visit(group, "--max-connections-per-peer", c.max_connections_per_peer, Integer{kCount, 0, kMiB},
         "maximum number of connections of an IPv4 address or an IPv6 /64 network; 0: 256 for each of --io-threads, at "
         "most half of --max-connections");
@@ -342,8 +343,9 @@ std::string Complete(const Machine& machine, Config* config) {
            ") or --max-output-bytes (" + std::to_string(limits.max_output_bytes) + ")";
   }
   if (config->max_connections == 0) {
-    // Over Unix sockets there may be as many besides.
-    config->max_connections = std::clamp<int64_t>(machine.descriptors / 8 * 3, 1, kMostConnections);
+    // Over Unix sockets there may be as many besides, and from a trusted proxy as many again.
+    const int64_t eighths = config->trusted_proxy.empty() ? 3 : 2;
+    config->max_connections = std::clamp<int64_t>(machine.descriptors / 8 * eighths, 1, kMostConnections);
   }
   if (config->max_connections_per_peer == 0) {
     config->max_connections_per_peer =

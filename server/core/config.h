@@ -49,7 +49,7 @@ struct Config {
   int64_t max_regions = 256;
   int64_t max_region_bytes = int64_t{4} << 30;
 
-  int64_t max_connections = 0;           // 0: three eighths of the descriptors, at most kMostConnections
+  int64_t max_connections = 0;           // 0: a part of the descriptors, at most kMostConnections
   int64_t max_connections_per_peer = 0;  // 0: 256 for each of io_threads, at most half of max_connections
   int64_t handshake_timeout_s = 20;
   int64_t max_handshakes_per_second = 24;

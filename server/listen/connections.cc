@@ -14,12 +14,14 @@ Connections::Verdict Connections::Add(int descriptor, Peer peer, bool trusted) {
   if (const auto before = connections_.find(descriptor); before != connections_.end()) Remove(before);
   // A check takes up to a microsecond a connection. So these checks take at most a tenth of the caller's time.
   const auto pause = connections_.size() * std::chrono::microseconds(10);
-  if ((IsFull(peer) || IsFullFor(peer)) && Clock::now() - last_check_ > pause) RemoveClosed();
-  if (IsFull(peer)) return Verdict::kTooMany;
+  size_t& count = CountOf(peer, trusted);
+  if ((count >= most_ || IsFullFor(peer)) && Clock::now() - last_check_ > pause) RemoveClosed();
+  if (count >= most_) return Verdict::kTooMany;
   if (IsFullFor(peer)) return Verdict::kTooManyOfPeer;
   size_t* const of_peer = peer ? &of_peer_[*peer] : nullptr;
   connections_[descriptor] = {InodeOf(descriptor).value_or(0), peer, trusted};
-  ++(of_peer != nullptr ? *of_peer : without_peer_);  // last: memory that runs out above leaves the counts right
+  ++count;  // last: memory that runs out above leaves the counts right
+  if (of_peer != nullptr) ++*of_peer;
   return Verdict::kAdmitted;
 }
 
@@ -87,10 +89,6 @@ size_t Connections::CutStuck(const std::set<Peer>& peers, size_t most) {
   return cut;
 }
 
-bool Connections::IsFull(Peer peer) const {
-  return (peer ? connections_.size() - without_peer_ : without_peer_) >= most_;
-}
-
 bool Connections::IsFullFor(Peer peer) const {
   const auto found = peer ? of_peer_.find(*peer) : of_peer_.end();
   return found != of_peer_.end() && found->second >= most_of_peer_;
@@ -104,11 +102,11 @@ void Connections::RemoveClosed() {
 }
 
 Connections::Table::iterator Connections::Remove(Table::iterator at) {
-  if (at->second.peer) {
-    const auto found = of_peer_.find(*at->second.peer);
+  const Peer peer = at->second.peer;
+  --CountOf(peer, at->second.trusted);
+  if (peer) {
+    const auto found = of_peer_.find(*peer);
     if (--found->second == 0) of_peer_.erase(found);
-  } else {
-    --without_peer_;
   }
   return connections_.erase(at);
 }

@@ -31,8 +31,8 @@ class Connections {
   // Lists the connections that were open at the last check, and newer ones.
   std::vector<Open> ListOpen() const;
 
-  // Adds an accepted connection if there are less than the limits. Connections without a peer do not count among
-  // others: there may be `most` of them besides. CutStuck() leaves those that are `trusted`.
+  // Adds an accepted connection if there are less than the limits. There may be `most` of each kind: those that are
+  // `trusted`, which CutStuck() leaves, others without a peer, and those of peers.
   Verdict Add(int descriptor, Peer peer, bool trusted = false);
   // Number of open connections, at most a tenth of a second old.
   size_t CountOpen();
@@ -66,7 +66,8 @@ class Connections {
 
   // Bytes that the other host has not taken; 0 if the connection is closed.
   static int Unsent(const Entry& entry);
-  bool IsFull(Peer peer) const;
+  // Number of open connections of a kind.
+  size_t& CountOf(Peer peer, bool trusted) { return trusted ? trusted_ : peer ? of_peers_ : without_peer_; }
   bool IsFullFor(Peer peer) const;
   void RemoveClosed();
   // Returns the next element.
@@ -76,7 +77,7 @@ class Connections {
   const size_t most_of_peer_;
   Table connections_;
   std::unordered_map<uint64_t, size_t> of_peer_;
-  size_t without_peer_ = 0;
+  size_t of_peers_ = 0, without_peer_ = 0, trusted_ = 0;
   Clock::time_point last_check_, last_cut_;
 };
 

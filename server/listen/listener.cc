@@ -219,7 +219,7 @@ void Listener::Admit(Descriptor connection, const sockaddr_storage& address, con
   lock.unlock();
   if (verdict != Connections::Verdict::kAdmitted) {
     ++refused_;
-    return LogRefusal(address, is_unix, verdict == Connections::Verdict::kTooManyOfPeer);
+    return LogRefusal(address, kind, verdict == Connections::Verdict::kTooManyOfPeer);
   }
   ++accepted_;
   if (!is_unix) {
@@ -238,7 +238,7 @@ void Listener::Admit(Descriptor connection, const sockaddr_storage& address, con
   accept_(std::move(connection), listening.socket.get(), kind);
 }
 
-void Listener::LogRefusal(const sockaddr_storage& address, bool is_unix, bool of_peer) {
+void Listener::LogRefusal(const sockaddr_storage& address, Kind kind, bool of_peer) {
   // One line a second: a flood of connections must not use up the lines about calls.
   const auto now = std::chrono::steady_clock::now();
   if (now < next_line_) return;
@@ -246,7 +246,9 @@ void Listener::LogRefusal(const sockaddr_storage& address, bool is_unix, bool of
   const int64_t refused = refused_;
   Log(LogLevel::warn, "connections refused",
       {{"number", refused - std::exchange(refused_in_lines_, refused)},
-       {"last_peer", is_unix ? "unix" : HostOf(address)},
+       {"last_peer", kind == Kind::kTcp    ? HostOf(address)
+                     : kind == Kind::kUnix ? "unix"
+                                           : "--trusted-proxy"},
        {of_peer ? "max_connections_per_peer" : "max_connections",
         of_peer ? options_.max_connections_per_peer : options_.max_connections}});
 }

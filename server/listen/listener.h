@@ -89,7 +89,7 @@ class Listener {
   // Lets connections take turns if it is time.
   void TakeTurns();
   std::chrono::milliseconds UntilTurns() const;
-  void LogRefusal(const sockaddr_storage& address, bool is_unix, bool of_peer);
+  void LogRefusal(const sockaddr_storage& address, Kind kind, bool of_peer);
   void LogWaiting(const sockaddr_storage& address);
   void SetOutOfDescriptors(bool out_of_descriptors, int error);
 

@@ -64,6 +64,16 @@ TEST(Config, APeerMayHaveMoreConnectionsIfMoreThreadsReceive) {
   EXPECT_EQ(most({"--max-connections-per-peer", "3000"}, 2), 3000);
 }
 
+TEST(Config, ConnectionsOfAllKindsTakeThreeQuartersOfTheDescriptors) {
+  const auto most = [](std::initializer_list<const char*> flags, int64_t descriptors) {
+    return Parse(flags, {2, 0, descriptors}).config->max_connections;
+  };
+  EXPECT_EQ(most({}, 1024), 384);
+  EXPECT_EQ(most({"--trusted-proxy", "unix:/proxy"}, 1024), 256) << "a third kind";
+  EXPECT_EQ(most({"--trusted-proxy", "unix:/proxy"}, 1 << 20), 4096);
+  EXPECT_EQ(most({"--trusted-proxy", "unix:/proxy", "--max-connections", "300"}, 1024), 300);
+}
+
 TEST(Config, EachCommandLineStartsFromTheDefaults) {
   ArgumentParser parser;
   ASSERT_TRUE(ParseBy(&parser, {"--max-heads", "34", "--listen=[::]:0,unix:/a"}).config);

@@ -73,13 +73,26 @@ TEST(Connections, AreLimited) {
   EXPECT_EQ(connections.CountOpen(), 3u);
 }
 
-TEST(Connections, WithoutPeerDoNotCountAmongOthers) {
+TEST(Connections, OfEachKindHaveTheWholeLimit) {
   Connections connections(3, 1);
-  std::vector<Descriptor> sockets(7);
-  for (Descriptor& socket : sockets) socket = Socket();
-  for (size_t n = 4; n < 7; ++n) EXPECT_EQ(connections.Add(sockets[n].get(), n), Verdict::kAdmitted);
-  for (size_t n = 0; n < 3; ++n) EXPECT_EQ(connections.Add(sockets[n].get(), std::nullopt), Verdict::kAdmitted);
-  EXPECT_EQ(connections.Add(sockets[3].get(), std::nullopt), Verdict::kTooMany);
+  std::vector<Descriptor> sockets;
+  const auto add = [&](Peer peer, bool trusted) {
+    sockets.push_back(Socket());
+    return connections.Add(sockets.back().get(), peer, trusted);
+  };
+  for (uint64_t n = 0; n < 3; ++n) {
+    EXPECT_EQ(add(n, false), Verdict::kAdmitted);
+    EXPECT_EQ(add(std::nullopt, false), Verdict::kAdmitted);
+    EXPECT_EQ(add(std::nullopt, true), Verdict::kAdmitted);
+  }
+  EXPECT_EQ(add(3, false), Verdict::kTooMany);
+  EXPECT_EQ(add(std::nullopt, false), Verdict::kTooMany);
+  EXPECT_EQ(add(std::nullopt, true), Verdict::kTooMany);
+  // One that is closed makes room for its own kind only.
+  sockets[2] = Descriptor();
+  EXPECT_EQ(OpenIn(&connections), 8u);
+  EXPECT_EQ(add(std::nullopt, false), Verdict::kTooMany);
+  EXPECT_EQ(add(std::nullopt, true), Verdict::kAdmitted);
 }
 
 TEST(Connections, ForgetClosedOnes) {
