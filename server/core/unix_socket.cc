@@ -69,7 +69,7 @@ bool IsTrusted(const Descriptor& connection) {
   return peer.uid == geteuid() || peer.uid == 0;
 }
 
-absl::StatusOr<Packet> ReceivePacket(const Descriptor& connection, size_t most) {
+absl::StatusOr<Packet> ReceivePacket(const Descriptor& connection, size_t most, bool descriptors) {
   Packet packet;
   packet.bytes.resize(most);
   iovec bytes = {packet.bytes.data(), packet.bytes.size()};
@@ -78,7 +78,7 @@ absl::StatusOr<Packet> ReceivePacket(const Descriptor& connection, size_t most) 
   message.msg_iov = &bytes;
   message.msg_iovlen = 1;
   message.msg_control = control;
-  message.msg_controllen = sizeof(control);
+  message.msg_controllen = descriptors ? sizeof(control) : 0;
   const ssize_t received = recvmsg(connection.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
   if (received < 0) {
     if (errno == EAGAIN || errno == EINTR) return absl::UnavailableError("no packet");

@@ -33,7 +33,8 @@ struct Packet {
 };
 
 // Receives a packet without blocking. Returns UNAVAILABLE if there is none now; any other error ends the connection.
-absl::StatusOr<Packet> ReceivePacket(const Descriptor& connection, size_t most);
+// Without `descriptors`, a packet that has some is cut, and the kernel drops them.
+absl::StatusOr<Packet> ReceivePacket(const Descriptor& connection, size_t most, bool descriptors = true);
 // Sends a packet without blocking. Returns false if it was not sent.
 bool SendPacket(const Descriptor& connection, std::string_view packet);
 

@@ -20,12 +20,13 @@ std::string Registrar::ErrorPacket(const absl::Status& status) {
   return response.SerializeAsString();
 }
 
-std::string Registrar::Answer(std::string_view packet, std::vector<Descriptor> descriptors) {
-  const absl::StatusOr<v1::SharedMemoryResponse> response = Act(packet, std::move(descriptors));
+std::string Registrar::Answer(std::string_view packet, const std::vector<Descriptor>& descriptors) {
+  const absl::StatusOr<v1::SharedMemoryResponse> response = Act(packet, descriptors);
   return response.ok() ? response->SerializeAsString() : ErrorPacket(response.status());
 }
 
-absl::StatusOr<v1::SharedMemoryResponse> Registrar::Act(std::string_view packet, std::vector<Descriptor> descriptors) {
+absl::StatusOr<v1::SharedMemoryResponse> Registrar::Act(std::string_view packet,
+                                                        const std::vector<Descriptor>& descriptors) {
   v1::SharedMemoryRequest request;
   if (!request.ParseFromArray(packet.data(), static_cast<int>(packet.size()))) {
     return InvalidArgument("MALFORMED", kWholeRequest, "", "must be a posenc.v1.SharedMemoryRequest");

@@ -25,13 +25,13 @@ class Registrar {
 
   // Serves a SharedMemoryRequest packet and the descriptors that came with it. Returns the SharedMemoryResponse packet,
   // which may be an error (proto/posenc/v1/shared_memory.proto).
-  std::string Answer(std::string_view packet, std::vector<Descriptor> descriptors);
+  std::string Answer(std::string_view packet, const std::vector<Descriptor>& descriptors);
 
   // Returns the packet of an error response.
   static std::string ErrorPacket(const absl::Status& status);
 
  private:
-  absl::StatusOr<v1::SharedMemoryResponse> Act(std::string_view packet, std::vector<Descriptor> descriptors);
+  absl::StatusOr<v1::SharedMemoryResponse> Act(std::string_view packet, const std::vector<Descriptor>& descriptors);
   absl::StatusOr<v1::SharedMemoryResponse> Keep(absl::StatusOr<std::string> token);
 
   SharedMemoryRegistry* const registry_;

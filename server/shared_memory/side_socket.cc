@@ -1,5 +1,6 @@
 #include "server/shared_memory/side_socket.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -19,6 +20,9 @@ namespace {
 
 constexpr size_t kMostPacketBytes = 4096;
 constexpr int kPauseMilliseconds = 100;  // before the next accept() when descriptors are exhausted
+
+// True for a file in memory, which close() does not wait for: no other file has seals.
+bool IsInMemory(const Descriptor& file) { return fcntl(file.get(), F_GET_SEALS) >= 0; }
 
 }  // namespace
 
@@ -87,17 +91,22 @@ bool SideSocket::Accept() {
 
 bool SideSocket::ServePacket(Connection* connection) {
   try {
-    absl::StatusOr<Packet> packet = ReceivePacket(connection->socket, kMostPacketBytes);
+    const bool full = closer_.is_full();
+    absl::StatusOr<Packet> packet = ReceivePacket(connection->socket, kMostPacketBytes, /*descriptors=*/!full);
     if (!packet.ok()) return absl::IsUnavailable(packet.status());
+    bool goes_on = false;
     if (packet->cut) {
-      SendPacket(
-          connection->socket,
-          Registrar::ErrorPacket(TooLarge(
-              kWholeRequest, "", absl::StrCat("must be at most ", kMostPacketBytes, " bytes and one descriptor"))));
-      return false;
+      const std::string limit =
+          full ? absl::StrCat("must be without descriptors while ", Closer::kMostWaiting, " wait to be closed")
+               : absl::StrCat("must be at most ", kMostPacketBytes, " bytes and one descriptor");
+      SendPacket(connection->socket, Registrar::ErrorPacket(TooLarge(kWholeRequest, "", limit)));
+    } else if (!packet->bytes.empty()) {
+      goes_on = SendPacket(connection->socket, connection->registrar.Answer(packet->bytes, packet->descriptors));
     }
-    if (packet->bytes.empty()) return false;
-    return SendPacket(connection->socket, connection->registrar.Answer(packet->bytes, std::move(packet->descriptors)));
+    for (Descriptor& descriptor : packet->descriptors) {
+      if (!IsInMemory(descriptor)) closer_.Close(std::move(descriptor));
+    }
+    return goes_on;
   } catch (const std::exception& error) {
     Log(LogLevel::err, "side socket", {{"error", error.what()}});
     return false;

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/core/descriptor.h"
+#include "server/shared_memory/closer.h"
 #include "server/shared_memory/registrar.h"
 
 namespace posenc::server {
@@ -42,7 +43,7 @@ class SideSocket {
   // Returns false if there is no descriptor or memory left for another connection.
   bool Accept();
   // Returns false if the connection is over.
-  static bool ServePacket(Connection* connection);
+  bool ServePacket(Connection* connection);
 
   const std::string path_;
   const std::string prefix_;
@@ -53,6 +54,7 @@ class SideSocket {
   Descriptor stop_;  // eventfd, readable once the thread must end
   std::list<Connection> connections_;
   bool paused_ = false;  // no descriptor was left for another connection
+  Closer closer_;        // of descriptors that came with packets
   std::thread thread_;
 };
 

@@ -80,7 +80,7 @@ void Serve(const std::vector<std::string>& packets) {
       std::vector<Descriptor> descriptors;
       if (packet.starts_with(kRegisterMemfdTag) != (n % 4 == 3)) descriptors.push_back(Memfd());
       v1::SharedMemoryResponse response;
-      Check(response.ParseFromString(registrar.Answer(packet, std::move(descriptors))), "not a response");
+      Check(response.ParseFromString(registrar.Answer(packet, descriptors)), "not a response");
       CheckResponse(response);
       if (response.has_token()) token = response.token();
       Check(!response.has_token() || registry.Find(token) != nullptr, "memory that is not registered");

@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,8 +22,10 @@ from posenc.v1 import rotary_pb2, service_pb2, shared_memory_pb2
 from rich_requests import rich_requests
 from shared_memory import LingeringSocket, Side, sealed_memfd, shared, tensors
 from tensors import FP32, FP64, INT64, tensor
+from unanswered_file import unanswered_file
 
 MEBIBYTE = 2**20
+MOST_WAITING = 64  # descriptors that the side socket closes
 INVALID, NOT_FOUND, EXHAUSTED, DATA_LOSS = (
     getattr(grpc.StatusCode, name) for name in ("INVALID_ARGUMENT", "NOT_FOUND", "RESOURCE_EXHAUSTED", "DATA_LOSS"))
 
@@ -314,6 +317,31 @@ def test_a_descriptor_that_lingers_holds_nobody(start):
         lingering.pass_to(client.server, hostile.socket)
         assert hostile.receive().error.code == INVALID.value[0]
         assert len(side.register_memfd(sealed_memfd(4096), 4096).token) == 16
+
+
+def test_a_descriptor_whose_close_waits_holds_nobody(start, tmp_path):
+    client, side = start()
+    with unanswered_file(tmp_path / "file") as file, contextlib.ExitStack() as stack:
+        if file is None:
+            pytest.skip("only root can mount file systems, where there is /dev/fuse")
+        for number in range(MOST_WAITING + 1):
+            hostile = stack.enter_context(contextlib.closing(Side(client.path)))
+            socket.send_fds(hostile.socket, [b"x"], [file])
+            answer = hostile.receive()
+            if number == 0:
+                assert answer.error.code == INVALID.value[0]
+                assert len(side.register_memfd(sealed_memfd(4096), 4096).token) == 16, "others are served"
+        assert answer.error.code == EXHAUSTED.value[0]
+        assert f"must be without descriptors while {MOST_WAITING} wait to be closed" in answer.error.message
+        assert side.register_posix("/none", 4096).error.code == INVALID.value[0], "goes on without descriptors"
+        client.call("ApplyRotary", samples.rotary())
+    # Once the file system is gone, all are closed.
+    memory = sealed_memfd(4096)
+
+    def registers():
+        with contextlib.closing(Side(client.path)) as again:
+            return len(again.register_memfd(memory, 4096).token) == 16
+    wait_until(registers, "no descriptors are taken")
 
 
 def test_memory_by_name(start):
