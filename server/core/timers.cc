@@ -1,7 +1,10 @@
 #include "server/core/timers.h"
 
 #include <algorithm>
+#include <exception>
 #include <vector>
+
+#include "server/core/log.h"
 
 namespace posenc::server {
 
@@ -94,7 +97,11 @@ void Timers::Run() {
       running_ = first->first.second;
       actions_.erase(first);
       lock.unlock();
-      action();
+      try {
+        action();
+      } catch (const std::exception& error) {  // out of memory
+        LogCall(LogLevel::err, "timer", {{"error", error.what()}});
+      }
       lock.lock();
     }
     running_ = 0;

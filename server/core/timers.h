@@ -1,4 +1,4 @@
-// Timers for all calls, which run actions on one thread. Standard types only, so that it runs under ThreadSanitizer.
+// Timers for all calls, which run actions on one thread. Does not use gRPC, so that it runs under ThreadSanitizer.
 #pragma once
 
 #include <chrono>
@@ -42,7 +42,8 @@ class Timers {
   Timers(const Timers&) = delete;
   Timers& operator=(const Timers&) = delete;
 
-  // Runs the action at `time` on the timer thread. It should be short: other actions wait for it. Thread-safe.
+  // Runs the action at `time` on the timer thread. It should be short: other actions wait for it. An exception is
+  // logged. Thread-safe.
   [[nodiscard]] Timer At(std::chrono::steady_clock::time_point time, std::function<void()> action);
   // Runs the action at the end of a wait for a caller, `wait` from now. LimitWaits() can shorten it. Thread-safe.
   [[nodiscard]] Timer After(std::chrono::steady_clock::duration wait, std::function<void()> action);

@@ -359,7 +359,7 @@ void CompletionQueueLoop::AddUnread(const Peer& peer) {
   next_cut_ = timers_->At(std::chrono::steady_clock::now(), [this] { CutStuck(); });
 }
 
-void CompletionQueueLoop::CutStuck() {
+void CompletionQueueLoop::CutStuck() try {
   std::set<Peer> peers;
   {
     const std::lock_guard lock(unread_mutex_);
@@ -375,6 +375,10 @@ void CompletionQueueLoop::CutStuck() {
   const std::lock_guard lock(unread_mutex_);
   if (stopping_) return;
   next_cut_ = timers_->At(std::chrono::steady_clock::now() + kCutInterval, [this] { CutStuck(); });
+} catch (const std::bad_alloc&) {  // the next call that ends with an error tries again
+  const std::lock_guard lock(unread_mutex_);
+  cutting_ = false;
+  throw;
 }
 
 void CompletionQueueLoop::RemoveUnread(const Peer& peer) {

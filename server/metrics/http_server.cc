@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "posenc/base/status.h"
+#include "server/core/log.h"
 
 namespace posenc::server {
 namespace {
@@ -28,15 +29,27 @@ void LimitUnsent(int listening) {
   setsockopt(listening, SOL_SOCKET, SO_SNDBUF, &kSendBuffer, sizeof(kSendBuffer));
 }
 
+void Cut(MHD_Connection* connection) {
+  shutdown(MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd, SHUT_RDWR);
+}
+
+// No exception may pass through libmicrohttpd.
+void LogException(const std::exception& error) { LogCall(LogLevel::err, "http", {{"error", error.what()}}); }
+
 // Called on the daemon's thread when a connection begins and when it has ended. The oldest makes room for another, so
 // that clients which send or read slowly keep nobody out.
 void Note(void* oldest_first, MHD_Connection* connection, void** /*of_connection*/,
           MHD_ConnectionNotificationCode code) {
   auto& open = *static_cast<std::deque<MHD_Connection*>*>(oldest_first);
   if (code == MHD_CONNECTION_NOTIFY_CLOSED) return void(std::erase(open, connection));
-  open.push_back(connection);
+  try {
+    open.push_back(connection);
+  } catch (const std::exception& error) {
+    LogException(error);
+    return Cut(connection);
+  }
   if (open.size() <= kMostConnections) return;
-  shutdown(MHD_get_connection_info(open.front(), MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd, SHUT_RDWR);
+  Cut(open.front());
   open.pop_front();
 }
 
@@ -52,27 +65,24 @@ MHD_Result Send(MHD_Connection* connection, const HttpServer::Response& answer) 
   return result;
 }
 
-// No exception may pass through libmicrohttpd.
-HttpServer::Response Run(const std::function<HttpServer::Response()>& handler) {
-  try {
-    return handler();
-  } catch (const std::exception& error) {
-    return {.status = MHD_HTTP_SERVICE_UNAVAILABLE, .body = std::string(error.what()) + "\n"};
+HttpServer::Response Answer(const HttpServer::Handlers& handlers, std::string_view url, std::string_view verb) {
+  if (verb != MHD_HTTP_METHOD_GET && verb != MHD_HTTP_METHOD_HEAD) {
+    return {.status = MHD_HTTP_METHOD_NOT_ALLOWED, .body = "only GET\n"};
   }
+  if (const auto handler = handlers.find(url); handler != handlers.end()) return handler->second();
+  std::string paths = "no such path; there are:";
+  for (const auto& [path, unused] : handlers) paths += " " + path;
+  return {.status = MHD_HTTP_NOT_FOUND, .body = paths + "\n"};
 }
 
 MHD_Result Serve(void* handlers, MHD_Connection* connection, const char* url, const char* method,
                  const char* /*version*/, const char* /*body*/, size_t* /*body_size*/, void** /*of_request*/) {
-  const std::string_view verb = method;
-  if (verb != MHD_HTTP_METHOD_GET && verb != MHD_HTTP_METHOD_HEAD) {
-    return Send(connection, {.status = MHD_HTTP_METHOD_NOT_ALLOWED, .body = "only GET\n"});
+  try {
+    return Send(connection, Answer(*static_cast<const HttpServer::Handlers*>(handlers), url, method));
+  } catch (const std::exception& error) {
+    LogException(error);
+    return MHD_NO;  // closes the connection
   }
-  const auto& all = *static_cast<const HttpServer::Handlers*>(handlers);
-  const auto handler = all.find(std::string_view(url));
-  if (handler != all.end()) return Send(connection, Run(handler->second));
-  std::string paths = "no such path; there are:";
-  for (const auto& [path, unused] : all) paths += " " + path;
-  return Send(connection, {.status = MHD_HTTP_NOT_FOUND, .body = paths + "\n"});
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "server/shared_memory/registrar.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -80,7 +81,12 @@ absl::StatusOr<v1::SharedMemoryResponse> Registrar::Act(std::string_view packet,
 
 absl::StatusOr<v1::SharedMemoryResponse> Registrar::Keep(absl::StatusOr<std::string> token) {
   POSENC_RETURN_IF_ERROR(token.status());
-  tokens_.push_back(*token);
+  try {
+    tokens_.push_back(*token);
+  } catch (const std::bad_alloc&) {  // else nobody could unregister it
+    registry_->Unregister(*token);
+    throw;
+  }
   v1::SharedMemoryResponse response;
   response.set_token(*std::move(token));
   return response;

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <future>
 #include <memory>
+#include <new>
 #include <random>
 #include <thread>
 #include <vector>
@@ -41,6 +42,15 @@ TEST(Timers, AnEarlierOneWakesTheThread) {
   const Timers::Timer far = timers.At(steady_clock::now() + hours(1), [] {});
   const Timers::Timer near = timers.At(steady_clock::now() + milliseconds(1), [&] { acted.set_value(); });
   acted.get_future().wait();
+}
+
+TEST(Timers, GoOnAfterAnException) {
+  std::promise<void> acted;
+  Timers timers;
+  Timers::Timer thrown = timers.At(steady_clock::now(), [] { throw std::bad_alloc(); });
+  const Timers::Timer next = timers.At(steady_clock::now() + milliseconds(1), [&] { acted.set_value(); });
+  acted.get_future().wait();
+  thrown.Revoke();
 }
 
 TEST(Timers, RevokeWaitsForAnActionUnderWay) {
