@@ -1,9 +1,13 @@
 #include "server/grpc/reflection.h"
 
+#include <array>
 #include <chrono>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,6 +28,8 @@ using google::protobuf::FileDescriptor;
 using ::grpc::reflection::v1::ServerReflectionRequest;
 using ::grpc::reflection::v1::ServerReflectionResponse;
 
+constexpr size_t kMaxName = 256;  // bytes; the descriptors have none that is longer
+
 // Adds the file before its imports: some clients take the first one as the one they asked for.
 void AddFile(const FileDescriptor& file, std::set<const FileDescriptor*>* added, ServerReflectionResponse* response) {
   if (!added->insert(&file).second) return;
@@ -33,15 +39,36 @@ void AddFile(const FileDescriptor& file, std::set<const FileDescriptor*>* added,
   for (int n = 0; n < file.dependency_count(); ++n) AddFile(*file.dependency(n), added, response);
 }
 
+// Returns the response's field with the file and its imports, serialized once: that takes some 0.3 milliseconds. The
+// files are those compiled into the server, so that few are kept.
+grpc::Slice Files(const FileDescriptor* file) {
+  static std::mutex mutex;
+  static std::map<const FileDescriptor*, grpc::Slice> kept;
+  const std::lock_guard lock(mutex);
+  if (const auto found = kept.find(file); found != kept.end()) return found->second;
+  std::set<const FileDescriptor*> added;
+  ServerReflectionResponse response;
+  AddFile(*file, &added, &response);
+  return kept.emplace(file, response.SerializeAsString()).first->second;
+}
+
+// Returns the name that the question is about; empty if it is about none.
+std::string_view NameIn(const ServerReflectionRequest& request) {
+  switch (request.message_request_case()) {
+    case ServerReflectionRequest::kFileByFilename: return request.file_by_filename();
+    case ServerReflectionRequest::kFileContainingSymbol: return request.file_containing_symbol();
+    case ServerReflectionRequest::kFileContainingExtension:
+      return request.file_containing_extension().containing_type();
+    case ServerReflectionRequest::kAllExtensionNumbersOfType: return request.all_extension_numbers_of_type();
+    case ServerReflectionRequest::kListServices:
+    case ServerReflectionRequest::MESSAGE_REQUEST_NOT_SET: break;
+  }
+  return {};
+}
+
 void SetNotFound(const std::string& what, ServerReflectionResponse* response) {
   response->mutable_error_response()->set_error_code(grpc::NOT_FOUND);
   response->mutable_error_response()->set_error_message("there is no " + what);
-}
-
-void Answer(const FileDescriptor* file, const std::string& what, ServerReflectionResponse* response) {
-  if (file == nullptr) return SetNotFound(what, response);
-  std::set<const FileDescriptor*> added;
-  AddFile(*file, &added, response);
 }
 
 const FileDescriptor* FileOf(const DescriptorPool& pool, const ::grpc::reflection::v1::ExtensionRequest& request) {
@@ -60,33 +87,42 @@ void AnswerNumbers(const DescriptorPool& pool, const std::string& name, ServerRe
   for (const auto* field : found) answer.add_extension_number(field->number());
 }
 
-// Answers from the descriptors that are compiled into the server.
-ServerReflectionResponse Answer(const ServerReflectionRequest& request) {
+// Answers from the descriptors that are compiled into the server, on a receiving thread. So no question may take long:
+// the pool hashes each part of a name that ends before a dot, which takes milliseconds for a name of 4 KiB.
+grpc::ByteBuffer Answer(const ServerReflectionRequest& request) {
   const DescriptorPool& pool = *DescriptorPool::generated_pool();
   ServerReflectionResponse response;
   response.set_valid_host(request.host());
   *response.mutable_original_request() = request;
+  if (const size_t size = NameIn(request).size(); size > kMaxName) {
+    SetNotFound("name of " + std::to_string(size) + " bytes: the longest may have " + std::to_string(kMaxName),
+                &response);
+    return SerializeMessage(response);
+  }
+  const FileDescriptor* file = nullptr;
   switch (request.message_request_case()) {
     case ServerReflectionRequest::kFileByFilename:
-      Answer(pool.FindFileByName(request.file_by_filename()), "file " + request.file_by_filename(), &response);
+      file = pool.FindFileByName(request.file_by_filename());
+      if (file == nullptr) SetNotFound("file " + request.file_by_filename(), &response);
       break;
     case ServerReflectionRequest::kFileContainingSymbol:
-      Answer(pool.FindFileContainingSymbol(request.file_containing_symbol()),
-             "symbol " + request.file_containing_symbol(), &response);
+      file = pool.FindFileContainingSymbol(request.file_containing_symbol());
+      if (file == nullptr) SetNotFound("symbol " + request.file_containing_symbol(), &response);
       break;
     case ServerReflectionRequest::kFileContainingExtension:
-      Answer(FileOf(pool, request.file_containing_extension()), "such extension", &response);
+      file = FileOf(pool, request.file_containing_extension());
+      if (file == nullptr) SetNotFound("such extension", &response);
       break;
     case ServerReflectionRequest::kAllExtensionNumbersOfType:
       AnswerNumbers(pool, request.all_extension_numbers_of_type(), &response);
       break;
     case ServerReflectionRequest::kListServices:
-      for (const FileDescriptor* file :
+      for (const FileDescriptor* described :
            {v1::ApplyRotaryRequest::descriptor()->file(), inference::ModelInferRequest::descriptor()->file(),
             ::grpc::health::v1::HealthCheckRequest::descriptor()->file(),
             ServerReflectionRequest::descriptor()->file()}) {
-        for (int n = 0; n < file->service_count(); ++n) {
-          response.mutable_list_services_response()->add_service()->set_name(file->service(n)->full_name());
+        for (int n = 0; n < described->service_count(); ++n) {
+          response.mutable_list_services_response()->add_service()->set_name(described->service(n)->full_name());
         }
       }
       break;
@@ -95,15 +131,21 @@ ServerReflectionResponse Answer(const ServerReflectionRequest& request) {
       response.mutable_error_response()->set_error_message("message_request is not set");
       break;
   }
-  return response;
+  if (file == nullptr) return SerializeMessage(response);
+  // A message's fields may be serialized apart.
+  const std::array slices = {grpc::Slice(response.SerializeAsString()), Files(file)};
+  return {slices.data(), slices.size()};
 }
 
 constexpr size_t kMaxQuestion = 4096;  // bytes
 constexpr size_t kMostStreams = 64;    // open at a time
+// Between an answer and the next question of a stream. While questions that gRPC has received already were answered one
+// after another, the receiving thread would not look at its connections.
+constexpr std::chrono::milliseconds kPause(10);
 
-// Reads one request at a time and writes its response. Holds a place among --max-in-flight-requests from the arrival of
-// a request until the client has taken the response, so that a drain does not wait for a stream that asks nothing. Ends
-// after --max-stream-seconds, and if the client does not send or read in time.
+// Reads one request at a time, writes its response, and pauses. Holds a place among --max-in-flight-requests from the
+// arrival of a request until the client has taken the response, so that a drain does not wait for a stream that asks
+// nothing. Ends after --max-stream-seconds, and if the client does not send or read in time.
 class ReflectionCall final : public Reactor {
  public:
   ReflectionCall(Core* core, Rpc* rpc, std::shared_ptr<PeerLimit> open)
@@ -145,7 +187,7 @@ class ReflectionCall final : public Reactor {
                            "not a ServerReflectionRequest of at most " + std::to_string(kMaxQuestion) + " bytes"});
     }
     wait_limit_ = CancelAfter(core_->config.send_timeout_s);
-    rpc_->Write(SerializeMessage(Answer(request)));
+    rpc_->Write(Answer(request));
   }
 
   void OnWriteDone(bool ok) override {
@@ -153,7 +195,11 @@ class ReflectionCall final : public Reactor {
     request_charge_.Return();
     bytes_charge_.Return();
     if (!ok) return rpc_->Finish({grpc::CANCELLED, "the caller is gone"});
-    Read();
+    const std::lock_guard lock(pause_mutex_);
+    pause_ = core_->timers.At(std::chrono::steady_clock::now() + kPause, [this] {
+      std::unique_lock(pause_mutex_).unlock();  // pause_ is set now: another thread sets it again after the next answer
+      Read();
+    });
   }
 
  private:
@@ -173,7 +219,8 @@ class ReflectionCall final : public Reactor {
   const bool has_place_;
   Charge request_charge_, bytes_charge_;
   grpc::ByteBuffer question_;
-  Timers::Timer time_limit_, wait_limit_;  // declared last: revoked first
+  std::mutex pause_mutex_;
+  Timers::Timer time_limit_, wait_limit_, pause_;  // declared last: revoked first
 };
 
 }  // namespace

@@ -290,6 +290,23 @@ def reflection_names(port, stop):
     return [threading.Thread(target=run) for _ in range(4)]
 
 
+def reflection_questions(port, stop):
+    """Reflection without waiting for answers: of a name of 2,000 parts, and the service's."""
+    names = ("a." * 2043)[:4085], *[SERVICE.full_name] * 15  # the streams that one address may have
+
+    def run(name):
+        question = ServerReflectionRequest(file_containing_symbol=name)
+        with Client(port, APART) as client:
+            method = client.channel.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+                                                  ServerReflectionRequest.SerializeToString, bytes)
+            while not stop.is_set():
+                questions = itertools.takewhile(lambda _: not stop.is_set(), itertools.repeat(question))
+                with contextlib.suppress(grpc.RpcError):
+                    for _ in method(questions, timeout=30):
+                        pass
+    return [threading.Thread(target=run, args=(name,)) for name in names]
+
+
 def health_names(port, stop):
     """Health of a name of several MiB."""
     question = HealthCheckRequest(service="x" * (7 * MEBIBYTE))
@@ -388,5 +405,5 @@ def client_chains(port, stop):
 
 ATTACKS = (slow_values, slow_scales, segments, single_keys, long_rows, scattered_positions, large_answers, queued_calls,
            many_inputs, unread_answers, silent_streams, waiting_streams, idle_streams, unread_information, unread_refusals,
-           refused_calls, refused_messages, long_names, unfinished_messages, reflection_names, health_names, novel_files, failing_calls, strange_connections,
-           many_connections, silent_calls, mutated_calls, client_chains)
+           refused_calls, refused_messages, long_names, unfinished_messages, reflection_names, reflection_questions, health_names,
+           novel_files, failing_calls, strange_connections, many_connections, silent_calls, mutated_calls, client_chains)

@@ -150,16 +150,18 @@ def test_reflection_sends_the_file_that_was_asked_for_first(client, symbol, file
 
 
 def test_reflection_says_what_it_does_not_find_and_goes_on(client):
-    empty, message, file, extension, numbers, services = reflect(
+    empty, message, long, file, extension, numbers, services = reflect(
         client, peers.ServerReflectionRequest(), peers.ServerReflectionRequest(file_containing_symbol="posenc.v1.Nothing"),
+        peers.ServerReflectionRequest(file_containing_symbol="a." * 128 + "a"),
         peers.ServerReflectionRequest(file_by_filename="../etc/passwd"),
         peers.ServerReflectionRequest(file_containing_extension={"containing_type": "posenc.v1.Tensor",
                                                                  "extension_number": 1000}),
         peers.ServerReflectionRequest(all_extension_numbers_of_type="posenc.v1.Nothing"),
         peers.ServerReflectionRequest(list_services=""))
-    codes = [answer.error_response.error_code for answer in (empty, message, file, extension, numbers)]
-    assert codes == [3, 5, 5, 5, 5]  # INVALID_ARGUMENT, NOT_FOUND
+    codes = [answer.error_response.error_code for answer in (empty, message, long, file, extension, numbers)]
+    assert codes == [3, 5, 5, 5, 5, 5]  # INVALID_ARGUMENT, NOT_FOUND
     assert message.error_response.error_message == "there is no symbol posenc.v1.Nothing"
+    assert long.error_response.error_message == "there is no name of 257 bytes: the longest may have 256"
     assert services.list_services_response.service
 
 
