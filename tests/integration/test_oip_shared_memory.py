@@ -1,5 +1,6 @@
 """Shared memory of the Open Inference Protocol: names, bounds, scopes, and memory that goes away."""
 
+import concurrent.futures
 import contextlib
 import json
 import mmap
@@ -10,10 +11,12 @@ import grpc
 import numpy
 import pytest
 import samples
+from client import Client
 from google.protobuf import json_format
 from inference_client import InferenceClient, infer, set_parameters
 from shared_memory import Side
 from tensors import FP32, INT64
+from test_lifecycle import wait_until
 
 SETTINGS = json_format.MessageToJson(samples.rope_settings())
 SHAPE = (1, 2, 1, 8)
@@ -222,6 +225,25 @@ def test_status_and_unregistering(client, memory):
     client.call("SystemSharedMemoryUnregister")
     assert not client.call("SystemSharedMemoryStatus").regions
     assert client.call("ServerMetadata").extensions[-1] == "system_shared_memory"
+
+
+def test_a_name_that_many_register_at_once_is_one_region(server, client, memory):
+    one = memory()
+
+    def register(_):
+        with InferenceClient(server.port) as other:
+            try:
+                other.call("SystemSharedMemoryRegister", name="same", key=one.key, byte_size=SIZE)
+            except grpc.RpcError as error:
+                return error.code()
+        return grpc.StatusCode.OK
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        codes = list(pool.map(register, range(32)))
+    assert sorted(codes, key=str) == [grpc.StatusCode.ALREADY_EXISTS] * 31 + [grpc.StatusCode.OK]
+    with Client(server.port) as typed:
+        wait_until(lambda: typed.info().counters.regions == 1, "those that came too late stay registered")
+        client.call("SystemSharedMemoryUnregister", name="same")
+        wait_until(lambda: typed.info().counters.regions == 0, "the region stays registered")
 
 
 def test_memory_of_gpus(client):
