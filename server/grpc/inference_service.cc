@@ -96,7 +96,8 @@ absl::Status ModelStatistics(const InferenceParts& parts, const inference::Model
     DescribeModel(*model, response->add_model_stats());
     return absl::OkStatus();
   }
-  for (const auto& [name, model] : *parts.models->All()) {
+  const auto all = parts.models->All();  // kept while it is listed, whatever changes meanwhile
+  for (const auto& [name, model] : *all) {
     if (model->ready()) DescribeModel(*model, response->add_model_stats());
   }
   return absl::OkStatus();
@@ -104,7 +105,8 @@ absl::Status ModelStatistics(const InferenceParts& parts, const inference::Model
 
 absl::Status RepositoryIndex(const InferenceParts& parts, const inference::RepositoryIndexRequest& request, const Rpc&,
                              inference::RepositoryIndexResponse* response) {
-  for (const auto& [name, model] : *parts.models->All()) {
+  const auto all = parts.models->All();  // kept while it is listed, whatever changes meanwhile
+  for (const auto& [name, model] : *all) {
     if (model->ready() || !request.ready()) DescribeModel(*model, response->add_models());
   }
   return absl::OkStatus();

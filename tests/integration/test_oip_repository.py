@@ -1,5 +1,6 @@
 """Models of a repository: what makes one, when it is read, and who may load it."""
 
+import concurrent.futures
 import json
 import os
 import shutil
@@ -185,6 +186,25 @@ def test_models_are_loaded_by_name_if_allowed(serve, repository, configs):
     request.parameters["unload_dependents"].bool_param = True
     client.call("RepositoryModelUnload", request)
     assert rotates(client, "one") == "UNAVAILABLE"
+
+
+def test_models_are_listed_while_they_change(serve, repository, configs):
+    for n in range(200):
+        add(repository, f"m{n}", configs)
+    _, client = serve("--model-repository", repository, "--model-control", "on", "--threads", "4")
+
+    def load(n):
+        for _ in range(20):
+            client.call("RepositoryModelLoad", model_name=f"m{n}")
+
+    def list_all(method):
+        for _ in range(40):
+            answer = client.call(method)
+            assert len(getattr(answer, "models", ())) + len(getattr(answer, "model_stats", ())) == 605
+    with concurrent.futures.ThreadPoolExecutor(12) as threads:
+        for ended in [*(threads.submit(load, n) for n in range(8)),
+                      *(threads.submit(list_all, method) for method in ("RepositoryIndex", "ModelStatistics") * 2)]:
+            ended.result()
 
 
 def test_callers_cannot_fill_the_log(serve, repository, configs):
