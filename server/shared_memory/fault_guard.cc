@@ -73,11 +73,12 @@ std::unique_ptr<FaultGuard> FaultGuard::Make(void* begin, size_t size, bool writ
   const std::lock_guard lock(slots_mutex);
   for (size_t n = 0; n < slots.size(); ++n) {
     if (slots[n].range.load() != 0) continue;
+    std::unique_ptr<FaultGuard> guard(new FaultGuard(n));  // may throw: the slot is still free
     slots[n].damaged = false;
     slots[n].writable = writable;
     slots[n].range = first << kCountBits | count;
     if (slots_used.load() <= n) slots_used = n + 1;
-    return std::unique_ptr<FaultGuard>(new FaultGuard(n));
+    return guard;
   }
   return nullptr;
 }

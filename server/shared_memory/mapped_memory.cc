@@ -72,6 +72,7 @@ absl::StatusOr<Descriptor> OpenPosix(const std::string& name, const std::string&
 
 absl::StatusOr<std::unique_ptr<MappedMemory>> MappedMemory::Map(const Descriptor& file, int64_t byte_size,
                                                                 bool read_only) {
+  std::unique_ptr<MappedMemory> memory(new MappedMemory(static_cast<size_t>(byte_size), !read_only));
   struct stat status = {};
   const size_t pages = PagesOf(byte_size);
   const int protection = PROT_READ | (read_only ? 0 : PROT_WRITE);
@@ -87,8 +88,7 @@ absl::StatusOr<std::unique_ptr<MappedMemory>> MappedMemory::Map(const Descriptor
                            absl::StrCat("must be memory that can be mapped: ", TextOf(errno),
                                         refused && !read_only ? "; register it as read_only" : ""));
   }
-  std::unique_ptr<MappedMemory> memory(
-      new MappedMemory(static_cast<std::byte*>(begin), static_cast<size_t>(byte_size), !read_only));
+  memory->begin_ = static_cast<std::byte*>(begin);
   memory->file_ = {status.st_dev, status.st_ino};
   memory->of_other_user_ = status.st_uid != geteuid() && status.st_uid != 0;
   memory->guard_ = FaultGuard::Make(begin, pages, !read_only);
@@ -99,7 +99,7 @@ absl::StatusOr<std::unique_ptr<MappedMemory>> MappedMemory::Map(const Descriptor
 
 MappedMemory::~MappedMemory() {
   guard_.reset();  // before the address range can be reused
-  munmap(begin_, PagesOf(static_cast<int64_t>(size_)));
+  if (begin_ != nullptr) munmap(begin_, PagesOf(static_cast<int64_t>(size_)));
 }
 
 }  // namespace posenc::server

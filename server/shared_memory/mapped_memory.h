@@ -36,9 +36,9 @@ class MappedMemory final : public wire::SharedMemory {
   bool damaged() const override { return guard_ != nullptr && guard_->damaged(); }
 
  private:
-  MappedMemory(std::byte* begin, size_t size, bool writable) : begin_(begin), size_(size), writable_(writable) {}
+  MappedMemory(size_t size, bool writable) : size_(size), writable_(writable) {}
 
-  std::byte* const begin_;
+  std::byte* begin_ = nullptr;  // not mapped yet
   const size_t size_;
   const bool writable_;
   std::pair<uint64_t, uint64_t> file_;  // device and inode

@@ -44,59 +44,49 @@ void SharedMemoryRegistry::Quota::Add(int64_t regions, int64_t bytes) {
   used.bytes += bytes;
 }
 
-absl::Status SharedMemoryRegistry::Enter(int64_t byte_size, Holder holder) {
-  const std::lock_guard lock(books_->mutex);
-  POSENC_RETURN_IF_ERROR(books_->all.Check(byte_size));
-  if (holder == Holder::kName) {
-    POSENC_RETURN_IF_ERROR(books_->names.Check(byte_size));
-    books_->names.Add(1, byte_size);
+absl::StatusOr<SharedMemoryRegistry::Place> SharedMemoryRegistry::Enter(int64_t byte_size, Holder holder) {
+  const auto leave = [books = books_, byte_size, holder](void*) {
+    const std::lock_guard lock(books->mutex);
+    books->all.Add(-1, -byte_size);
+    if (holder == Holder::kName) books->names.Add(-1, -byte_size);
+  };
+  {
+    const std::lock_guard lock(books_->mutex);
+    POSENC_RETURN_IF_ERROR(books_->all.Check(byte_size));
+    if (holder == Holder::kName) {
+      POSENC_RETURN_IF_ERROR(books_->names.Check(byte_size));
+      books_->names.Add(1, byte_size);
+    }
+    books_->all.Add(1, byte_size);
   }
-  books_->all.Add(1, byte_size);
-  return absl::OkStatus();
+  return Place(nullptr, leave);  // calls `leave` also if it cannot allocate
 }
 
-void SharedMemoryRegistry::Leave(Books* books, int64_t byte_size, Holder holder) {
-  const std::lock_guard lock(books->mutex);
-  books->all.Add(-1, -byte_size);
-  if (holder == Holder::kName) books->names.Add(-1, -byte_size);
-}
-
-template <class Memory>
-absl::StatusOr<std::string> SharedMemoryRegistry::Keep(absl::StatusOr<std::unique_ptr<Memory>> memory, int64_t counted,
-                                                       Holder holder) {
-  absl::StatusOr<std::string> token = NewToken();
-  if (!memory.ok() || !token.ok()) {
-    Leave(books_.get(), counted, holder);
-    return memory.ok() ? token.status() : memory.status();
-  }
-  std::shared_ptr<const wire::SharedMemory> kept(memory->release(),
-                                                 [books = books_, counted, holder](const Memory* owned) {
+absl::StatusOr<std::string> SharedMemoryRegistry::Keep(std::unique_ptr<const wire::SharedMemory> memory, Place place) {
+  POSENC_ASSIGN_OR_RETURN(std::string token, NewToken());
+  std::shared_ptr<const wire::SharedMemory> kept(memory.release(),
+                                                 [place = std::move(place)](const wire::SharedMemory* owned) mutable {
                                                    delete owned;
-                                                   Leave(books.get(), counted, holder);
+                                                   place = nullptr;
                                                  });
   const std::lock_guard lock(mutex_);
-  memory_.emplace(*token, std::move(kept));
+  memory_.emplace(token, std::move(kept));
   return token;
 }
 
 absl::StatusOr<std::string> SharedMemoryRegistry::Register(const Descriptor& file, int64_t byte_size, bool read_only,
                                                            Holder holder) {
-  POSENC_RETURN_IF_ERROR(Enter(byte_size, holder));
-  return Keep(MappedMemory::Map(file, byte_size, read_only), byte_size, holder);
+  POSENC_ASSIGN_OR_RETURN(Place place, Enter(byte_size, holder));
+  POSENC_ASSIGN_OR_RETURN(auto memory, MappedMemory::Map(file, byte_size, read_only));
+  return Keep(std::move(memory), std::move(place));
 }
 
 absl::StatusOr<std::string> SharedMemoryRegistry::RegisterOn(Device* device, std::string_view handle, int64_t byte_size,
                                                              bool read_only) {
   if (byte_size < 1) return InvalidArgument("OUT_OF_RANGE", "byte_size", absl::StrCat(byte_size), "must be at least 1");
-  POSENC_RETURN_IF_ERROR(Enter(0, Holder::kConnection));
-  absl::StatusOr<std::unique_ptr<DeviceRegion>> region;
-  auto opened = device->Open(handle, static_cast<size_t>(byte_size));
-  if (opened.ok()) {
-    region = std::make_unique<DeviceRegion>(device, *std::move(opened), read_only);
-  } else {
-    region = opened.status();
-  }
-  return Keep(std::move(region), 0, Holder::kConnection);
+  POSENC_ASSIGN_OR_RETURN(Place place, Enter(0, Holder::kConnection));
+  POSENC_ASSIGN_OR_RETURN(DeviceMemory opened, device->Open(handle, static_cast<size_t>(byte_size)));
+  return Keep(std::make_unique<DeviceRegion>(device, std::move(opened), read_only), std::move(place));
 }
 
 bool SharedMemoryRegistry::Unregister(std::string_view token) {

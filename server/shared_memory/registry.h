@@ -54,12 +54,11 @@ class SharedMemoryRegistry final : public wire::SharedMemorySource {
     std::mutex mutex;
     Quota all, names;
   };
-  absl::Status Enter(int64_t byte_size, Holder holder);
-  static void Leave(Books* books, int64_t byte_size, Holder holder);
-  // Stores memory under a new token. Enter(counted, holder) must precede; the matching Leave() follows when it is
-  // unmapped.
-  template <class Memory>
-  absl::StatusOr<std::string> Keep(absl::StatusOr<std::unique_ptr<Memory>> memory, int64_t counted, Holder holder);
+  // Counts memory as long as it exists.
+  using Place = std::shared_ptr<void>;
+  absl::StatusOr<Place> Enter(int64_t byte_size, Holder holder);
+  // Stores memory under a new token. It holds its place until it is unmapped.
+  absl::StatusOr<std::string> Keep(std::unique_ptr<const wire::SharedMemory> memory, Place place);
 
   const std::shared_ptr<Books> books_ = std::make_shared<Books>();
   mutable std::mutex mutex_;

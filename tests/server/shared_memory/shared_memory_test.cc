@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <new>
 #include <set>
 #include <thread>
 
@@ -208,6 +209,31 @@ TEST(Registry, LeaksNoDescriptorAndNoMapping) {
     registry.Unregister(*token);
   }
   EXPECT_EQ(OpenDescriptors(), before + 1) << "but for the object itself";
+}
+
+// A device without memory for another region.
+class FullDevice final : public Device {
+ public:
+  const std::string& name() const override { return name_; }
+  bool usable() const override { return true; }
+  size_t slab_bytes() const override { return 1; }
+  size_t calls_at_once() const override { return 1; }
+  bool Rotate(const RotateSlab&) override { return false; }
+  bool ComputeBias(const DistanceBias&) override { return false; }
+  bool ComputeTable(const TableRecipe&, std::byte*, std::byte*) override { return false; }
+  absl::StatusOr<DeviceMemory> Open(std::string_view, size_t) override { throw std::bad_alloc(); }
+  absl::Status RotateInPlace(const PairRotation&, const TableRecipe*) override { return absl::OkStatus(); }
+
+ private:
+  const std::string name_ = "full";
+};
+
+TEST(Registry, CountsNothingAfterALackOfMemory) {
+  SharedMemoryRegistry registry(1, kPageBytes);
+  FullDevice device;
+  EXPECT_THROW(static_cast<void>(registry.RegisterOn(&device, "handle", 1, false)), std::bad_alloc);
+  EXPECT_EQ(registry.counters().regions, 0);
+  EXPECT_THAT(registry.Register(Memfd(kPageBytes), kPageBytes, false), IsOk());
 }
 
 TEST(Registry, MayEndBeforeItsMemory) {
