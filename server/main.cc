@@ -106,7 +106,8 @@ int main(int argc, char** argv) {
       return Fail("the limit of virtual memory (ulimit -v) is " + std::to_string(limit) +
                   " bytes; it must be at least " + std::to_string(kLeastVirtualMemory));
     }
-    // Half of it is for code, stacks, and heaps that are not full.
+    machine.virtual_memory_bytes = limit;
+    // Half of it is for registered regions, code, stacks, and heaps that are not full.
     machine.memory_bytes = machine.memory_bytes == 0 ? limit / 2 : std::min(machine.memory_bytes, limit / 2);
   }
   const ParsedArguments arguments = ArgumentParser().Parse(argc, argv, machine);

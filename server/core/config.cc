@@ -125,7 +125,7 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
         "such as /; empty: none may");
   visit(group, "--max-regions", c.max_regions, Integer{kCount, 1, 4096}, "maximum number of registered regions");
   visit(group, "--max-region-bytes", c.max_region_bytes, Integer{kBytes, 1, kMaxQuotaBytes},
-        "maximum total size of registered regions");
+        "maximum total size of registered regions; at most a quarter of a limit of virtual memory (ulimit -v)");
 
   group = "Transport";
   visit(group, "--max-connections", c.max_connections, Integer{kCount, 0, kMiB},
@@ -342,6 +342,8 @@ std::string Complete(const Machine& machine, Config* config) {
            ") is less than --max-request-bytes (" + std::to_string(limits.max_request_bytes) +
            ") or --max-output-bytes (" + std::to_string(limits.max_output_bytes) + ")";
   }
+  // Regions take address space, of which the process needs the rest: gRPC ends it if it cannot allocate.
+  config->max_region_bytes = std::min(config->max_region_bytes, machine.virtual_memory_bytes / 4);
   if (config->max_connections == 0) {
     // Over Unix sockets there may be as many besides, and from a trusted proxy as many again.
     const int64_t eighths = config->trusted_proxy.empty() ? 3 : 2;

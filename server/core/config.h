@@ -80,6 +80,7 @@ struct Machine {
   int cpus;
   int64_t memory_bytes;  // 0: unknown
   int64_t descriptors = std::numeric_limits<int32_t>::max();
+  int64_t virtual_memory_bytes = std::numeric_limits<int64_t>::max();  // limit of the process (ulimit -v)
 };
 Machine ThisMachine();
 
@@ -105,7 +106,8 @@ class ArgumentParser {
   const std::unique_ptr<Flags> flags_;
 };
 
-// Replaces zeros by defaults for the machine. Returns an error text if settings contradict each other, else "".
+// Replaces zeros by defaults for the machine, and lowers what a limit of virtual memory does not allow. Returns an
+// error text if settings contradict each other, else "".
 std::string Complete(const Machine& machine, Config* config);
 
 // Every setting as (flag without dashes, value), for the log.

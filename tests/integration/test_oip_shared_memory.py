@@ -13,7 +13,9 @@ import pytest
 import samples
 from client import Client
 from google.protobuf import json_format
+from inference import service_pb2 as oip
 from inference_client import InferenceClient, infer, set_parameters
+from server_process import SANITIZER_BYTES, ServerProcess
 from shared_memory import Side
 from tensors import FP32, INT64
 from test_lifecycle import wait_until
@@ -333,3 +335,29 @@ def test_the_right_to_shared_memory(start_server, memory, tmp_path):
         assert tcp.refusal("SystemSharedMemoryStatus").code == grpc.StatusCode.PERMISSION_DENIED
         assert tcp.refusal("ModelInfer", rotation(region("a"))).code == grpc.StatusCode.NOT_FOUND
         assert unix.infer(rotation(region("a")))["q"].shape == SHAPE
+
+
+@pytest.mark.skipif(SANITIZER_BYTES > 0, reason="AddressSanitizer reserves terabytes of virtual memory")
+def test_regions_leave_virtual_memory_for_calls(server_program, tmp_path):
+    program = ["sh", "-c", 'ulimit -v 2097152; exec "$@"', "sh", *server_program]
+    path = pathlib.Path(f"/dev/shm/posenc-oip-{os.getpid()}-sparse")
+    try:
+        with open(path, "wb") as file:
+            file.truncate(1 << 31)
+        with ServerProcess(program, tmp_path, "--inference-memory-prefix", "/posenc-oip-", "--threads", "2") as server, \
+                InferenceClient(server.port) as client:
+            taken, size = 0, 1 << 30
+            while size >= 4096:
+                name = f"region-{taken}"
+                try:
+                    client.call("SystemSharedMemoryRegister", name=name, key=f"/{path.name}", byte_size=size)
+                    taken += size
+                except grpc.RpcError as error:
+                    assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, error
+                    size //= 2
+            assert taken == 1 << 29
+            for _ in range(4):
+                request = oip.ModelInferRequest(model_name="posenc.table", raw_input_contents=[bytes(8 << 20)])
+                assert client.refusal("ModelInfer", request).code == INVALID
+    finally:
+        path.unlink()

@@ -74,6 +74,16 @@ TEST(Config, ConnectionsOfAllKindsTakeThreeQuartersOfTheDescriptors) {
   EXPECT_EQ(most({"--trusted-proxy", "unix:/proxy", "--max-connections", "300"}, 1024), 300);
 }
 
+TEST(Config, RegionsTakeAQuarterOfALimitOfVirtualMemory) {
+  const auto bytes = [](std::initializer_list<const char*> flags, int64_t limit) {
+    return Parse(flags, {.cpus = 2, .memory_bytes = limit / 2, .virtual_memory_bytes = limit}).config->max_region_bytes;
+  };
+  EXPECT_EQ(bytes({}, int64_t{2} << 30), int64_t{512} << 20);
+  EXPECT_EQ(bytes({"--max-region-bytes", "8GiB"}, int64_t{2} << 30), int64_t{512} << 20);
+  EXPECT_EQ(bytes({"--max-region-bytes", "1MiB"}, int64_t{2} << 30), int64_t{1} << 20);
+  EXPECT_EQ(Parse({}).config->max_region_bytes, int64_t{4} << 30);
+}
+
 TEST(Config, EachCommandLineStartsFromTheDefaults) {
   ArgumentParser parser;
   ASSERT_TRUE(ParseBy(&parser, {"--max-heads", "34", "--listen=[::]:0,unix:/a"}).config);
