@@ -20,7 +20,11 @@ struct TaskQueue::Account {
   double used = kNotYet;  // seconds for a weight of 1
   double average = 0;     // seconds of a task
   double small_average = 0;
-  std::deque<std::function<void()>> small, bulk;
+  struct Waiting {
+    std::function<void()> task;
+    Lane lane;
+  };
+  std::deque<Waiting> small, bulk;
   double small_in_a_row = 0;
   size_t running = 0;
 
@@ -39,7 +43,7 @@ void TaskQueue::Push(std::function<void()> task, Lane lane, const TaskOwner& own
   account.name = &at->first;
   if (account.is_idle() && !owner.name.empty()) account.used = std::max(account.used, now_ - kSavedSeconds);
   account.owner = owner;
-  (lane == Lane::kSmall ? account.small : account.bulk).push_back(std::move(task));
+  (lane == Lane::kSmall ? account.small : account.bulk).push_back({std::move(task), lane});
   ++size_;
   if (lane == Lane::kSmall) ++small_;
 }
@@ -67,7 +71,8 @@ TaskQueue::Taken TaskQueue::TakeBetween(const Taken* running, double seconds) {
   const bool own_too = own == nullptr || own->small_average <= seconds;
   Account* const account = LeastUsed([own, own_too](const Account& a) {
     if (!a.small.empty() && (own == nullptr || (own == &a && own_too))) return true;
-    return own != nullptr && own != &a && a.used < own->used && (!a.small.empty() || !a.bulk.empty());
+    if (own == nullptr || own == &a || a.used >= own->used) return false;
+    return !a.small.empty() || (!a.bulk.empty() && a.bulk.front().lane != Lane::kBlocking);
   });
   if (account == nullptr) return {};
   return TakeFrom(account, account->small.empty() ? Lane::kBulk : Lane::kSmall);
@@ -75,7 +80,7 @@ TaskQueue::Taken TaskQueue::TakeBetween(const Taken* running, double seconds) {
 
 TaskQueue::Taken TaskQueue::TakeFrom(Account* account, Lane lane) {
   auto& tasks = lane == Lane::kSmall ? account->small : account->bulk;
-  Taken taken = {std::move(tasks.front()), lane, account, account->name, account->average};
+  Taken taken = {std::move(tasks.front().task), lane, account, account->name, account->average};
   tasks.pop_front();
   account->small_in_a_row = lane == Lane::kSmall ? account->small_in_a_row + 1 : 0;
   ++account->running;

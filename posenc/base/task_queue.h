@@ -17,8 +17,9 @@ namespace posenc {
 
 // Priority lanes of one owner's tasks. Small tasks run before bulk ones, and also between a bulk task's slabs, one at a
 // time, so a long bulk task does not block them. After eight small tasks in a row, or some that took as long as eight
-// should, a bulk task is next, so bulk does not starve.
-enum class Lane { kSmall, kBulk };
+// should, a bulk task is next, so bulk does not starve. Tasks of kBlocking are bulk tasks that may wait for something
+// other than a processor, such as a file: they do not run between the slabs of another task, which would wait with them.
+enum class Lane { kSmall, kBulk, kBlocking };
 
 struct TaskOwner {
   std::string name;   // empty: nobody, whose tasks are not measured and come first
@@ -54,8 +55,8 @@ class TaskQueue {
   // Takes the next small task. Requires small() > 0.
   Taken TakeSmall();
   // Takes a task to run between the slabs of one of `running`: a small task of the same owner if such tasks take at
-  // most `seconds`, or any task of an owner that has used less. Returns one without an account if there is none.
-  // `running` is null: any small task.
+  // most `seconds`, or any task but a blocking one of an owner that has used less. Returns one without an account if
+  // there is none. `running` is null: any small task.
   Taken TakeBetween(const Taken* running, double seconds = std::numeric_limits<double>::infinity());
 
   // Charges time that a task has used since the last call.

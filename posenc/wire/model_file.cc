@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -34,6 +36,14 @@ absl::Status Wrong(const std::string& name, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat(name, ": ", what));
 }
 
+// True for a lack of descriptors or memory, which says nothing about the file.
+bool IsLack(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
+
+absl::Status Unreadable(const std::string& path, const char* what, int error) {
+  const std::string message = absl::StrCat(path, ": ", what, ": ", std::generic_category().message(error));
+  return IsLack(error) ? absl::UnavailableError(message) : absl::PermissionDeniedError(message);
+}
+
 absl::StatusOr<std::string> ReadStream(std::istream& stream, const std::string& name) {
   std::string bytes(kMostBytes + 1, '\0');
   stream.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
@@ -57,7 +67,7 @@ absl::StatusOr<v1::ModelConfig> ModelOf(std::string bytes, const std::string& na
 
 absl::StatusOr<v1::ModelConfig> ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::PermissionDeniedError(absl::StrCat(path, ": cannot open"));
+  if (!file) return Unreadable(path, "cannot open", errno);
   std::error_code unknown;
   if (!fs::is_regular_file(path, unknown)) {  // a pipe
     POSENC_ASSIGN_OR_RETURN(std::string bytes, ReadStream(file, path));
@@ -100,7 +110,7 @@ absl::StatusOr<std::vector<std::string>> Names(const fs::path& folder, bool fold
     const bool fits = folders ? entry->is_directory(unknown) : name == "config.json" || name.extension() == ".gguf";
     if (fits) names.push_back(name.string());
   }
-  if (error) return absl::PermissionDeniedError(absl::StrCat(folder.string(), ": cannot read: ", error.message()));
+  if (error) return Unreadable(folder.string(), "cannot read", error.value());
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -117,7 +127,9 @@ absl::StatusOr<fs::path> SnapshotOf(const fs::path& folder) {
   const fs::path snapshots = folder / "snapshots";
   POSENC_ASSIGN_OR_RETURN(const std::vector<std::string> names, Names(snapshots, /*folders=*/true));
   std::string main;
-  std::ifstream(folder / "refs" / "main") >> main;
+  std::ifstream file(folder / "refs" / "main");
+  if (!file && IsLack(errno)) return Unreadable((folder / "refs" / "main").string(), "cannot open", errno);
+  file >> main;
   if (std::find(names.begin(), names.end(), main) != names.end()) return snapshots / main;
   if (names.size() == 1 && main.empty()) return snapshots / names[0];
   if (names.empty()) return Wrong(folder.string(), "has no snapshots: the download did not complete");
@@ -192,9 +204,11 @@ absl::StatusOr<v1::ModelConfig> ReadModelFile(const std::string& path) {
     POSENC_ASSIGN_OR_RETURN(std::string bytes, ReadStream(std::cin, name));
     return ModelOf(std::move(bytes), name);
   }
-  std::error_code unknown;
-  if (fs::is_directory(path, unknown)) return ReadFolder(path);
-  if (!fs::exists(path, unknown)) return NoSuchFile(path);
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (IsLack(error.value())) return Unreadable(path, "cannot open", error.value());
+  if (fs::is_directory(status)) return ReadFolder(path);
+  if (!fs::exists(status)) return NoSuchFile(path);
   return ReadFile(path);
 }
 

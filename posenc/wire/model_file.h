@@ -18,7 +18,7 @@ namespace posenc {
 //
 // Does not check what a config.json says. Errors name the path: NOT_FOUND if there is no such file, INVALID_ARGUMENT
 // for a folder without exactly one model file, a file of more than 16 MiB, or a GGUF that cannot be read (the details
-// then name the key).
+// then name the key), UNAVAILABLE if descriptors or memory are lacking or the file is truncated while it is read.
 absl::StatusOr<v1::ModelConfig> ReadModelFile(const std::string& path);
 
 }  // namespace posenc

@@ -256,7 +256,7 @@ void AddInferenceTo(Methods* methods, std::shared_ptr<const InferenceParts> part
   // With many models these answers are large, so that they are admitted and charged.
   adder.Control("ModelStatistics", Right::kInfo, &ModelStatistics, Scheduling::kPreparesQuickly);
   adder.Control("RepositoryIndex", Right::kInfo, &RepositoryIndex, Scheduling::kPreparesQuickly);
-  adder.Control("RepositoryModelLoad", Right::kModels, &RepositoryModelLoad, Scheduling::kPooled);
+  adder.Control("RepositoryModelLoad", Right::kModels, &RepositoryModelLoad, Scheduling::kReadsFiles);
   adder.Control("RepositoryModelUnload", Right::kModels, &RepositoryModelUnload, Scheduling::kPooled);
   adder.Control("SystemSharedMemoryStatus", Right::kSharedMemory, &SystemStatus, Scheduling::kPreparesQuickly);
   adder.Control("SystemSharedMemoryRegister", Right::kSharedMemory, &SystemRegister, Scheduling::kPooled);

@@ -47,7 +47,8 @@ void UnaryStep::Start() {
     status = absl::OkStatus();
   }
   if (status.ok()) {
-    const bool small = !is_slow_ && method_.scheduling != Scheduling::kPooled && IsWithin(kSmallBytes);
+    const bool pooled = method_.scheduling == Scheduling::kPooled || method_.scheduling == Scheduling::kReadsFiles;
+    const bool small = !is_slow_ && !pooled && IsWithin(kSmallBytes);
     status = Submit(small ? kSmallBytes : kAnySize);
   }
   if (!status.ok()) on_done_(status);
@@ -77,8 +78,9 @@ bool UnaryStep::IsWithin(size_t bytes) const {
 
 absl::Status UnaryStep::Submit(size_t most) {
   call_.WaitForWork();
-  return WithoutExceptions([this, most] {
-    call_.Submit([this, most] { Run(most); }, most == kSmallBytes ? Lane::kSmall : Lane::kBulk);
+  const Lane large = method_.scheduling == Scheduling::kReadsFiles ? Lane::kBlocking : Lane::kBulk;
+  return WithoutExceptions([this, most, large] {
+    call_.Submit([this, most] { Run(most); }, most == kSmallBytes ? Lane::kSmall : large);
     return absl::OkStatus();
   });
 }

@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 #include "posenc/mapping/read.h"
 #include "posenc/service/explain.h"
 #include "posenc/wire/model_file.h"
+#include "server/core/descriptor.h"
 #include "server/core/log.h"
 #include "server/core/refusal.h"
 
@@ -22,10 +25,6 @@ namespace fs = std::filesystem;
 constexpr size_t kMostNameBytes = 128;
 constexpr std::string_view kOwn = "posenc.";  // beginning of the names of models without a file
 
-absl::Status NoSuchModel(std::string_view name) {
-  return NotFound("model_name", name, "must be a model of the repository");
-}
-
 bool IsName(std::string_view name) {
   return !name.empty() && name.size() <= kMostNameBytes && name[0] != '.' && !name.starts_with(kOwn) &&
          std::all_of(name.begin(), name.end(), [](unsigned char c) {
@@ -33,12 +32,21 @@ bool IsName(std::string_view name) {
          });
 }
 
-bool HasModelFile(const fs::path& folder) {
-  std::error_code unknown;
-  if (fs::exists(folder / "config.json", unknown) || fs::is_directory(folder / "snapshots", unknown)) return true;
-  for (fs::directory_iterator entry(folder, unknown), end; !unknown && entry != end; entry.increment(unknown)) {
+absl::Status Unreadable(const fs::path& repository, std::error_code error) {
+  const bool lacks = IsOutOfDescriptors(error.value());
+  return Refusal(lacks ? absl::StatusCode::kUnavailable : absl::StatusCode::kInvalidArgument,
+                 lacks ? "OVERLOADED" : "UNSUPPORTED", "--model-repository", repository.string(),
+                 "must be a folder that can be read: " + error.message());
+}
+
+// True if the repository is one model.
+absl::StatusOr<bool> HasModelFile(const fs::path& repository) {
+  std::error_code error;
+  if (fs::exists(repository / "config.json", error) || fs::is_directory(repository / "snapshots", error)) return true;
+  for (fs::directory_iterator entry(repository, error), end; !error && entry != end; entry.increment(error)) {
     if (entry->path().extension() == ".gguf") return true;
   }
+  if (error) return Unreadable(repository, error);
   return false;
 }
 
@@ -90,94 +98,116 @@ void ModelCounters::Count(bool ok, std::chrono::nanoseconds queued, std::chrono:
   ++succeeded;
 }
 
+Models::Models(Options options) : options_(std::move(options)) {
+  const Encodings& all = AllEncodings();
+  for (const Encoding* encoding : {&all.rotary, &all.table, &all.bias, &all.add_bias, &all.embedding}) {
+    const std::string name = std::string(kOwn) + encoding->name;
+    own_[name] = Make(name, encoding, nullptr, "");
+  }
+}
+
 absl::StatusOr<std::unique_ptr<Models>> Models::Open(Options options) {
   std::unique_ptr<Models> models(new Models(std::move(options)));
-  POSENC_RETURN_IF_ERROR(models->Reload());
+  const absl::Status status = models->Reload();
+  if (models->All()->empty()) return status;  // not even the repository could be read
   return models;
 }
 
-absl::StatusOr<Models::Folders> Models::List() const {
-  Folders folders;
-  if (options_.repository.empty()) return folders;
+absl::StatusOr<Models::Paths> Models::List() const {
+  Paths paths;
+  if (options_.repository.empty()) return paths;
   const fs::path root = options_.repository;
-  std::error_code error;
-  if (HasModelFile(root)) {
-    const std::string name = fs::absolute(root).lexically_normal().filename().string();
-    folders[options_.name.empty() ? name : options_.name] = root.string();
-    if (IsName(folders.begin()->first)) return folders;
-    return InvalidArgument("OUT_OF_RANGE", "--model-name", folders.begin()->first,
-                           "must be 1 .. 128 letters, digits, '-', '_' or '.', without posenc. at the beginning");
+  POSENC_ASSIGN_OR_RETURN(const bool is_model, HasModelFile(root));
+  if (is_model) {
+    const std::string folder = fs::absolute(root).lexically_normal().filename().string();
+    const std::string& name = options_.name.empty() ? folder : options_.name;
+    if (!IsName(name)) {
+      return InvalidArgument("OUT_OF_RANGE", "--model-name", name,
+                             "must be 1 .. 128 letters, digits, '-', '_' or '.', without posenc. at the beginning");
+    }
+    paths[name] = root.string();
+    return paths;
   }
+  std::error_code error;
   for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error)) {
+    InterruptionPoint();
     std::error_code unknown;
     if (!entry->is_directory(unknown)) continue;
     const std::string name = entry->path().filename().string();
     if (IsName(name)) {
-      folders[name] = entry->path().string();
+      paths[name] = entry->path().string();
     } else if (name[0] != '.') {
       LogCall(LogLevel::warn,
               "not a model: a name has 1 .. 128 letters, digits, '-', '_' or '.', and not posenc. first",
               {{"folder", Quote(name)}});
     }
   }
-  if (error) {
-    return InvalidArgument("UNSUPPORTED", "--model-repository", options_.repository,
-                           "must be a folder that can be read: " + error.message());
-  }
-  return folders;
+  if (error) return Unreadable(root, error);
+  return paths;
 }
 
-bool Models::Add(const std::string& name, const std::string& path, Table* table) {
+// Looks at no other folder, whose file system may hang.
+absl::StatusOr<std::string> Models::PathOf(const std::string& name) const {
+  const fs::path root = options_.repository;
+  if (options_.repository.empty() || !IsName(name)) return "";
+  POSENC_ASSIGN_OR_RETURN(const bool is_model, HasModelFile(root));
+  if (is_model) {
+    POSENC_ASSIGN_OR_RETURN(const Paths paths, List());
+    return paths.contains(name) ? root.string() : "";
+  }
+  std::error_code unknown;
+  return fs::is_directory(root / name, unknown) ? (root / name).string() : "";
+}
+
+absl::StatusOr<Models::Table> Models::Read(const std::string& name, const std::string& path) {
   auto file = ReadModelFile(path);
-  if (absl::IsNotFound(file.status())) return false;
+  if (absl::IsNotFound(file.status()) || absl::IsUnavailable(file.status())) return file.status();
   const auto encodings = file.ok() ? EncodingsOf(*file, options_.limits) : file.status();
   if (!encodings.ok()) {
-    AddUnavailable(name, std::string(encodings.status().message()), table);
-    return true;
+    return Table{{name, Make(name, nullptr, nullptr, std::string(encodings.status().message()))}};
   }
   const auto shared = std::make_shared<const v1::ModelConfig>(*std::move(file));
-  const auto make = [&](const std::string& as, const Encoding* encoding) {
-    return std::make_shared<const Model>(Model{as, "", encoding, shared, CountersOf(as)});
-  };
-  // A folder named like another model's encoding, such as "llama.table", comes after "llama" and replaces that.
-  (*table)[name] = make(name, encodings->front());
+  Table models = {{name, Make(name, encodings->front(), shared, "")}};
   for (const Encoding* encoding : *encodings) {
     const std::string as = name + "." + encoding->name;
-    table->emplace(as, make(as, encoding));
+    models[as] = Make(as, encoding, shared, "");
   }
-  return true;
+  return models;
 }
 
-void Models::AddUnavailable(const std::string& name, const std::string& why, Table* table) {
-  const auto before = Find(name);
-  if (before == nullptr || before->why_unavailable != why) {
-    LogCall(LogLevel::warn, "model is unavailable", {{"model", name}, {"reason", Quote(why, 1024)}});
-  }
-  (*table)[name] = std::make_shared<const Model>(Model{name, why, nullptr, nullptr, CountersOf(name)});
-}
-
-void Models::AddOwn(Table* table) {
-  const Encodings& all = AllEncodings();
-  for (const Encoding* encoding : {&all.rotary, &all.table, &all.bias, &all.add_bias, &all.embedding}) {
-    const std::string name = std::string(kOwn) + encoding->name;
-    (*table)[name] = std::make_shared<const Model>(Model{name, "", encoding, nullptr, CountersOf(name)});
-  }
-}
-
-std::shared_ptr<ModelCounters> Models::CountersOf(const std::string& name) {
+std::shared_ptr<const Model> Models::Make(const std::string& name, const Encoding* encoding,
+                                          std::shared_ptr<const v1::ModelConfig> file,
+                                          const std::string& why_unavailable) {
+  const std::lock_guard lock(mutex_);
   std::shared_ptr<ModelCounters>& counters = counters_[name];
   if (counters == nullptr) counters = std::make_shared<ModelCounters>();
-  return counters;
+  return std::make_shared<const Model>(Model{name, why_unavailable, encoding, std::move(file), counters});
 }
 
 absl::Status Models::Reload() {
-  const std::lock_guard writing(writing_);
-  POSENC_ASSIGN_OR_RETURN(const Folders folders, List());
-  Table table;
-  for (const auto& [name, path] : folders) Add(name, path, &table);
-  AddOwn(&table);
-  Publish(std::move(table));
-  return absl::OkStatus();
+  const uint64_t began = ++changes_;
+  POSENC_ASSIGN_OR_RETURN(const Paths paths, List());
+  Folders folders;
+  absl::Status lack;
+  for (const auto& [name, path] : paths) {
+    InterruptionPoint();
+    auto models = Read(name, path);
+    if (models.ok()) {
+      folders[name] = {began, *std::move(models)};
+    } else if (absl::IsUnavailable(models.status())) {
+      const std::string why(models.status().message());
+      folders[name] = {0, {{name, Make(name, nullptr, nullptr, why)}}};
+      lack = absl::UnavailableError(absl::StrCat("models that cannot be read now stay as they were, such as ", why));
+    }
+  }
+  const std::lock_guard changing(changing_);
+  for (const auto& [name, before] : folders_) {
+    const auto found = folders.find(name);
+    if (before.began > (found == folders.end() ? began : found->second.began)) folders[name] = before;
+  }
+  folders_.swap(folders);
+  Publish();
+  return lack;
 }
 
 absl::Status Models::Load(const std::string& name) {
@@ -189,43 +219,60 @@ absl::Status Models::Load(const std::string& name) {
   // Triton's code for a model that is not in its repository.
   const auto missing =
       Refusal(absl::StatusCode::kInternal, "NOT_FOUND", "model_name", name, "must be a model of the repository");
-  const std::lock_guard writing(writing_);
-  POSENC_ASSIGN_OR_RETURN(const Folders folders, List());
-  const auto folder = folders.find(name);
-  if (folder == folders.end()) return missing;
-  Table table = Without(name);
-  if (!Add(name, folder->second, &table)) return missing;
-  const std::string why = table.at(name)->why_unavailable;
-  Publish(std::move(table));
+  const uint64_t began = ++changes_;
+  POSENC_ASSIGN_OR_RETURN(const std::string path, PathOf(name));
+  if (path.empty()) return missing;
+  auto models = Read(name, path);
+  if (absl::IsNotFound(models.status())) return missing;
+  if (!models.ok()) {
+    return Refusal(absl::StatusCode::kUnavailable, "OVERLOADED", "model_name", name,
+                   absl::StrCat("stays as it was, because its file cannot be read now: ", models.status().message()));
+  }
+  const std::string why = models->at(name)->why_unavailable;
+  InterruptionPoint();  // a call that has ended changes nothing
+  {
+    const std::lock_guard changing(changing_);
+    Folder& folder = folders_[name];
+    if (folder.began < began) {
+      folder = {began, *std::move(models)};
+      Publish();
+    }
+  }
   if (why.empty()) return absl::OkStatus();
   return InvalidArgument("UNSUPPORTED", "model_name", name, "must be a model that can be read: " + why);
 }
 
 absl::Status Models::Unload(const std::string& name) {
-  const std::lock_guard writing(writing_);
-  const auto model = Find(name);
-  if (model == nullptr || name.starts_with(kOwn)) return NoSuchModel(name);
-  constexpr char kUnloaded[] = "unloaded";
-  if (model->why_unavailable == kUnloaded) return absl::OkStatus();
-  Table table = Without(name);
-  AddUnavailable(name, kUnloaded, &table);
-  Publish(std::move(table));
+  const std::lock_guard changing(changing_);
+  auto folder = folders_.find(name);
+  if (folder == folders_.end()) {
+    folder = std::ranges::find_if(folders_, [&name](const auto& of) { return of.second.models.contains(name); });
+  }
+  if (folder == folders_.end() || name.starts_with(kOwn)) {
+    return NotFound("model_name", name, "must be a model of the repository");
+  }
+  folder->second.began = ++changes_;
+  Table& models = folder->second.models;
+  if (folder->first == name) models.clear();
+  models[name] = Make(name, nullptr, nullptr, "unloaded");
+  Publish();
   return absl::OkStatus();
 }
 
-Models::Table Models::Without(const std::string& name) const {
-  const auto all = All();
-  const auto found = all->find(name);
-  const auto file = found == all->end() ? nullptr : found->second->file;
+void Models::Publish() {
   Table table;
-  for (const auto& [other, model] : *all) {
-    const bool is_part = file != nullptr && model->file == file && other.starts_with(name + ".");
-    if (other != name && !is_part) table.emplace(other, model);
+  // A folder named like another one's encoding, such as "llama.table", comes after "llama" and replaces that.
+  for (const auto& [name, folder] : folders_) {
+    for (const auto& [as, model] : folder.models) table[as] = model;
   }
-  return table;
-}
-
-void Models::Publish(Table table) {
+  for (const auto& [name, model] : own_) table[name] = model;
+  const auto before = All();
+  for (const auto& [name, model] : table) {
+    if (model->ready()) continue;
+    const auto found = before->find(name);
+    if (found != before->end() && found->second->why_unavailable == model->why_unavailable) continue;
+    LogCall(LogLevel::warn, "model is unavailable", {{"model", name}, {"reason", Quote(model->why_unavailable, 1024)}});
+  }
   auto published = std::make_shared<const Table>(std::move(table));
   const std::lock_guard lock(mutex_);
   table_.swap(published);

@@ -55,12 +55,17 @@ class Models {
   // whose file is bad is unavailable.
   static absl::StatusOr<std::unique_ptr<Models>> Open(Options options);
 
-  // Reads the repository again. Calls in progress keep the models that they have. Logs what changed its state.
+  // These three change the models. Calls in progress keep the models that they have. Files are read without a lock, so
+  // that a file system that hangs holds up nothing but the thread that reads. If two change a folder's models at a
+  // time, the change that began later stays. What becomes unavailable is logged.
+
+  // Reads the repository again. UNAVAILABLE if descriptors or memory were lacking: what could not be read stays.
   absl::Status Reload();
-  // Reads the model of this name again, which is that of a folder of the repository. NOT_FOUND if there is none;
-  // INVALID_ARGUMENT with the reason if it is unavailable.
+  // Reads the model of this name again, which is that of a folder of the repository. INTERNAL if there is none;
+  // INVALID_ARGUMENT with the reason if it is unavailable now; UNAVAILABLE, and it stays, if descriptors or memory were
+  // lacking.
   absl::Status Load(const std::string& name);
-  // Makes the model and its encodings unavailable. NOT_FOUND if there is none.
+  // Makes the model and its encodings, or one encoding, unavailable until it is read again. NOT_FOUND if there is none.
   absl::Status Unload(const std::string& name);
 
   // Returns null if there is no model of this name.
@@ -68,24 +73,33 @@ class Models {
   std::shared_ptr<const Table> All() const;
 
  private:
-  using Folders = std::map<std::string, std::string>;  // path by model
+  // The models of one folder: its own, and its encodings.
+  struct Folder {
+    uint64_t began = 0;  // number of the change that made them, in the order in which changes begin; 0: none could
+    Table models;
+  };
+  using Folders = std::map<std::string, Folder>;     // by name
+  using Paths = std::map<std::string, std::string>;  // by the same name
 
-  explicit Models(Options options) : options_(std::move(options)) {}
-  absl::StatusOr<Folders> List() const;
-  // Adds a file's models to the table; returns false if the folder has none.
-  bool Add(const std::string& name, const std::string& path, Table* table);
-  void AddUnavailable(const std::string& name, const std::string& why, Table* table);
-  void AddOwn(Table* table);
-  std::shared_ptr<ModelCounters> CountersOf(const std::string& name);
-  // The table without a model and its encodings.
-  Table Without(const std::string& name) const;
-  void Publish(Table table);
+  explicit Models(Options options);
+  absl::StatusOr<Paths> List() const;
+  // Returns the path of the folder of this name; empty if there is none.
+  absl::StatusOr<std::string> PathOf(const std::string& name) const;
+  // Reads a folder's models. NOT_FOUND if it has none; UNAVAILABLE if descriptors or memory are lacking.
+  absl::StatusOr<Table> Read(const std::string& name, const std::string& path);
+  std::shared_ptr<const Model> Make(const std::string& name, const Encoding* encoding,
+                                    std::shared_ptr<const v1::ModelConfig> file, const std::string& why_unavailable);
+  // Makes the table of all folders' models. Requires changing_.
+  void Publish();
 
   const Options options_;
-  std::mutex writing_;                                              // one thread changes the table at a time
+  Table own_;  // models without a file
+  std::atomic<uint64_t> changes_{0};
+  std::mutex changing_;                                             // no file is read under it
+  Folders folders_;                                                 // guarded by changing_
+  mutable std::mutex mutex_;                                        // guards the members below
   std::map<std::string, std::shared_ptr<ModelCounters>> counters_;  // of all models that there were
-  mutable std::mutex mutex_;
-  std::shared_ptr<const Table> table_ = std::make_shared<const Table>();  // guarded by mutex_
+  std::shared_ptr<const Table> table_ = std::make_shared<const Table>();
 };
 
 }  // namespace posenc::server

@@ -150,6 +150,22 @@ TEST(TaskQueue, BetweenSlabsRunSmallTasksAndThoseOfWhoHasUsedLess) {
   queue.End(&bulk);
 }
 
+TEST(TaskQueue, ATaskThatMayBlockRunsBetweenNoSlabs) {
+  TaskQueue queue;
+  std::string ran;
+  Push(&queue, &ran, 'a', 1);
+  TaskQueue::Taken bulk = queue.Take();
+  queue.Charge(&bulk, 1);
+  for (const Lane lane : {Lane::kBlocking, Lane::kBulk, Lane::kSmall}) Push(&queue, &ran, 'b', 1, lane);
+  TaskQueue::Taken small = queue.TakeBetween(&bulk);
+  EXPECT_EQ(small.lane, Lane::kSmall);
+  queue.End(&small);
+  EXPECT_EQ(queue.TakeBetween(&bulk).account, nullptr);
+  queue.End(&bulk);
+  while (queue.size() > 0) RunNext(&queue, 0);
+  EXPECT_EQ(ran, "bb") << "the small one was taken and not run";
+}
+
 TEST(TaskQueue, SmallTasksThatTookLongMayNotFit) {
   TaskQueue queue;
   std::string ran;

@@ -188,6 +188,20 @@ def test_models_are_loaded_by_name_if_allowed(serve, repository, configs):
     assert rotates(client, "one") == "UNAVAILABLE"
 
 
+def test_an_unloaded_encoding_is_loaded_with_its_model(serve, repository, configs):
+    add(repository, "one", configs)
+    add(repository, "one.table", configs)
+    _, client = serve("--model-repository", repository, "--model-control", "on")
+    for model in ("one.rotary", "one.table"):
+        client.call("RepositoryModelUnload", model_name=model)
+        assert rotates(client, model) == "UNAVAILABLE" and rotates(client, "one") is True
+    client.call("RepositoryModelLoad", model_name="one")
+    assert rotates(client, "one.rotary") is True
+    assert rotates(client, "one.table") == "UNAVAILABLE", "a folder of its own"
+    client.call("RepositoryModelLoad", model_name="one.table")
+    assert rotates(client, "one.table") is True
+
+
 def test_models_are_listed_while_they_change(serve, repository, configs):
     for n in range(200):
         add(repository, f"m{n}", configs)
