@@ -2,6 +2,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -28,6 +29,15 @@ int Fail(const std::string& why) {
   return EXIT_FAILURE;
 }
 
+// Lets the server check its state. A lack of memory for that must not end it.
+void Maintain(Server* server) {
+  try {
+    server->Maintain();
+  } catch (const std::exception& error) {
+    Log(LogLevel::err, "the state was not checked", {{"error", error.what()}});
+  }
+}
+
 // Waits for a signal to stop and returns it. SIGHUP makes the server read its models again. Meanwhile it lets the
 // server check its state, and returns freed heap memory to the system once the server has been idle for a while: malloc
 // keeps it for the next call, not for ever.
@@ -41,7 +51,7 @@ int Wait(Signals* signals, Server* server) {
       if (*signal != SIGHUP) return *signal;
       server->ReadModels();
     }
-    server->Maintain();
+    Maintain(server);
     const Admission::Counters now = server->counters();
     const bool idle = now.in_flight_requests == 0 && now.started == started;
     const int64_t ended = server->CountEndedConnections();
@@ -82,8 +92,15 @@ int Run(const Config& config, int64_t descriptors, Signals* signals) {
   const int signal = Wait(signals, server->get());
   Log(LogLevel::info, "draining", {{"signal", signal}});
   const bool answered = (*server)->Drain();
+  const int exit_status = answered ? EXIT_SUCCESS : EXIT_FAILURE;
+  const bool has_ended = (*server)->EndReading();
+  if (!has_ended) Log(LogLevel::warn, "models are still read; their file system hangs", {});
   Log(LogLevel::info, "stopped", {{"all_answered", answered}});
-  return answered ? EXIT_SUCCESS : EXIT_FAILURE;
+  if (!has_ended) {  // the thread that reads cannot be ended, and uses the server
+    FlushLog(std::chrono::seconds(1));
+    std::_Exit(exit_status);
+  }
+  return exit_status;
 }
 
 }  // namespace

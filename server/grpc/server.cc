@@ -43,6 +43,8 @@ constexpr milliseconds kQuiet{1000};
 // Time between two checks whether all answers have arrived.
 constexpr milliseconds kArrivalCheck{20};
 constexpr seconds kWatchdogGrace{5};
+// Time for reading one model's file, after which the reading of models ends.
+constexpr milliseconds kReadingEnds{1000};
 // Calls that may be there without being admitted, however few may be admitted: messages that have come may not be read
 // yet.
 constexpr size_t kLeastUnadmitted = 1024;
@@ -160,6 +162,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
                                               server->memory_.get(), &server->devices_.devices()));
   }
   POSENC_ASSIGN_OR_RETURN(server->models_, Models::Open({config.model_repository, config.model_name, config.limits}));
+  server->reload_ = std::make_unique<ReloadThread>([models = server->models_.get()] { return models->Reload(); });
   SendLogOfGrpc();
   if (!config.policy.empty()) {
     POSENC_ASSIGN_OR_RETURN(server->access_, AccessControl::Load({config.policy, config.token_file}));
@@ -310,11 +313,7 @@ Server::~Server() {
   if (grpc_server_ != nullptr) grpc_server_->Shutdown(std::chrono::system_clock::now());
 }
 
-void Server::ReadModels() {
-  const absl::Status status = models_->Reload();
-  Log(status.ok() ? LogLevel::info : LogLevel::err, "models read",
-      {{"status", status.ok() ? "OK" : std::string(status.message())}});
-}
+bool Server::EndReading() { return reload_->Stop(kReadingEnds); }
 
 bool Server::Drain() {
   draining_ = true;

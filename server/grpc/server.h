@@ -25,6 +25,7 @@
 #include "server/metrics/state_metrics.h"
 #include "server/oip/models.h"
 #include "server/oip/named_memory.h"
+#include "server/oip/reload_thread.h"
 #include "server/shared_memory/registry.h"
 #include "server/shared_memory/side_socket.h"
 
@@ -51,8 +52,11 @@ class Server {
   // accepted; loads changed certificates. Call it every few seconds, from one thread.
   void Maintain();
 
-  // Reads --model-repository again. If that fails, the models stay, and the log says why.
-  void ReadModels();
+  // Makes a thread read --model-repository again, and does not wait for it. If that fails, the models stay, and the log
+  // says why.
+  void ReadModels() { reload_->Ask(); }
+  // Ends that thread. Returns false if it still reads, because the file system hangs: the server must not be destroyed.
+  bool EndReading();
 
   // Graceful shutdown: sets health to NOT_SERVING, waits --drain-notice, stops listening, refuses new calls
   // (UNAVAILABLE, DRAINING), answers every call whose handler was entered, and cancels the rest after --drain-timeout.
@@ -78,6 +82,7 @@ class Server {
   std::shared_ptr<SharedMemoryRegistry> memory_;  // null: shared memory is off
   std::unique_ptr<NamedMemory> named_memory_;
   std::unique_ptr<Models> models_;
+  std::unique_ptr<ReloadThread> reload_;  // of models_
   Health health_;
   std::shared_ptr<CertificateStore> certificates_;        // null: no TLS
   std::shared_ptr<grpc::ServerCredentials> credentials_;  // outlive grpc_server_
