@@ -38,6 +38,7 @@ class InferStream final : public Reactor {
     std::unique_ptr<UnaryStep> step;
     bool done = false;
     grpc::ByteBuffer answer;  // in use by gRPC while it is written
+    absl::Status last;        // not OK: the stream ends with it in place of an answer
   };
 
   void OnReadDone(bool ok) override {
@@ -85,6 +86,8 @@ class InferStream final : public Reactor {
   // Called by a message's step. The message may be destroyed afterwards.
   void Done(Message* message, const absl::Status& status) {
     const absl::Status ended = message->step->call().Conclude(status);
+    // A stream on which the caller goes on would prolong the drain: it ends with the first message that is refused.
+    if (!ended.ok() && DetailsOf(ended).reason == "DRAINING") message->last = ended;
     grpc::ByteBuffer answer = ended.ok() ? message->step->TakeAnswer() : ErrorOf(*message, ended);
     std::unique_lock lock(mutex_);
     message->answer.Swap(&answer);
@@ -109,6 +112,7 @@ class InferStream final : public Reactor {
   void Advance(std::unique_lock<std::mutex> lock) {
     if (ended_) return;
     if (std::exchange(written_, false)) messages_.pop_front();
+    if (!writing_ && !messages_.empty() && messages_.front()->done) Stop(messages_.front()->last);
     if (!stopped_.ok()) {
       while (!writing_ && !messages_.empty() && messages_.front()->done) messages_.pop_front();
     } else if (!writing_ && !messages_.empty() && messages_.front()->done) {

@@ -40,7 +40,7 @@ UnaryMethod InferMethod(const InferenceParts* parts, InferRpc rpc);
 
 // Serves ModelStreamInfer: each message is a request of its own, which is admitted, limited and counted as a call of
 // ModelInfer. Several are in work at a time; the answers come in the requests' order. A request that fails does not end
-// the stream. `parts` must outlive it.
+// the stream, unless the server drains. `parts` must outlive it.
 std::unique_ptr<Reactor> MakeInferStream(const InferenceParts* parts, Rpc* rpc);
 
 // Adds the service's methods.

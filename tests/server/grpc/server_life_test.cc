@@ -75,6 +75,54 @@ TEST_F(ServerTest, DrainEndsWhatStillComputesBeforeItsTimeout) {
   for (std::thread& caller : callers) caller.join();
 }
 
+// inference.ModelInferRequest: model_name is field 1. No such model is known, so the answer says an error.
+std::string InferRequest(size_t name_bytes) {
+  std::string length;
+  for (size_t left = name_bytes; left > 0 || length.empty(); left >>= 7) {
+    length += static_cast<char>((left & 0x7f) | (left >> 7 > 0 ? 0x80 : 0));
+  }
+  return '\x0a' + length + std::string(name_bytes, 'x');
+}
+
+TEST_F(ServerTest, DrainAnswersWhatAStreamHasBegunAndThenEndsIt) {
+  Start(TestConfig());
+  FakeOperations::gate_shut = true;
+  std::vector<std::thread> callers;
+  for (int n = 0; n < 2; ++n) {  // both threads wait
+    callers.emplace_back([this] {
+      grpc::ClientContext context;
+      v1::GenerateTableResponse response;
+      EXPECT_TRUE(stub_->GenerateTable(&context, Taking(0), &response).ok());
+    });
+  }
+  EXPECT_TRUE(Eventually([] { return FakeOperations::waiting == 2; }));
+  RawCall stream(channel_, "/inference.GRPCInferenceService/ModelStreamInfer");
+  const auto in_flight = [this](int64_t requests) {
+    return Eventually([this, requests] { return server_->counters().in_flight_requests == requests; });
+  };
+  stream.Write(InferRequest(1));
+  EXPECT_NE(stream.Read(), std::nullopt);
+  EXPECT_TRUE(in_flight(2));
+  stream.Write(InferRequest(400 << 10));  // so large that it waits for a thread
+  EXPECT_TRUE(in_flight(3));
+  std::thread drain([this] { EXPECT_TRUE(server_->Drain()); });
+  EXPECT_TRUE(Eventually([this] {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(100));  // no thread is free
+    v1::ExplainResponse response;
+    return stub_->Explain(&context, {}, &response).error_code() == grpc::UNAVAILABLE;
+  }));
+  stream.Write(InferRequest(1));
+  FakeOperations::gate_shut = false;
+  EXPECT_NE(stream.Read(), std::nullopt) << "it was admitted";
+  EXPECT_EQ(stream.Read(), std::nullopt);
+  const grpc::Status status = stream.Finish();
+  EXPECT_EQ(status.error_code(), grpc::UNAVAILABLE);
+  EXPECT_THAT(status.error_message(), HasSubstr("shutting down"));
+  drain.join();
+  for (std::thread& caller : callers) caller.join();
+}
+
 // grpc.health.v1: HealthCheckRequest.service is field 1, HealthCheckResponse.status is field 1 (1 SERVING,
 // 2 NOT_SERVING).
 constexpr char kServing[] = "\x08\x01";
