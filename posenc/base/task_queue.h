@@ -18,7 +18,8 @@ namespace posenc {
 // Priority lanes of one owner's tasks. Small tasks run before bulk ones, and also between a bulk task's slabs, one at a
 // time, so a long bulk task does not block them. After eight small tasks in a row, or some that took as long as eight
 // should, a bulk task is next, so bulk does not starve. Tasks of kBlocking are bulk tasks that may wait for something
-// other than a processor, such as a file: they do not run between the slabs of another task, which would wait with them.
+// other than a processor, such as a file: they do not run between the slabs of another task, which would wait with
+// them.
 enum class Lane { kSmall, kBulk, kBlocking };
 
 struct TaskOwner {

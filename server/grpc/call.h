@@ -191,6 +191,8 @@ class Call {
   transport::SlicedPayloads& payloads() { return *payloads_; }
   const Rpc& rpc() const { return *rpc_; }
   bool has_regions() const { return regions_.has_value(); }
+  // True if some of the request's shared memory is another user's, who can delay threads that touch it.
+  bool has_regions_of_other_user() const { return regions_ && regions_->of_other_user(); }
   // Bytes of tensors in shared memory, and those among them that are copied: their number, and if they are few, what
   // they were when the request was accepted (wire::RequestRegions).
   int64_t shared_bytes() const { return regions_ ? regions_->read_bytes() : 0; }

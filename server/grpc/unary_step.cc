@@ -116,7 +116,7 @@ absl::Status UnaryStep::Serve(PlanSource plan_source, size_t most) {
   if (prepared_ == nullptr) {
     POSENC_ASSIGN_OR_RETURN(prepared_, Prepare(plan_source, most));
   }
-  if (!IsWithin(most)) return WouldBlock();
+  if (!IsWithin(most) || (most != kAnySize && call_.has_regions_of_other_user())) return WouldBlock();
   const bool was_slow = prepared_->is_slow;
   if (was_slow) is_slow_ = true;
   if (most != kAnySize && is_slow_) return WouldBlock();
@@ -200,7 +200,7 @@ absl::StatusOr<std::shared_ptr<const Prepared>> UnaryStep::Prepare(PlanSource pl
   prepared->key = key;
   POSENC_ASSIGN_OR_RETURN(const UnaryMethod::Prepare prepare, method_.read(stripped, &call_, prepared.get()));
   // Regions can be large although the request is small, and preparing reads some of them.
-  if (!IsWithin(most)) return WouldBlock();
+  if (!IsWithin(most) || (most != kAnySize && call_.has_regions_of_other_user())) return WouldBlock();
   prepared->copies = call_.copies();
   POSENC_RETURN_IF_ERROR(prepare(context));
   prepared->has_regions = call_.has_regions();

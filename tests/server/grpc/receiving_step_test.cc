@@ -43,6 +43,8 @@ class Memory final : public wire::SharedMemory {
   bool writable() const override { return true; }
   std::pair<uint64_t, uint64_t> file() const override { return {1, 1}; }
   bool damaged() const override { return false; }
+  bool of_other_user() const override { return is_of_other_user; }
+  bool is_of_other_user = false;
   std::string text() const { return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()}; }
 
  private:
@@ -219,8 +221,18 @@ class InPlaceTest : public ReceivingStepTest {
 
   v1::ApplyRotaryRequest request_ = Rotation(1);
   const std::string input_ = request_.q().tensor().data();
-  const std::shared_ptr<const Memory> memory_ = std::make_shared<const Memory>(input_);
+  const std::shared_ptr<Memory> memory_ = std::make_shared<Memory>(input_);
 };
+
+TEST_F(InPlaceTest, TouchesNoMemoryOfOtherUsers) {
+  memory_->is_of_other_user = true;
+  EXPECT_TRUE(ServeInPlace());
+  EXPECT_FALSE(tried_at_once_);
+  memory_->is_of_other_user = false;
+  std::memcpy(memory_->bytes().data(), input_.data(), input_.size());
+  EXPECT_TRUE(ServeInPlace());
+  EXPECT_TRUE(tried_at_once_);
+}
 
 TEST_F(InPlaceTest, BeginsAgainBeforeItOverwritesItsInput) {
   std::string seen;
