@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -81,6 +82,10 @@ struct Float32Arithmetic {
   using Element = Rounded<float>;
 };
 
+// True for the arithmetics over the real numbers. There a formula may be written in another order, which loses less.
+template <class A>
+constexpr bool kOverReals = std::is_same_v<A, ExactArithmetic> || std::is_same_v<A, BallArithmetic>;
+
 // Result of a formula in arithmetic A: one list (one value per pair, or per head) and a few scalars.
 template <class A>
 struct Values {
@@ -102,9 +107,13 @@ Numbers ToNumbers(const Values<A>& values) {
   return numbers;
 }
 
+// A value that is undecided at this precision, or at a higher one, is a tie. Formulas add terms as far apart as float64
+// parameters can be, 2^-1074 and 2^1024: those with float64 results go on to 1280 bits, because such a sum can be
+// within 2^-1130 of a tie.
+constexpr mpfr_prec_t kTieBits = 1024;
+
 // Evaluates a formula, given as a generic callable `formula(A{}) -> Values<A>`, in the given arithmetic. Under kExact
-// the precision doubles until every value provably rounds to one float64 (Ziv's strategy); a value still undecided at
-// 4096 bits is a tie, rounded to nearest even.
+// the precision doubles until every value provably rounds to one float64 (Ziv's strategy); ties go to even.
 template <class Formula>
 Numbers Evaluate(Frequencies arithmetic, const Formula& formula) {
   switch (arithmetic) {
@@ -116,9 +125,17 @@ Numbers Evaluate(Frequencies arithmetic, const Formula& formula) {
     const RealPrecision working(bits);
     const Values<ExactArithmetic> values = formula(ExactArithmetic{});
     bool decided = true;
-    for (const Real& x : values.list) decided = decided && IsDecided(x);
-    for (const Real& x : values.scalars) decided = decided && IsDecided(x);
-    if (decided || bits >= 4096) return ToNumbers(values);
+    const auto rounded = [&decided](const std::vector<Real>& reals) {
+      std::vector<double> doubles;
+      for (const Real& x : reals) {
+        const std::optional<double> certain = ToDouble(x);
+        decided = decided && certain;
+        doubles.push_back(certain ? *certain : NearestDouble(Tie(x)));
+      }
+      return doubles;
+    };
+    Numbers numbers{rounded(values.list), rounded(values.scalars)};
+    if (decided || bits >= kTieBits) return numbers;
   }
 }
 
@@ -133,7 +150,7 @@ class ExactLists {
       const RealPrecision working(bits);
       const Real value = Kept(n, bits)[i];
       if (const auto decided = ToFloat(value)) return *decided;
-      if (bits >= 4096) return NearestFloat(value);  // a tie, rounded to nearest even
+      if (bits >= kTieBits) return NearestFloat(Tie(value));
     }
   }
 

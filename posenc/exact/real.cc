@@ -45,6 +45,18 @@ class Argument {
   mpfr_t value_;
 };
 
+// Returns nearest(x), or nullopt if a relative error of 2^-(precision - margin) could change it.
+template <class F>
+std::optional<F> IfCertain(F (*nearest)(const Real&), const Real& x, int margin) {
+  if (mpfr_zero_p(x.get()) || !mpfr_number_p(x.get())) return nearest(x);
+  Real error, low, high;
+  mpfr_div_2ui(error.get(), x.get(), static_cast<unsigned long>(mpfr_get_prec(x.get()) - margin), MPFR_RNDN);
+  mpfr_sub(low.get(), x.get(), error.get(), MPFR_RNDN);
+  mpfr_add(high.get(), x.get(), error.get(), MPFR_RNDN);
+  const F value = nearest(low);
+  return value == nearest(high) ? std::optional(value) : std::nullopt;
+}
+
 }  // namespace
 
 mpfr_prec_t Real::Precision() {
@@ -73,33 +85,16 @@ Real Ceil(const Real& x) {
   return result;
 }
 
-bool IsDecided(const Real& x) {
-  if (mpfr_zero_p(x.get()) || !mpfr_number_p(x.get())) return true;
-  return mpfr_can_round(x.get(), mpfr_get_prec(x.get()) - 40, MPFR_RNDN, MPFR_RNDN, 53) != 0;
-}
-
-double NearestDouble(const Real& x) {
-  mpfr_t rounded;
-  mpfr_init2(rounded, 53);
-  mpfr_set(rounded, x.get(), MPFR_RNDN);
-  const double value = mpfr_get_d(rounded, MPFR_RNDN);
-  mpfr_clear(rounded);
-  return value;
-}
-
-std::optional<float> ToFloat(const Real& x) {
-  Real low, high;
-  Real error(1.0);
-  mpfr_div_2ui(error.get(), error.get(), static_cast<unsigned long>(mpfr_get_prec(x.get()) - 100), MPFR_RNDU);
-  mpfr_mul(error.get(), error.get(), x.get(), MPFR_RNDU);
-  mpfr_sub(low.get(), x.get(), error.get(), MPFR_RNDN);
-  mpfr_add(high.get(), x.get(), error.get(), MPFR_RNDN);
-  const float nearest = NearestFloat(low);
-  if (!(nearest == NearestFloat(high))) return std::nullopt;
-  return nearest;
-}
-
+double NearestDouble(const Real& x) { return mpfr_get_d(x.get(), MPFR_RNDN); }
 float NearestFloat(const Real& x) { return mpfr_get_flt(x.get(), MPFR_RNDN) + 0.0f; }
+
+std::optional<double> ToDouble(const Real& x) { return IfCertain(NearestDouble, x, 40); }
+std::optional<float> ToFloat(const Real& x) { return IfCertain(NearestFloat, x, 100); }
+
+Real Tie(const Real& x) {
+  const RealPrecision bits(64);
+  return x;
+}
 
 template <class F>
 F RoundedPow(F base, F exponent) {

@@ -89,16 +89,18 @@ class RealPrecision {
   mpfr_prec_t previous_;
 };
 
-// IsDecided returns true if x, with a relative error below 2^-(precision - 40), provably rounds to one float64.
-// NearestDouble returns that float64 (without subnormal rounding).
-bool IsDecided(const Real& x);
+// Returns the number nearest to x, taken as exact: ties to even. A float32 zero is positive.
 double NearestDouble(const Real& x);
-
-// Returns the float32 nearest to x, ties to even, zeros positive; nullopt if a relative error of 2^-(precision - 100)
-// could change it. The 100-bit margin is for formulas with cancellation.
-std::optional<float> ToFloat(const Real& x);
-// Returns the float32 nearest to x, taken as exact: ties to even, zeros positive.
 float NearestFloat(const Real& x);
+
+// Returns the same; nullopt if an error of x could change it, a relative error of 2^-(precision - 40) for a float64 and
+// of 2^-(precision - 100) for a float32. The margins are for formulas with cancellation.
+std::optional<double> ToDouble(const Real& x);
+std::optional<float> ToFloat(const Real& x);
+
+// Returns the tie that x is but for the errors of its formula. The middle between two numbers has at most 54 bits, so
+// rounding x to 64 bits removes the errors, whose sign would otherwise decide how the tie is rounded.
+Real Tie(const Real& x);
 
 // Correctly rounded elementary functions for F = float or double, the same on every processor, unlike std::pow etc.
 template <class F>

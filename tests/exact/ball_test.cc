@@ -143,6 +143,49 @@ TEST(EvaluateFloats, FallsBackWhereBallsAreOpen) {
   for (int64_t n = 0; n < count; ++n) ASSERT_EQ(values[n], Log(Exact(xs[n])).RoundedTo<24>()) << xs[n];
 }
 
+// (n + 1/2) (1/m) m is a tie, though 1/m is inexact and the product may be on either side of the tie.
+template <class E>
+E HalfAbove(int64_t n, double unit) {
+  const E odd(static_cast<double>(2 * (n % 1000) + 3));
+  return (E(static_cast<double>(n)) + E(0.5)) * E(unit) * (E(1.0) / odd) * odd;
+}
+
+template <class A>
+class TieFormula {
+ public:
+  explicit TieFormula(double unit) : unit_(unit) {}
+  std::vector<typename A::Element> operator()(int64_t n) const { return {HalfAbove<typename A::Element>(n, unit_)}; }
+
+ private:
+  double unit_;
+};
+
+TEST(EvaluateFloats, RoundsTiesOfInexactTermsToEven) {
+  for (double unit : {1.0, -0x1p60, 0x1p-149}) {
+    const int64_t first = unit == 0x1p-149 ? 0 : 1 << 23;
+    const std::vector<float> values = EvaluateFloats<TieFormula>(Frequencies::kExact, unit, first, 300);
+    for (int64_t n = first; n < first + 300; ++n) {
+      ASSERT_EQ(values[n - first], unit * static_cast<double>(n + n % 2)) << unit << ", " << n;
+    }
+  }
+}
+
+TEST(Evaluate, RoundsTiesOfInexactTermsToEven) {
+  for (double unit : {1.0, -0x1p500, 0x1p-1074}) {
+    const int64_t first = unit == 0x1p-1074 ? 0 : int64_t{1} << 52;
+    const auto formula = [&](auto a) {
+      using A = decltype(a);
+      Values<A> values;
+      for (int64_t n = first; n < first + 300; ++n) values.list.push_back(HalfAbove<typename A::Element>(n, unit));
+      return values;
+    };
+    const std::vector<double> values = Evaluate(Frequencies::kExact, formula).list;
+    for (int64_t n = first; n < first + 300; ++n) {
+      ASSERT_EQ(values[n - first], unit * static_cast<double>(n + n % 2)) << unit << ", " << n;
+    }
+  }
+}
+
 // A million random arguments, and the float32 functions that try balls before MPFR.
 TEST(EvaluateFloats, IsMpfrsOnRandomArguments) {
   std::mt19937_64 random(PrintedSeed(20240615));

@@ -95,6 +95,8 @@ struct Resize {
 };
 
 // Computes one row of the table [2Wh-1, 2Ww-1]: torch's bilinear interpolation of the same rows read as [2Ww-1, 2Wh-1].
+// torch's weights are fractions. Over the real numbers they are whole numbers, and the sum is divided by their sum in
+// the end: a result half-way between two float32 then is exact, and does not need MPFR.
 template <class A>
 class ResizeFormula {
   using E = typename A::Element;
@@ -106,13 +108,20 @@ class ResizeFormula {
     const int64_t height = 2 * resize_.window.height - 1, width = 2 * resize_.window.width - 1;
     const Sample y(row / width, width, height), x(row % width, height, width);
     const auto& table = resize_.table;
+    const E all(kOverReals<A> ? static_cast<double>(y.twice_to * x.twice_to) : 1.0);
+    // Holds any sum of float32 values, multiples of 2^-149 below 2^128, times whole weights that add up to `all`.
+    constexpr mpfr_prec_t kSumBits = 384;
     std::vector<E> heads;
     for (int64_t h = 0; h < table.rows; ++h) {
       const auto across = [&](int64_t line) {
         const float* values = table.values.data() + h * table.columns + line * height;
         return x.first_weight * E(values[x.first]) + x.second_weight * E(values[x.second]);
       };
-      heads.push_back(y.first_weight * across(y.first) + y.second_weight * across(y.second));
+      const auto sum = [&] {
+        const RealPrecision exact(kSumBits);
+        return y.first_weight * across(y.first) + y.second_weight * across(y.second);
+      };
+      heads.push_back(sum() / all);
     }
     return heads;
   }
@@ -126,10 +135,11 @@ class ResizeFormula {
           at(std::max<int64_t>(from * (2 * n + 1) - to, 0)),
           first(at / twice_to),
           second(std::min(first + 1, from - 1)),
-          second_weight(E(static_cast<double>(at % twice_to)) / E(static_cast<double>(twice_to))),
-          first_weight(E(1.0) - second_weight) {}
+          whole(kOverReals<A> ? 1.0 : static_cast<double>(twice_to)),
+          second_weight(E(static_cast<double>(at % twice_to)) / whole),
+          first_weight(E(static_cast<double>(twice_to)) / whole - second_weight) {}
     int64_t twice_to, at, first, second;
-    E second_weight, first_weight;
+    E whole, second_weight, first_weight;
   };
 
   Resize resize_;

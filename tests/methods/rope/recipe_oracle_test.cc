@@ -176,6 +176,43 @@ TEST(RecipeOfYarn, EqualRampEnds) {
   ExpectEqualInAllArithmetics({.frequencies = p, .rotary_dim = 64, .input_pairing = Pairing::kHalfSplit}, 1);
 }
 
+std::vector<double> ExactFrequencies(const RopeParameters& p, int64_t rotary_dim) {
+  const RotarySettings settings{.frequencies = p, .rotary_dim = rotary_dim, .input_pairing = Pairing::kHalfSplit};
+  const auto rotary = Rotary::Create(settings, Frequencies::kExact, {});
+  EXPECT_THAT(rotary, IsOk());
+  const auto plan = rotary->Plan(1);
+  EXPECT_THAT(plan, IsOk());
+  return (*plan)->inv_freq;
+}
+
+// Pair i has the frequency 2^-i and the ramp (i - 4) / 3. Pair 5 at factor 2^54 and pair 6 at 2^56 are half-way between
+// two float64, though a third is not a float64. The expected values are fractions of whole numbers, rounded once:
+// 2^-i (ramp / factor + 1 - ramp).
+TEST(RecipeOfYarn, TiesOfInexactTerms) {
+  for (const auto& [factor, fifth, sixth] : {std::tuple{0x1p54, 0x1.5555555555556p-6, 0x1.5555555555556p-8},
+                                             {0x1p56, 0x1.5555555555555p-6, 0x1.5555555555556p-8}}) {
+    const auto inv_freq = ExactFrequencies({.rope_type = "yarn",
+                                            .rope_theta = 0x1p32,
+                                            .factor = factor,
+                                            .original_max_position_embeddings = 1e6,
+                                            .attention_factor = 1.0,
+                                            .beta_fast = 7033.721219977391,
+                                            .beta_slow = 1758.4303049943478},
+                                           64);
+    EXPECT_EQ(inv_freq[5], fifth);
+    EXPECT_EQ(inv_freq[6], sixth);
+  }
+}
+
+// 1/s is a subnormal float64. Rounded to 53 bits first, it would be rounded twice. Expected: the fraction, rounded
+// once.
+TEST(RecipeOfLinear, RoundsSubnormalFrequenciesOnce) {
+  for (const auto& [factor, expected] : {std::pair{0x1.07d4bec0b6dcep+1023, 0x0.7c33613f1c873p-1022},
+                                         {0x1.38c0c8f8703d1p+1023, 0x0.68c5d32f156edp-1022}}) {
+    EXPECT_EQ(ExactFrequencies({.rope_type = "linear", .rope_theta = 10000.0, .factor = factor}, 2).front(), expected);
+  }
+}
+
 // One to three pairs: the formulas divide by their number minus one.
 TEST(RecipeOfPixels, FewPairs) {
   for (int64_t width : {2, 4, 6}) {
