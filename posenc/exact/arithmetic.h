@@ -47,6 +47,7 @@ class Rounded {
 
   friend Rounded Pow(Rounded base, Rounded exponent) { return Make(RoundedPow<F>(base.value_, exponent.value_)); }
   friend Rounded Log(Rounded x) { return Make(RoundedLog<F>(x.value_)); }
+  friend Rounded LogOnePlus(Rounded x) { return Log(x + Rounded(1.0)); }
   friend Rounded Log2(Rounded x) { return Make(RoundedLog2<F>(x.value_)); }
   friend Rounded Exp(Rounded x) { return Make(RoundedExp<F>(x.value_)); }
   friend Rounded Cos(Rounded x) { return Make(RoundedCos<F>(x.value_)); }

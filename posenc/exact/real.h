@@ -45,6 +45,7 @@ class Real {
     return Binary(mpfr_pow, base, exponent);
   }
   friend Real Log(const Real& x) { return Elementary(mpfr_log, x); }
+  friend Real LogOnePlus(const Real& x) { return Elementary(mpfr_log1p, x); }
   friend Real Log2(const Real& x) { return Elementary(mpfr_log2, x); }
   friend Real Exp(const Real& x) { return Elementary(mpfr_exp, x); }
   friend Real Cos(const Real& x) { return Elementary(mpfr_cos, x); }

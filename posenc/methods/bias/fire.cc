@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "posenc/base/checks.h"
 #include "posenc/base/interruption.h"
@@ -25,7 +26,7 @@ std::vector<double> Psi(Frequencies arithmetic, const FireSettings& s, const std
       Values<A> values;
       for (size_t n = begin; n < std::min(begin + kBlock, at.size()); ++n) {
         const E product = E(std::abs(*s.c)) * E(std::abs(at[n]));
-        values.list.push_back(Log(product + E(1.0)) + E(epsilon));
+        values.list.push_back(LogOnePlus(product) + E(epsilon));
       }
       return values;
     };
@@ -55,8 +56,12 @@ absl::Status Complete(FireSettings& s, const Limits& limits) {
   if (!(std::isfinite(*s.epsilon) && *s.epsilon >= 0)) {
     return InvalidArgument("OUT_OF_RANGE", "epsilon", fmt::format("{}", *s.epsilon), "must be finite and at least 0");
   }
-  if (*s.c == 0 && *s.epsilon == 0) {
-    return InvalidArgument("OUT_OF_RANGE", "c", "0", "must not be 0 with epsilon 0: the bias would divide 0 by 0");
+  if (!(std::abs(*s.c) * *s.threshold + *s.epsilon >= std::numeric_limits<double>::min())) {
+    return InvalidArgument(
+        "OUT_OF_RANGE", "c", fmt::format("{}", *s.c),
+        fmt::format("must be larger: |c| * threshold + epsilon, with threshold {} and epsilon {}, must "
+                    "be at least 2^-1022, because the bias divides by its logarithm",
+                    *s.threshold, *s.epsilon));
   }
   const int64_t heads = s.output_weight.rows, width = s.output_weight.columns;
   if (heads < 1 || heads > limits.max_heads) {

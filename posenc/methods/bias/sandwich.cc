@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "posenc/base/checks.h"
 #include "posenc/base/status.h"
 #include "posenc/exact/arithmetic.h"
@@ -17,7 +20,9 @@ class SandwichFormula {
   using E = typename A::Element;
 
  public:
-  explicit SandwichFormula(const SandwichSettings& s) : paper_(s.convention == SandwichConvention::kPaper) {
+  explicit SandwichFormula(const SandwichSettings& s)
+      : paper_(s.convention == SandwichConvention::kPaper), angle_bits_(std::max(0, -std::ilogb(*s.base))) {
+    const RealPrecision of_angles(Real::Precision() + angle_bits_);
     const int64_t pairs = *s.dim / 2;
     for (int64_t k = 0; k < pairs; ++k) {
       const S exponent = S(2.0 * static_cast<double>(k + (paper_ ? 1 : 0))) / S(static_cast<double>(*s.dim));
@@ -31,7 +36,10 @@ class SandwichFormula {
   std::vector<E> operator()(int64_t n) const {
     const E distance(static_cast<double>(n));
     E sum(0.0);
-    for (const E& scale : scales_) sum = sum + Cos(distance / scale);
+    {
+      const RealPrecision of_angles(Real::Precision() + angle_bits_);
+      for (const E& scale : scales_) sum = sum + Cos(distance / scale);
+    }
     if (paper_) sum = sum - E(static_cast<double>(scales_.size()));
     std::vector<E> heads;
     for (const E& ratio : ratios_) heads.push_back(sum / ratio);
@@ -40,6 +48,7 @@ class SandwichFormula {
 
  private:
   bool paper_;
+  int angle_bits_;  // needed beyond the working precision: angles are up to n / base, their cosines at most 1
   std::vector<E> scales_, ratios_;
 };
 

@@ -54,13 +54,24 @@ class NetworkFormula {
 
  public:
   explicit NetworkFormula(const SwinV2Settings& s)
-      : window_(s.window),
+      : sum_bits_(IntegerBits(s.hidden_weight.values) + IntegerBits(s.hidden_bias) +
+                  IntegerBits(s.output_weight.values)),
+        window_(s.window),
         normaliser_(s.pretrained_window.value_or(s.window)),
         hidden_weight_(s.hidden_weight.values.begin(), s.hidden_weight.values.end()),
         hidden_bias_(s.hidden_bias.begin(), s.hidden_bias.end()),
         output_weight_(s.output_weight.values.begin(), s.output_weight.values.end()) {}
 
   std::vector<E> operator()(int64_t row) const {
+    std::vector<E> heads;
+    for (const E& sum : Sums(row)) heads.push_back(E(16.0) * (E(1.0) / (E(1.0) + Exp(E(0.0) - sum))));
+    return heads;
+  }
+
+ private:
+  // The second layer's sum of each head. Large terms may cancel, so they have more bits than the working precision.
+  std::vector<E> Sums(int64_t row) const {
+    const RealPrecision of_sums(Real::Precision() + sum_bits_);
     const int64_t width = 2 * window_.width - 1;
     const E y = Coordinate(row / width - (window_.height - 1), normaliser_.height);
     const E x = Coordinate(row % width - (window_.width - 1), normaliser_.width);
@@ -68,23 +79,30 @@ class NetworkFormula {
     for (size_t n = 0; n < hidden_bias_.size(); ++n) {
       hidden.push_back(Max(E(0.0), hidden_weight_[2 * n] * y + hidden_weight_[2 * n + 1] * x + hidden_bias_[n]));
     }
-    std::vector<E> heads;
+    std::vector<E> sums;
     for (size_t begin = 0; begin < output_weight_.size(); begin += hidden.size()) {
       InterruptionPoint();
       E sum(0.0);
       for (size_t n = 0; n < hidden.size(); ++n) sum = sum + output_weight_[begin + n] * hidden[n];
-      heads.push_back(E(16.0) * (E(1.0) / (E(1.0) + Exp(E(0.0) - sum))));
+      sums.push_back(sum);
     }
-    return heads;
+    return sums;
   }
 
- private:
+  // Bits of the integer parts of the values.
+  static int IntegerBits(const std::vector<float>& values) {
+    int bits = 0;
+    for (const float value : values) bits = std::max(bits, value == 0 ? 0 : std::ilogb(value) + 1);
+    return bits;
+  }
+
   static E Coordinate(int64_t displacement, int64_t size) {
     const E normalised = E(static_cast<double>(std::abs(displacement))) / E(static_cast<double>(size - 1)) * E(8.0);
     const E spaced = Log2(normalised + E(1.0)) / E(3.0);  // log2(8)
     return displacement < 0 ? E(0.0) - spaced : spaced;
   }
 
+  int sum_bits_;
   Window window_, normaliser_;
   std::vector<E> hidden_weight_, hidden_bias_, output_weight_;
 };

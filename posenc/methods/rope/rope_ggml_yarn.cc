@@ -4,7 +4,8 @@
 //   f_i = u_i/s,                                        a = attn_factor                      for e == 0
 //
 // ggml computes everything in float32, and powers of theta as products of theta^(-2/d). It scales angles, this code
-// scales frequencies; over the real numbers the results are equal.
+// scales frequencies; over the real numbers the results are equal. There f_i = u_i/s * (1 + (s-1) m), whose terms are
+// positive: for large e and s near 1 the terms of ggml's sum cancel.
 #include "posenc/methods/rope/rope.h"
 
 #include "posenc/base/status.h"
@@ -36,7 +37,13 @@ Values<A> Formula(const RopeInput& input) {
     const E kept = p.freq_factors.empty() ? power : power / E(p.freq_factors[i]);
     const E scaled = freq_scale * kept;
     const E mix = (E(1.0) - RampAt(i, low, length)) * ext_factor;
-    inv_freq.push_back(extrapolates ? scaled * (E(1.0) - mix) + kept * mix : scaled);
+    if (!extrapolates) {
+      inv_freq.push_back(scaled);
+    } else if constexpr (kOverReals<A>) {
+      inv_freq.push_back(scaled * (E(1.0) + (E(*p.factor) - E(1.0)) * mix));
+    } else {
+      inv_freq.push_back(scaled * (E(1.0) - mix) + kept * mix);
+    }
     power = power * theta_scale;
   }
   return RopeValues<A>(std::move(inv_freq), typename A::Scalar(attention_scaling));

@@ -258,6 +258,29 @@ TEST(Sandwich, EqualsItsOracles) {
   }
 }
 
+// Distances 5, 4, 3, 2, 1, 0. The expected values are those of mpmath with 6000 bits, rounded once: the papers' sums
+// of cos(n / base^(2k/dim)), times H / 8h.
+TEST(Sandwich, EqualsMpmathForTinyBases) {
+  const struct {
+    double base;
+    bool paper;
+    int64_t dim;
+    std::vector<double> values;
+  } cases[] = {
+      {1e-60, true, 2, {-0x1.9a6ab6p-4, -0x1.1652f4p-4, -0x1.476266p-5, -0x1.2c59p-6, -0x1.3210aep-8, 0}},
+      {1e-60, false, 4, {-0x1.5e2cbcp-4, -0x1.167c0cp-4, -0x1.9cc4cep-7, -0x1.2939d8p-3, 0x1.771a26p-6, 0.25}},
+      {1e-300, true, 2, {-0x1.ebd44p-3, -0x1.f3e7acp-3, -0x1.86aa56p-3, -0x1.b14e7cp-4, -0x1.ec883ap-6, 0}},
+      {1e-300, false, 4, {0x1.a41af4p-4, -0x1.a36cc2p-3, -0x1.9252d8p-6, -0x1.01cc58p-4, -0x1.14e928p-6, 0.25}},
+      {5e-324, true, 2, {-0x1.459e96p-5, -0x1.48487cp-3, -0x1.2d54b0p-3, -0x1.9a9b26p-5, -0x1.e4e72ep-3, 0}},
+      {5e-324, false, 4, {-0x1.bf0324p-5, -0x1.f42504p-4, -0x1.b0750ap-4, 0x1.53188ep-6, 0x1.6dfaa4p-3, 0.25}},
+  };
+  for (const auto& [base, paper, dim, expected] : cases) {
+    v1::GenerateBiasRequest request = Request(SandwichMethod(paper, 1, dim), 1, 6);
+    request.mutable_method()->mutable_sandwich()->set_base(base);
+    EXPECT_EQ(Values(request), expected) << base << ", dim " << dim;
+  }
+}
+
 // At distance 0 head h has 505 * 65535 / 8h. For powers of two h it is half-way between two float32, of which
 // 4136897 / h is the even one; 8h / 65535 is not a float64.
 TEST(Sandwich, TiesOfInexactTerms) {
@@ -404,6 +427,25 @@ TEST(SwinV2, PublishedCoordinates) {
   EXPECT_NEAR(reference::LogCoordinate<F64>(1, 8).ToDouble(), 0.366512, 5e-7);
   EXPECT_NEAR(reference::LogCoordinate<F64>(3, 8).ToDouble(), 0.715614, 5e-7);
   EXPECT_NEAR(reference::LogCoordinate<F64>(7, 8).ToDouble(), 1.056642, 5e-7);
+}
+
+// The products of three hidden units cancel: w1 + w2 = w3, whose output weights are a, a and -a. So every sum is 0, and
+// every bias 16 / (1 + e^0) = 8.
+TEST(SwinV2, LargeTermsThatCancel) {
+  for (int exponent : {60, 110, 120, 125}) {
+    const double unit = std::ldexp(1.0, exponent);
+    v1::BiasMethod method;
+    v1::SwinV2Bias& swin = *method.mutable_swin_v2();
+    swin.set_window_height(14);
+    swin.set_window_width(1);
+    swin.set_pretrained_window_height(15);
+    swin.set_pretrained_window_width(8);
+    *swin.mutable_hidden_weight() =
+        MakeTensor(DType::kFP32, {3, 2}, {1.25 * unit, 0, 1.1015625 * unit, 0, 2.3515625 * unit, 0});
+    *swin.mutable_hidden_bias() = MakeTensor(DType::kFP32, {3}, {0, 0, 0});
+    *swin.mutable_output_weight() = MakeTensor(DType::kFP32, {1, 3}, {unit, unit, -unit});
+    EXPECT_THAT(Values(WindowRequest(method)), testing::Each(8)) << exponent;
+  }
 }
 
 // EXACT: bit-equal to the network over the real numbers, rounded once. F32: close to EXACT.

@@ -42,6 +42,24 @@ TEST(Fire, PublishedInputs) {
   EXPECT_NEAR(bias[7], 1 - 2 * .997844, 1e-6);
 }
 
+// A network that returns its input. For tiny c, ln(1 + c n) is c n to float32's precision, and more than float64 leaves
+// of 1 + c n; so the bias of distance n is n / threshold, as mpmath computes it with 6000 bits.
+TEST(Fire, InputsOfATinyScale) {
+  for (double c : {1e-40, 1e-45, -1e-47, 1e-60, 1e-300, 2e-308}) {
+    v1::Fire fire;
+    fire.set_c(c);
+    fire.set_threshold(8);
+    fire.set_epsilon(0);
+    *fire.mutable_hidden_weight() = MakeTensor(DType::kFP32, {1}, {1});
+    *fire.mutable_hidden_bias() = MakeTensor(DType::kFP32, {1}, {0});
+    *fire.mutable_output_weight() = MakeTensor(DType::kFP32, {1, 1}, {1});
+    *fire.mutable_output_bias() = MakeTensor(DType::kFP32, {1}, {0});
+    const auto answer = Call(FireRequest(fire, {5}, {0, 1, 2, 3, 4, 5}));
+    ASSERT_THAT(answer, IsOk());
+    EXPECT_THAT(ValuesOf(answer->bias()), testing::ElementsAre(.625, .5, .375, .25, .125, 0)) << c;
+  }
+}
+
 TEST(Fire, EqualsItsOracle) {
   std::mt19937 random(5);
   std::uniform_real_distribution<float> uniform(-1, 1);

@@ -204,6 +204,21 @@ TEST(RecipeOfYarn, TiesOfInexactTerms) {
   }
 }
 
+// With a factor of 1 every mix of a frequency and its factor-th part is the frequency itself.
+TEST(RecipeOfGgmlYarn, LargeSharesOfEqualFrequencies) {
+  const std::vector<double> plain = ExactFrequencies({.rope_type = "default", .rope_theta = 10000.0}, 64);
+  for (double ext_factor : {1.0, 1e30, 1e40, 1e60, 1e300}) {
+    EXPECT_EQ(ExactFrequencies({.rope_type = "ggml_yarn",
+                                .rope_theta = 10000.0,
+                                .factor = 1.0,
+                                .original_max_position_embeddings = 4096.0,
+                                .ext_factor = ext_factor},
+                               64),
+              plain)
+        << ext_factor;
+  }
+}
+
 // 1/s is a subnormal float64. Rounded to 53 bits first, it would be rounded twice. Expected: the fraction, rounded
 // once.
 TEST(RecipeOfLinear, RoundsSubnormalFrequenciesOnce) {
