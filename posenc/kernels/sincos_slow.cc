@@ -73,6 +73,21 @@ bool RoundIfCertain(mpfr_srcptr value, const Format& format, double& rounded) {
   return std::bit_cast<uint64_t>(rounded) == std::bit_cast<uint64_t>(Round(high, format));
 }
 
+// Rounds the scaled cosine or sine of an angle x below 2^-150. It is nearer to 0 than the scaled `limit`, which is 1 or
+// x, by less than a 2^-300th. Returns false unless the scaled limit has at most 256 bits. The middle between two
+// numbers of the format has fewer, so none is that near to the limit, and any number between gives the result.
+bool RoundBelow(mpfr_srcptr limit, const std::function<int(mpfr_ptr)>& apply_scale, const Format& format,
+                double& rounded) {
+  Number value(256), nothing(2);
+  mpfr_set(value, limit, MPFR_RNDN);
+  if (apply_scale(value) != 0) return false;
+  mpfr_set_zero(nothing, 1);
+  mpfr_prec_round(value, 320, MPFR_RNDN);
+  mpfr_nexttoward(value, nothing);
+  rounded = Round(value, format);
+  return true;
+}
+
 CosSin RoundedSinCos(double position, double inv_freq, double scale, bool divide, DType dtype) {
   if (!divide && scale == 0) return {0.0, 0.0};
   return ScaledSinCos(position, inv_freq, dtype, [&](mpfr_ptr value) {
@@ -96,13 +111,16 @@ CosSin ScaledSinCos(double position, double inv_freq, DType dtype, const std::fu
   // Only an angle of zero can give an exact tie (its cosine is the scale or its inverse): an inexact scale that is
   // undecided above 4096 bits is a tie. The cosine and sine of any other product of doubles, times an algebraic scale,
   // are transcendental, so some precision decides them. That precision is known only for angles near 0: there
-  // cos(x) = 1 - x^2/2 can be as near to a tie as x^2/2 >= 2^-4297, and so can sin(x) = x (1 - x^2/6). Elsewhere each
-  // further bit halves the probability of being undecided.
+  // cos(x) = 1 - x^2/2 can be as near to a tie as x^2/2 >= 2^-4297, and so can sin(x) = x (1 - x^2/6); RoundBelow()
+  // needs no such precision. Elsewhere each further bit halves the probability of being undecided.
   constexpr mpfr_prec_t kMostBits = 8192;
   CosSin result{0.0, 0.0};
   const bool zero = mpfr_zero_p(angle);
-  bool have_cos = false;
-  bool have_sin = zero;
+  const bool tiny = !zero && mpfr_get_exp(angle) < -150;
+  Number one(2);
+  mpfr_set_ui(one, 1, MPFR_RNDN);
+  bool have_cos = tiny && RoundBelow(one, apply_scale, format, result.cos);
+  bool have_sin = zero || (tiny && RoundBelow(angle, apply_scale, format, result.sin));
   for (mpfr_prec_t precision = 128; !have_cos || !have_sin; precision *= 2) {
     Number cos(precision);
     Number sin(precision);

@@ -423,6 +423,24 @@ TEST(SinCosRows, EveryTargetRoundsExtremeInputsCorrectly) {
   }
 }
 
+// Scales half-way between two numbers of the type, and their inverses: how near an angle is to 0 does not matter.
+TEST(SinCosRows, TinyAnglesDecideTies) {
+  for (const auto& [dtype, half] :
+       {std::pair{DType::kFP32, 0x1p-24}, {DType::kFP16, 0x1p-11}, {DType::kBF16, 0x1p-8}, {DType::kFP64, 0x1p-52}}) {
+    for (const double scale : {1 + half, 1 + 3 * half, -1 - half, 0x1p-20 * (1 + 3 * half), 1.0, 0x1p-1000}) {
+      for (const bool divide : {false, true}) {
+        Table table;
+        table.dtype = dtype;
+        table.scale = scale;
+        table.divide = divide;
+        table.positions = {1, -1, 1.8125, 0x1p20, std::numeric_limits<double>::denorm_min(), 0.0};
+        table.inv_freq = {0x1p-120, 0x1p-151, -0x1.8p-160, 0x1p-390, 0x1.0000000000001p-1000, 0x1p-1074, 1.0};
+        EXPECT_EQ(WrongEntries(table, SinCosSlow, 4400), 0u) << Name(dtype) << " " << scale << " " << divide;
+      }
+    }
+  }
+}
+
 TEST(SinCosRows, AngleZeroGivesTheScaleAndPositiveZero) {
   for (const Frequencies frequencies : kRecipes) {
     for (const DType dtype : kDTypes) {
