@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "posenc/base/checks.h"
@@ -19,6 +20,23 @@ namespace {
 // Queries per slab; fewer if each has many sums.
 constexpr int64_t kQueriesOfSlab = 32;
 constexpr int64_t kSumsOfSlab = int64_t{1} << 19;
+
+// Adds the probabilities of each row, rounds the sum to float32, and multiplies it with the row of d channels. `used`
+// has the row of each key; the order of all additions is that of ComputeDotProducts() with all rows of the table.
+void AddRows(std::vector<std::pair<int64_t, int64_t>>& used, const std::vector<float>& probabilities,
+             const std::vector<double>& table, int64_t d, double* products) {
+  std::sort(used.begin(), used.end());
+  std::fill_n(products, d, 0.0);
+  for (auto key = used.begin(); key != used.end();) {
+    const double* channels = table.data() + key->first * d;
+    double bin = 0;
+    for (const int64_t row = key->first; key != used.end() && key->first == row; ++key) {
+      bin += probabilities[key->second];
+    }
+    const double sum = static_cast<float>(bin);
+    for (int64_t c = 0; c < d; ++c) products[c] += sum * channels[c];
+  }
+}
 
 }  // namespace
 
@@ -93,30 +111,41 @@ absl::Status RelativeValues::WriteValues(const std::byte* probabilities, const s
   const std::vector<double> table(taken, taken + rows * d);
   const bool term_in_dtype =
       call_.precision.table_dtype == TableDtype::kTensor || call_.precision.rounding == Rounding::kEachOperation;
-  const int64_t queries = std::clamp(kSumsOfSlab / std::max<int64_t>(rows, 1), int64_t{1}, kQueriesOfSlab);
+  const auto row_at = [&](int64_t b, int64_t query, int64_t key) {
+    const double distance = key_positions_.row(b)[key] - query_positions_.row(b)[query];
+    return row_of_distance[static_cast<size_t>(distance - distances_.first)] - first_row;
+  };
+  const bool few_keys = keys < rows / 4;  // then most rows would only add zeros
+  const int64_t queries =
+      few_keys ? kQueriesOfSlab : std::clamp(kSumsOfSlab / std::max<int64_t>(rows, 1), int64_t{1}, kQueriesOfSlab);
   const int64_t slabs = (alpha.tokens + queries - 1) / queries;
   const auto write = [&](size_t begin, size_t end) {
-    std::vector<float> row(keys), sums(queries * rows), term(d), own(d);
-    std::vector<double> bins(rows), products(queries * d);
+    std::vector<float> row(keys), sums(few_keys ? 0 : queries * rows), term(d), own(d);
+    std::vector<double> bins(few_keys ? 0 : rows), products(queries * d);
+    std::vector<std::pair<int64_t, int64_t>> used(few_keys ? keys : 0);  // rows and their keys
     for (auto n = static_cast<int64_t>(begin); n < static_cast<int64_t>(end); ++n) {
       const int64_t matrix = n / slabs, b = matrix / alpha.heads, h = matrix % alpha.heads;
       const int64_t first = n % slabs * queries, count = std::min(queries, alpha.tokens - first);
       for (int64_t i = 0; i < count; ++i) {
         alpha.Load(probabilities, b, h, first + i, 1, row.data());
-        std::fill(bins.begin(), bins.end(), 0.0);
-        for (int64_t j = 0; j < keys; ++j) {
-          const double distance = key_positions_.row(b)[j] - query_positions_.row(b)[first + i];
-          bins[row_of_distance[static_cast<size_t>(distance - distances_.first)] - first_row] += row[j];
+        if (few_keys) {
+          for (int64_t j = 0; j < keys; ++j) used[j] = {row_at(b, first + i, j), j};
+          AddRows(used, row, table, d, products.data() + i * d);
+          continue;
         }
+        std::fill(bins.begin(), bins.end(), 0.0);
+        for (int64_t j = 0; j < keys; ++j) bins[row_at(b, first + i, j)] += row[j];
         std::copy(bins.begin(), bins.end(), sums.begin() + i * rows);
       }
-      ComputeDotProducts(DotProducts{.rows = sums.data(),
-                                     .row_stride = static_cast<size_t>(rows),
-                                     .row_count = static_cast<size_t>(count),
-                                     .depth = static_cast<size_t>(rows),
-                                     .columns = table.data(),
-                                     .width = static_cast<size_t>(d),
-                                     .out = products.data()});
+      if (!few_keys) {
+        ComputeDotProducts(DotProducts{.rows = sums.data(),
+                                       .row_stride = static_cast<size_t>(rows),
+                                       .row_count = static_cast<size_t>(count),
+                                       .depth = static_cast<size_t>(rows),
+                                       .columns = table.data(),
+                                       .width = static_cast<size_t>(d),
+                                       .out = products.data()});
+      }
       for (int64_t i = 0; i < count; ++i) {
         for (int64_t c = 0; c < d; ++c) term[c] = static_cast<float>(products[i * d + c]);
         std::byte* to = out + out_.At(b, h, first + i);
@@ -134,7 +163,8 @@ absl::Status RelativeValues::WriteValues(const std::byte* probabilities, const s
     }
   };
   constexpr int64_t kFloat = sizeof(float), kDouble = sizeof(double);
-  const int64_t bytes = (keys + queries * rows + 2 * d) * kFloat + (rows + queries * d) * kDouble;
+  const int64_t of_rows = few_keys ? keys * 2 * kDouble : queries * rows * kFloat + rows * kDouble;
+  const int64_t bytes = of_rows + (keys + 2 * d) * kFloat + queries * d * kDouble;
   return pool.ParallelFor(alpha.batch * alpha.heads * slabs, 1, cancelled, write, bytes);
 }
 

@@ -132,6 +132,38 @@ TEST(Shaw, ValueSide) {
   }
 }
 
+// With few keys only their rows of the table are added up. Keys without probability, which make them many, change no
+// bit.
+TEST(Shaw, ValuesOfFewKeys) {
+  Attention a{.batch = 1, .heads = 2, .key_heads = 2, .queries = 200, .keys = 4, .dim = 6};
+  a.Fill(7);
+  const auto table = a.DrawRows(419, a.dim);
+  constexpr int64_t kAlso = 150;
+  std::vector<double> few, many;
+  for (int64_t row = 0; row < a.heads * a.queries; ++row) {
+    for (int64_t j = 0; j < 4; ++j) few.push_back(std::sin(static_cast<double>(5 * row + j)));
+    many.insert(many.end(), few.end() - 4, few.end());
+    many.resize(many.size() + kAlso);
+  }
+  std::vector<int64_t> positions = {9, 3, 9, 12};  // two keys share a row
+  std::string values;
+  for (const auto* probabilities : {&few, &many}) {
+    v1::RelativeValuesRequest request;
+    *request.mutable_shaw() = ShawRequest(a, table, false, false).method().shaw();
+    request.set_layout(v1::LAYOUT_BHSD);
+    request.set_dtype(v1::DATA_TYPE_FP32);
+    const auto keys = static_cast<int64_t>(positions.size());
+    *request.mutable_probabilities() = MakeTensor(DType::kFP32, {1, a.heads, a.queries, keys}, *probabilities);
+    *request.mutable_geometry()->mutable_key_positions() = MakeTensor(DType::kINT64, {keys}, positions);
+    request.mutable_geometry()->set_query_offset(0);
+    const auto answer = Call(request);
+    ASSERT_THAT(answer, IsOk());
+    if (values.empty()) values = answer->values().data();
+    EXPECT_EQ(answer->values().data(), values);
+    positions.resize(4 + kAlso, 12);
+  }
+}
+
 TEST(TransformerXl, RelativeTerm) {
   for (const std::optional<int64_t> clamp_len : {std::optional<int64_t>(), {3}}) {
     for (bool content : {false, true}) {
