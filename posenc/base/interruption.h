@@ -6,6 +6,7 @@
 // exception into a status at the top of a call. docs/adr/0015-interruption.md explains why this is an exception.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <utility>
@@ -47,6 +48,11 @@ class InterruptionScope {
 // Throws ComputationStopped if the current scope's cancellation is not OK. Loops that depend on a request's sizes or
 // values should call it every millisecond.
 void InterruptionPoint();
+
+// The same for step n = 0, 1, ... of a loop whose steps take nanoseconds: looks at every 65,536th.
+inline void InterruptionPointOfStep(int64_t n) {
+  if (n % 65536 == 0) InterruptionPoint();
+}
 
 // RAII scope of a thread that must not wait for other threads' computations: SharedCache::Get() throws
 // ComputationStopped with WouldBlock() instead.

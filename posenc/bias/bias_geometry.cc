@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "posenc/base/checks.h"
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 #include "posenc/bias/bias_mask.h"
 
@@ -100,7 +101,10 @@ Matrix<double> Columns(const Matrix<double>& matrix, int64_t first, int64_t coun
 Matrix<double> Line(double start, int64_t count) {
   Matrix<double> line{{}, 1, count, true};
   line.values.reserve(count);
-  for (int64_t n = 0; n < count; ++n) line.values.push_back(start + static_cast<double>(n));
+  for (int64_t n = 0; n < count; ++n) {
+    InterruptionPointOfStep(n);
+    line.values.push_back(start + static_cast<double>(n));
+  }
   return line;
 }
 
@@ -108,6 +112,7 @@ Matrix<double> QueryPositions(const BiasGeometry& geometry, int64_t first, int64
   if (const auto* ids = std::get_if<PositionIds>(&geometry.query)) return Columns(ids->ids, first, count);
   const auto line = [first, count](int64_t offset, std::vector<double>& values) {
     for (int64_t n = 0; n < count; ++n) {
+      InterruptionPointOfStep(n);
       values.push_back(static_cast<double>(offset) + static_cast<double>(first + n));
     }
   };
@@ -138,6 +143,7 @@ Matrix<double> KeyPositions(const BiasGeometry& geometry) {
 
 absl::Status CheckPositions(std::string_view field, const Matrix<double>& positions) {
   for (size_t n = 0; n < positions.values.size(); ++n) {
+    InterruptionPointOfStep(static_cast<int64_t>(n));
     if (!(std::abs(positions.values[n]) <= kLargestPosition)) {
       return CheckPosition(fmt::format("{}[{}]", field, n), positions.values[n]);
     }
@@ -147,6 +153,7 @@ absl::Status CheckPositions(std::string_view field, const Matrix<double>& positi
 
 absl::Status CheckWhole(std::string_view field, const Matrix<double>& positions) {
   for (size_t n = 0; n < positions.values.size(); ++n) {
+    InterruptionPointOfStep(static_cast<int64_t>(n));
     if (std::trunc(positions.values[n]) != positions.values[n]) {
       return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[{}]", field, n), fmt::format("{}", positions.values[n]),
                              "must be an integer: this method has values for integer distances only");

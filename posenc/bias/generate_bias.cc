@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "posenc/base/caches.h"
+#include "posenc/base/interruption.h"
 #include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/bias/bias_geometry.h"
@@ -189,6 +190,7 @@ class BiasRows {
     std::vector<float> row(layout_.cells.keys);
     work.bias = GivenBias{row.data()};
     for (size_t query = begin; query < end; ++query) {
+      if (query % 64 == 0) InterruptionPoint();
       const double* position = query_positions_.row(b) + query;
       if (layout_.sources.fire != nullptr) {
         layout_.sources.fire->Fill(head, normalisers_[position - query_positions_.values.data()], *position,

@@ -150,6 +150,7 @@ void EmbeddingGeneration::Add(const double* at, int64_t token, size_t count, con
     encoding_->Fill(at, count, DType::kFP32, reinterpret_cast<std::byte*>(rows.data()));
   }
   for (int64_t copy = 0; copy < copies_; ++copy) {
+    if (copy * elements % 65536 < elements) InterruptionPoint();  // once in 65,536 elements
     const size_t begin = (copy * positions_.tokens() + token) * encoding_->dim() * size;
     Convert(dtype_, DType::kFP32, add_to + begin, sums.data(), elements);
     for (size_t n = 0; n < elements; ++n) sums[n] += rows[n];

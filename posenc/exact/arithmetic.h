@@ -187,8 +187,8 @@ std::vector<float> EvaluateFloats(Frequencies arithmetic, const Settings& settin
   std::vector<float> floats;
   const auto append = [&](const auto& formula, const auto& round) {
     for (int64_t n = first; n < first + count; ++n) {
-      if (n % 64 == 0) InterruptionPoint();
       const auto list = formula(n);
+      if (n % 64 == 0 || list.size() > 64) InterruptionPoint();
       for (size_t i = 0; i < list.size(); ++i) floats.push_back(round(list[i], n, i));
     }
     return std::move(floats);

@@ -104,10 +104,10 @@ double Exactly(Function function, const Real& turns, DType dtype) {
 
 // Slow path: computes one entry with MPFR. Sums of products of doubles have less than 4300 bits, so `turns` is exact.
 void Slow(const double* factors, const double* point, size_t terms, DType dtype, double& cos, double& sin) {
-  InterruptionPoint();
   const RealPrecision exact(4400);
   Real turns(0.0), product;
   for (size_t j = 0; j < terms; ++j) {
+    if (j % 64 == 0) InterruptionPoint();
     mpfr_set_d(product.get(), factors[j], MPFR_RNDN);
     mpfr_mul_d(product.get(), product.get(), point[j], MPFR_RNDN);
     mpfr_add(turns.get(), turns.get(), product.get(), MPFR_RNDN);

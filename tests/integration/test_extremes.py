@@ -102,6 +102,13 @@ def long_requests():
         if queries != keys:
             request.geometry.query_offset = keys - queries
         yield "GenerateBias", request
+    sorted_positions = service_pb2.GenerateBiasRequest(
+        method=bias_pb2.BiasMethod(fire=fire), form=bias_pb2.BIAS_FORM_DENSE, dtype=FP16,
+        geometry=bias_pb2.BiasGeometry(query_length=500_000, key_length=1, query_offsets=rotary_pb2.PositionOffsets(
+            offset=[n * 7919 % 20_000 for n in range(55)])))
+    sorted_positions.method.fire.threshold = 1e-3
+    sorted_positions.precision.preset = rotary_pb2.PRECISION_PRESET_F32
+    yield "GenerateBias", sorted_positions
 
 
 def crafted_requests():

@@ -90,24 +90,35 @@ FireRows::FireRows(Frequencies arithmetic, const FireSettings& settings, int64_t
 }
 
 std::vector<double> FireRows::Normalisers(const std::vector<double>& positions) const {
+  int64_t steps = 0;
   std::vector<double> normalisers;
-  for (const double position : positions) normalisers.push_back(std::max(*settings_.threshold, position));
+  normalisers.reserve(positions.size());
+  for (const double position : positions) {
+    InterruptionPointOfStep(++steps);
+    normalisers.push_back(std::max(*settings_.threshold, position));
+  }
   // All positions up to the threshold share one. Logarithms are slow.
   std::vector<double> distinct = normalisers;
-  std::sort(distinct.begin(), distinct.end());
+  std::sort(distinct.begin(), distinct.end(), [&steps](double a, double b) {
+    InterruptionPointOfStep(++steps);
+    return a < b;
+  });
   distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
   const std::vector<double> psi = Psi(arithmetic_, settings_, distinct, *settings_.epsilon);
-  for (double& at : normalisers) at = psi[std::lower_bound(distinct.begin(), distinct.end(), at) - distinct.begin()];
+  for (double& at : normalisers) {
+    InterruptionPointOfStep(++steps);
+    at = psi[std::lower_bound(distinct.begin(), distinct.end(), at) - distinct.begin()];
+  }
   return normalisers;
 }
 
 void FireRows::Fill(int64_t head, double normaliser, double position, const double* keys, size_t count,
                     float* row) const {
-  constexpr size_t kBlock = 4096;  // bounds memory and the time between interruption points
+  constexpr size_t kBlock = 4096;  // bounds memory
+  constexpr size_t kFewKeys = 64;
   double x[kBlock], sums[kBlock];
   const float* weights = settings_.output_weight.row(head);
   for (size_t begin = 0; begin < count; begin += kBlock) {
-    InterruptionPoint();
     const size_t keys_of_block = std::min(kBlock, count - begin);
     std::fill_n(sums, keys_of_block, 0.0);
     for (size_t j = 0; j < keys_of_block; ++j) {
@@ -116,6 +127,7 @@ void FireRows::Fill(int64_t head, double normaliser, double position, const doub
     }
     // The outer loop runs over hidden units, so that the inner loops over keys have no dependencies and vectorize.
     for (size_t unit = 0; unit < settings_.hidden_bias.size(); ++unit) {
+      if (unit % 64 == 0 && keys_of_block > kFewKeys) InterruptionPoint();
       const double slope = settings_.hidden_weight[unit], shift = settings_.hidden_bias[unit], weight = weights[unit];
       for (size_t j = 0; j < keys_of_block; ++j) sums[j] += weight * std::max(slope * x[j] + shift, 0.0);
     }

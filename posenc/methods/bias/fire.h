@@ -22,7 +22,8 @@ class FireRows {
   // Returns the normalisers of queries at these positions: psi(max(threshold, position)) + epsilon.
   std::vector<double> Normalisers(const std::vector<double>& positions) const;
 
-  // Writes one head's biases for the query at `position` and `count` keys at positions `keys`.
+  // Writes one head's biases for the query at `position` and `count` keys at positions `keys`. Interruptible unless the
+  // keys are few.
   void Fill(int64_t head, double normaliser, double position, const double* keys, size_t count, float* row) const;
 
  private:

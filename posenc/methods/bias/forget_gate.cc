@@ -44,8 +44,8 @@ std::vector<Sum> AddUp(const ForgetGateSettings& settings, int lowest_bit) {
   std::vector<Sum> sums;
   sums.reserve(settings.log_gates.size());
   for (size_t n = 0; n < settings.log_gates.size(); ++n) {
+    if (n % 4096 == 0) InterruptionPoint();
     if (n % settings.keys == 0) {
-      InterruptionPoint();
       sums.push_back(Sum(0));
     } else {
       const double gate = std::ldexp(static_cast<double>(settings.log_gates[n]), -lowest_bit);  // a whole number

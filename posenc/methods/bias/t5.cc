@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 #include "posenc/methods/bias/log_buckets.h"
 
@@ -55,6 +56,7 @@ std::vector<int32_t> T5Buckets(Frequencies arithmetic, const T5Settings& s, int6
   std::vector<int32_t> buckets;
   buckets.reserve(count);
   for (int64_t distance = first; distance <= last; ++distance) {
+    InterruptionPointOfStep(distance);
     const int64_t n = *s.bidirectional ? std::abs(distance) : std::max<int64_t>(-distance, 0);
     const auto passed = std::upper_bound(thresholds.begin(), thresholds.end(), n) - thresholds.begin();
     const int64_t bucket = n < side.exact ? n : side.exact + passed;

@@ -131,6 +131,7 @@ class ResizeFormula {
     constexpr mpfr_prec_t kSumBits = 384;
     std::vector<E> heads;
     for (int64_t h = 0; h < table.rows; ++h) {
+      if (h % 64 == 0) InterruptionPoint();
       const auto across = [&](int64_t line) {
         const float* values = table.values.data() + h * table.columns + line * height;
         return x.first_weight * E(values[x.first]) + x.second_weight * E(values[x.second]);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 #include "posenc/methods/bias/log_buckets.h"
 
@@ -30,6 +31,7 @@ std::vector<int32_t> Rows(Frequencies arithmetic, const DebertaSettings& s, cons
   std::vector<int32_t> rows;
   rows.reserve(last - first + 1);
   for (int64_t n = first; n <= last; ++n) {
+    InterruptionPointOfStep(n);
     int64_t distance = -n;  // query - key
     if (s.distance == DebertaDistance::kClamped) distance = std::clamp(distance, -farthest, farthest);
     int64_t magnitude = std::abs(distance);

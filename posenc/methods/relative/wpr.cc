@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 #include "posenc/exact/arithmetic.h"
 
@@ -105,6 +106,7 @@ absl::StatusOr<RelativeTables> MakeTables(const WprSettings& s, const RelativeSh
     for (int64_t channel = 0; channel < shape.head_dim; ++channel) {
       const int64_t b = by_shift ? channel % shifts : channel / scales;
       const int64_t scale = by_shift ? channel / shifts : channel % scales;
+      InterruptionPointOfStep(static_cast<int64_t>(table.values.size()));
       table.values.push_back(values[(n - b - least) * scales + scale]);
     }
   }
