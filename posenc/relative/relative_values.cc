@@ -115,7 +115,7 @@ absl::Status RelativeValues::WriteValues(const std::byte* probabilities, const s
     const double distance = key_positions_.row(b)[key] - query_positions_.row(b)[query];
     return row_of_distance[static_cast<size_t>(distance - distances_.first)] - first_row;
   };
-  const bool few_keys = keys < rows / 4;  // then most rows would only add zeros
+  const bool few_keys = keys < rows / 16;  // then most rows would only add zeros, and take longer than sorting
   const int64_t queries =
       few_keys ? kQueriesOfSlab : std::clamp(kSumsOfSlab / std::max<int64_t>(rows, 1), int64_t{1}, kQueriesOfSlab);
   const int64_t slabs = (alpha.tokens + queries - 1) / queries;

@@ -445,6 +445,8 @@ const MethodCase kMethods[] = {
     {OfFire, {"epsilon below 0", [](B& r) { Fire(r).set_epsilon(-1e-6); }, "OUT_OF_RANGE", "method.fire.epsilon"}},
     {OfFire, {"zero by zero", [](B& r) { Fire(r).set_epsilon(0), Fire(r).set_c(0); }, "OUT_OF_RANGE", "method.fire.c"}},
     {OfFire,
+     {"by a subnormal", [](B& r) { Fire(r).set_epsilon(0), Fire(r).set_c(1e-320); }, "OUT_OF_RANGE", "method.fire.c"}},
+    {OfFire,
      {"another width", [](B& r) { *Fire(r).mutable_hidden_bias() = Weights({3}); }, "MISMATCH",
       "method.fire.hidden_bias.shape"}},
     {OfFire,

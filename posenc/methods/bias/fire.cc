@@ -127,7 +127,7 @@ void FireRows::Fill(int64_t head, double normaliser, double position, const doub
     }
     // The outer loop runs over hidden units, so that the inner loops over keys have no dependencies and vectorize.
     for (size_t unit = 0; unit < settings_.hidden_bias.size(); ++unit) {
-      if (unit % 64 == 0 && keys_of_block > kFewKeys) InterruptionPoint();
+      if (unit % 16 == 0 && keys_of_block > kFewKeys) InterruptionPoint();
       const double slope = settings_.hidden_weight[unit], shift = settings_.hidden_bias[unit], weight = weights[unit];
       for (size_t j = 0; j < keys_of_block; ++j) sums[j] += weight * std::max(slope * x[j] + shift, 0.0);
     }
