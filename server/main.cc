@@ -34,7 +34,7 @@ void Maintain(Server* server) {
   try {
     server->Maintain();
   } catch (const std::exception& error) {
-    Log(LogLevel::err, "the state was not checked", {{"error", error.what()}});
+    LogException("the state was not checked", error);
   }
 }
 

@@ -4,16 +4,17 @@ namespace posenc {
 namespace {
 
 thread_local const Cancellation* current = nullptr;
-thread_local bool no_waiting = false;
+thread_local WaitingLimit::Clock::time_point waiting_ends = WaitingLimit::Clock::time_point::max();
 
 }  // namespace
 
 InterruptionScope::InterruptionScope(const Cancellation* cancelled) : outer_(std::exchange(current, cancelled)) {}
 InterruptionScope::~InterruptionScope() { current = outer_; }
 
-NoWaiting::NoWaiting() : outer_(std::exchange(no_waiting, true)) {}
-NoWaiting::~NoWaiting() { no_waiting = outer_; }
-bool NoWaiting::Applies() { return no_waiting; }
+WaitingLimit::WaitingLimit(std::optional<std::chrono::milliseconds> time)
+    : outer_(std::exchange(waiting_ends, time ? Clock::now() + *time : Clock::time_point::max())) {}
+WaitingLimit::~WaitingLimit() { waiting_ends = outer_; }
+bool WaitingLimit::IsOver() { return waiting_ends != Clock::time_point::max() && waiting_ends <= Clock::now(); }
 
 void InterruptionPoint() {
   if (current == nullptr) return;

@@ -6,9 +6,11 @@
 // exception into a status at the top of a call. docs/adr/0015-interruption.md explains why this is an exception.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -54,19 +56,21 @@ inline void InterruptionPointOfStep(int64_t n) {
   if (n % 65536 == 0) InterruptionPoint();
 }
 
-// RAII scope of a thread that must not wait for other threads' computations: SharedCache::Get() throws
-// ComputationStopped with WouldBlock() instead.
-class NoWaiting {
+// RAII scope of a thread that waits for other threads' computations for at most this time from now: SharedCache::Get()
+// then throws ComputationStopped with WouldBlock().
+class WaitingLimit {
  public:
-  NoWaiting();
-  ~NoWaiting();
-  NoWaiting(const NoWaiting&) = delete;
-  NoWaiting& operator=(const NoWaiting&) = delete;
-  // True within such a scope of the current thread.
-  static bool Applies();
+  using Clock = std::chrono::steady_clock;
+
+  explicit WaitingLimit(std::optional<std::chrono::milliseconds> time);  // nullopt: any time
+  ~WaitingLimit();
+  WaitingLimit(const WaitingLimit&) = delete;
+  WaitingLimit& operator=(const WaitingLimit&) = delete;
+  // True within such a scope of the current thread, once its time is over.
+  static bool IsOver();
 
  private:
-  const bool outer_;
+  const Clock::time_point outer_;
 };
 
 // Calls work() in an InterruptionScope for `cancelled`. Returns its result, or the status of ComputationStopped.

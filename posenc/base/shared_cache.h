@@ -49,17 +49,18 @@ class SharedCache {
   }
 
   // Returns the cached value, or calls `compute`, or waits for another caller's `compute`, which is an interruption
-  // point (or throws in a NoWaiting scope). If that computation is stopped or lacks memory, one waiter starts it again;
-  // any other exception reaches all waiters.
+  // point (and may throw in a WaitingLimit). If that computation is stopped or lacks memory, one waiter starts it
+  // again; any other exception reaches all waiters.
   Result Get(const std::string& key, absl::FunctionRef<absl::StatusOr<Value>()> compute) {
     for (;;) {
       std::promise<Result> promise;
       const std::shared_future<Result> other = Join(key, promise);
       if (!other.valid()) return Compute(key, compute, promise);
-      if (NoWaiting::Applies() && other.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-        throw ComputationStopped(WouldBlock());
+      for (int milliseconds = 0; other.wait_for(std::chrono::milliseconds(milliseconds)) != std::future_status::ready;
+           milliseconds = 5) {
+        if (WaitingLimit::IsOver()) throw ComputationStopped(WouldBlock());
+        InterruptionPoint();
       }
-      while (other.wait_for(std::chrono::milliseconds(5)) != std::future_status::ready) InterruptionPoint();
       try {
         return other.get();
       } catch (const ComputationStopped&) {

@@ -26,6 +26,7 @@ struct TaskQueue::Account {
   };
   std::deque<Waiting> small, bulk;
   double small_in_a_row = 0;
+  size_t help = 0;  // tasks of kHelp that wait
   size_t running = 0;
 
   bool is_idle() const { return small.empty() && bulk.empty() && running == 0; }
@@ -46,6 +47,12 @@ void TaskQueue::Push(std::function<void()> task, Lane lane, const TaskOwner& own
   (lane == Lane::kSmall ? account.small : account.bulk).push_back({std::move(task), lane});
   ++size_;
   if (lane == Lane::kSmall) ++small_;
+  if (lane == Lane::kHelp) ++account.help;
+}
+
+size_t TaskQueue::CountHelp(const TaskOwner& owner) const {
+  const auto found = accounts_.find(owner.name);
+  return found == accounts_.end() ? 0 : found->second.help;
 }
 
 template <typename Fits>
@@ -81,6 +88,7 @@ TaskQueue::Taken TaskQueue::TakeBetween(const Taken* running, double seconds) {
 TaskQueue::Taken TaskQueue::TakeFrom(Account* account, Lane lane) {
   auto& tasks = lane == Lane::kSmall ? account->small : account->bulk;
   Taken taken = {std::move(tasks.front().task), lane, account, account->name, account->average};
+  if (tasks.front().lane == Lane::kHelp) --account->help;
   tasks.pop_front();
   account->small_in_a_row = lane == Lane::kSmall ? account->small_in_a_row + 1 : 0;
   ++account->running;

@@ -19,8 +19,8 @@ namespace posenc {
 // time, so a long bulk task does not block them. After eight small tasks in a row, or some that took as long as eight
 // should, a bulk task is next, so bulk does not starve. Tasks of kBlocking are bulk tasks that may wait for something
 // other than a processor, such as a file: they do not run between the slabs of another task, which would wait with
-// them.
-enum class Lane { kSmall, kBulk, kBlocking };
+// them. Tasks of kHelp are bulk tasks that help a loop, which does not wait for them.
+enum class Lane { kSmall, kBulk, kBlocking, kHelp };
 
 struct TaskOwner {
   std::string name;   // empty: nobody, whose tasks are not measured and come first
@@ -50,6 +50,8 @@ class TaskQueue {
 
   size_t size() const { return size_; }
   size_t small() const { return small_; }
+  // Number of an owner's tasks of kHelp.
+  size_t CountHelp(const TaskOwner& owner) const;
 
   // Takes the next task. Requires size() > 0.
   Taken Take();

@@ -67,8 +67,8 @@ void RunOnce(const std::function<void()>& task) noexcept {
 // more.
 constexpr double kMostNested = 8, kNestedAtFirst = 0.1;
 
-// Tasks of ParallelFor that wait at most, for each thread. More would do nothing: their loops end before they begin.
-constexpr size_t kMostHelpers = 4;
+// Tasks of an owner's loops that wait at most, for each thread. More would do nothing: their loops end before.
+constexpr size_t kMostHelp = 4;
 
 // Bytes that the bodies of one loop hold at most, unless one alone takes more.
 constexpr int64_t kMostOfBodies = 64 << 20;
@@ -105,6 +105,7 @@ void WorkPool::Submit(std::function<void()> task, Lane lane, const TaskOwner* ow
     if (owner == nullptr) {
       owner = RunsTaskOf(*this) ? &TaskQueue::OwnerOf(*running->taken) : owner_of_helpers ? owner_of_helpers : &kNobody;
     }
+    if (lane == Lane::kHelp && tasks_.CountHelp(*owner) >= kMostHelp * threads_.size()) return;
     tasks_.Push(std::move(task), lane, *owner);
     CountWaiting();
     if (waiting_ <= awake_) return;
@@ -260,7 +261,6 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
   auto loop = std::make_shared<Loop>();
   loop->slabs = (count - 1) / grain + 1;
   size_t helpers = !helped ? 0 : std::min(loop->slabs - 1, threads_.size() - 1);
-  if (helpers_ >= kMostHelpers * threads_.size()) helpers = 0;
   if (body_bytes > 0) helpers = std::min<size_t>(helpers, kMostOfBodies / body_bytes);
   const CountedBytes counted(body_bytes * static_cast<int64_t>(1 + helpers));
   if (counted.refused()) {
@@ -291,17 +291,15 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
 
   try {
     for (size_t i = 0; i < helpers; ++i) {
-      ++helpers_;
       // The closure refers to this frame. Enter() guards it: the caller closes the loop before it returns.
-      Submit([this, loop, take_slabs] {
-        --helpers_;
+      const auto help = [loop, take_slabs] {
         if (!loop->Enter()) return;
         take_slabs(*loop);
         loop->Leave();
-      });
+      };
+      Submit(help, Lane::kHelp);
     }
   } catch (const std::bad_alloc&) {
-    --helpers_;
     // Continue with fewer helpers: those already submitted refer to this frame, so it must not return yet.
   }
   take_slabs(*loop);

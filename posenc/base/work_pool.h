@@ -74,7 +74,6 @@ class WorkPool {
   TaskQueue tasks_;
   std::atomic<size_t> waiting_{0};  // tasks, readable without mutex_
   std::atomic<size_t> awake_;       // threads that check for a task without a notify
-  std::atomic<size_t> helpers_{0};  // tasks of ParallelFor that wait for a thread
   size_t idle_ = 0;                 // threads that wait for a task
   size_t small_taken_ = 0;          // tasks since the start
   bool stopping_ = false;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "posenc/base/checks.h"
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 #include "posenc/bias/bias_geometry.h"
 #include "posenc/kernels/convert.h"
@@ -20,12 +21,17 @@ namespace {
 // Queries per slab; fewer if each has many sums.
 constexpr int64_t kQueriesOfSlab = 32;
 constexpr int64_t kSumsOfSlab = int64_t{1} << 19;
+constexpr int64_t kSortedOfSlab = int64_t{1} << 15;  // sorting takes longer
 
 // Adds the probabilities of each row, rounds the sum to float32, and multiplies it with the row of d channels. `used`
 // has the row of each key; the order of all additions is that of ComputeDotProducts() with all rows of the table.
 void AddRows(std::vector<std::pair<int64_t, int64_t>>& used, const std::vector<float>& probabilities,
              const std::vector<double>& table, int64_t d, double* products) {
-  std::sort(used.begin(), used.end());
+  int64_t steps = 0;
+  std::sort(used.begin(), used.end(), [&steps](const auto& a, const auto& b) {
+    InterruptionPointOfStep(++steps);
+    return a < b;
+  });
   std::fill_n(products, d, 0.0);
   for (auto key = used.begin(); key != used.end();) {
     const double* channels = table.data() + key->first * d;
@@ -116,8 +122,9 @@ absl::Status RelativeValues::WriteValues(const std::byte* probabilities, const s
     return row_of_distance[static_cast<size_t>(distance - distances_.first)] - first_row;
   };
   const bool few_keys = keys < rows / 16;  // then most rows would only add zeros, and take longer than sorting
-  const int64_t queries =
-      few_keys ? kQueriesOfSlab : std::clamp(kSumsOfSlab / std::max<int64_t>(rows, 1), int64_t{1}, kQueriesOfSlab);
+  const int64_t together =
+      few_keys ? kSortedOfSlab / std::max<int64_t>(keys, 1) : kSumsOfSlab / std::max<int64_t>(rows, 1);
+  const int64_t queries = std::clamp(together, int64_t{1}, kQueriesOfSlab);
   const int64_t slabs = (alpha.tokens + queries - 1) / queries;
   const auto write = [&](size_t begin, size_t end) {
     std::vector<float> row(keys), sums(few_keys ? 0 : queries * rows), term(d), own(d);

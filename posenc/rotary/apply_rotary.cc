@@ -195,10 +195,22 @@ bool RotaryApplication::HaveOneTable() const {
   return has_q() && has_k() && !rows_.differ_by_operand() && TableType(Operand::kQuery) == TableType(Operand::kKey);
 }
 
+bool RotaryApplication::has_small_tables() const {
+  if (!has_q() && !has_k()) return true;
+  const auto entry = [this](Operand which) {
+    return TableType(which) == DType::kFP64 ? sizeof(double) : sizeof(float);
+  };
+  size_t entries = 0;
+  if (has_q()) entries += entry(Operand::kQuery);
+  if (has_k() && !HaveOneTable()) entries += entry(Operand::kKey);
+  return Divide().items <= static_cast<int64_t>((size_t{1} << 20) / (2 * entries * rows_.pairs()));
+}
+
 RotaryApplication::Tables RotaryApplication::AllTables() const {
   Tables tables;
   if (!has_q() && !has_k()) return tables;
   const auto add = [&](const Cells& cells, Operand which) {
+    InterruptionPoint();
     auto& table = tables[{cells.token, which}];
     if (table == nullptr) table = Table(cells, which);
   };

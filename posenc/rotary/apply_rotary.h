@@ -61,8 +61,10 @@ class RotaryApplication {
   };
   // Tables by the token with which they begin, and operand.
   using Tables = std::map<std::pair<int64_t, Operand>, std::shared_ptr<const SlabTable>>;
-  // Computes the tables that Rotate() needs, or finds them in the cache.
+  // Computes the tables that Rotate() needs, or finds them in the cache, on this thread.
   Tables AllTables() const;
+  // True if they take at most a mebibyte.
+  bool has_small_tables() const;
   // `device` computes the slabs that it accepts, the CPU the others. Null: the CPU computes all. `tables`: AllTables();
   // null: each is computed as its slab begins.
   absl::Status Rotate(Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled, Device* device = nullptr,

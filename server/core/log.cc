@@ -156,6 +156,13 @@ void LogCall(LogLevel level, std::string_view message, const LogFields& fields) 
   Log(level, message, fields);
 }
 
+void LogException(std::string_view message, const std::exception& error) noexcept {
+  try {
+    LogCall(LogLevel::err, message, {{"error", error.what()}});
+  } catch (...) {
+  }
+}
+
 int64_t LogLinesLost() {
   State* const current = state;
   if (current == nullptr) return 0;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,6 +41,8 @@ void Log(LogLevel level, std::string_view message, const LogFields& fields = {})
 // Logs a line that a caller can cause. Lines beyond the limit are left out; the first line of a later second is
 // preceded by one that gives their number. Below LogLevel::info the limit does not apply.
 void LogCall(LogLevel level, std::string_view message, const LogFields& fields);
+// Logs an exception that must end nothing. There may be no line of it: the exception may tell of a lack of memory.
+void LogException(std::string_view message, const std::exception& error) noexcept;
 
 // Returns the number of lines that were dropped or left out.
 int64_t LogLinesLost();

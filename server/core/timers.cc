@@ -100,7 +100,7 @@ void Timers::Run() {
       try {
         action();
       } catch (const std::exception& error) {  // out of memory
-        LogCall(LogLevel::err, "timer", {{"error", error.what()}});
+        LogException("timer", error);
       }
       lock.lock();
     }

@@ -241,7 +241,7 @@ void Call::LimitStep(std::optional<std::chrono::milliseconds> time) {
   step_time_ = time.value_or(std::chrono::milliseconds(0));
   step_thread_ = std::this_thread::get_id();
   late_since_.reset();
-  moves_on_ = false;
+  if (time) moves_on_ = false;
 }
 
 bool Call::MovesOn() const {

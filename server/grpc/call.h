@@ -126,6 +126,7 @@ class Call {
   // Converts a verdict to the caller's status. `bytes`: all bytes requested together, for the error text.
   absl::Status Refuse(Admission::Verdict verdict, int64_t bytes);
 
+  bool was_admitted() const { return admitted_; }
   size_t bytes_in() const { return bytes_in_; }
   // True if other identities, with which the server is shared, are there. Then calls of all of them wait in the pool.
   bool is_shared() const { return request_charge_.is_shared(); }
@@ -172,7 +173,7 @@ class Call {
   // Sets how long RunStep() may take on this thread from now on, and as much processor time after that: the thread may
   // have waited for a processor. nullopt: any time. Helpers stop with this thread, or after five times as long.
   void LimitStep(std::optional<std::chrono::milliseconds> time);
-  // True if that time was over since LimitStep().
+  // True if the time of the last limit was over.
   bool moved_on() const { return moves_on_; }
   // Who the caller is for SlowCallers: an identity, an address, or all callers of Unix sockets.
   std::string CallerName() const;

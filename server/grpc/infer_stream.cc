@@ -87,7 +87,9 @@ class InferStream final : public Reactor {
   void Done(Message* message, const absl::Status& status) {
     const absl::Status ended = message->step->call().Conclude(status);
     // A stream on which the caller goes on would prolong the drain: it ends with the first message that is refused.
-    if (!ended.ok() && DetailsOf(ended).reason == "DRAINING") message->last = ended;
+    if (!ended.ok() && !message->step->call().was_admitted() && DetailsOf(ended).reason == "DRAINING") {
+      message->last = ended;
+    }
     grpc::ByteBuffer answer = ended.ok() ? message->step->TakeAnswer() : ErrorOf(*message, ended);
     std::unique_lock lock(mutex_);
     message->answer.Swap(&answer);

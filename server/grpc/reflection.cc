@@ -198,7 +198,11 @@ class ReflectionCall final : public Reactor {
     const std::lock_guard lock(pause_mutex_);
     pause_ = core_->timers.At(std::chrono::steady_clock::now() + kPause, [this] {
       std::unique_lock(pause_mutex_).unlock();  // pause_ is set now: another thread sets it again after the next answer
-      Read();
+      try {
+        Read();
+      } catch (const std::bad_alloc&) {
+        rpc_->Finish({grpc::UNAVAILABLE, "out of memory"});
+      }
     });
   }
 

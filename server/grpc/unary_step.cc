@@ -24,6 +24,9 @@ using wire::Scheduling;
 constexpr size_t kAtOnceBytes = (size_t{8192} + 4) << 10;
 // Some values take much longer, such as cosines near the middle of two numbers. Such calls begin again on the pool.
 constexpr std::chrono::milliseconds kAtOnceTime(4);
+// Small tasks of the pool that take longer, or wait longer for another thread, begin again as bulk ones: the small ones
+// of all callers wait for them.
+constexpr std::chrono::milliseconds kSmallTime(20);
 // Bytes besides tensors, such as a config.json, that are parsed on the receiving thread: a tenth of a millisecond.
 constexpr size_t kParsedAtOnce = size_t{16} << 10;
 // Up to this size one thread computes alone; waking an idle one takes longer.
@@ -41,9 +44,8 @@ void UnaryStep::Start() {
   absl::Status status = call_.Admit();
   const bool at_once = method_.scheduling == Scheduling::kAsSmallAsItsRequest && !call_.is_shared();
   if (status.ok() && at_once && IsWithin(kAtOnceBytes)) {
-    is_slow_ = core_->slow_callers.Has([this] { return call_.CallerName(); });
-    if (!is_slow_) status = ServeAtOnce();
-    if (!is_slow_ && !IsWouldBlock(status)) return on_done_(status);
+    status = WithoutExceptions([this] { return ServeAtOnce(); });
+    if (!IsWouldBlock(status)) return on_done_(status);
     status = absl::OkStatus();
   }
   if (status.ok()) {
@@ -56,15 +58,30 @@ void UnaryStep::Start() {
 
 // Returns WouldBlock() if the call must go to the pool.
 absl::Status UnaryStep::ServeAtOnce() {
+  if (core_->slow_callers.Has([this] { return call_.CallerName(); })) return WouldBlock();
   const NoWorkStealing alone;  // runs no pool tasks, which would delay receiving
-  call_.LimitStep(kAtOnceTime);
-  const absl::Status status = call_.RunStep([&] { return Serve(PlanSource::kCacheOnly, kAtOnceBytes); });
-  if (call_.moved_on()) {
-    is_slow_ = true;
-    core_->slow_callers.Add(call_.CallerName());
-  }
-  call_.LimitStep(std::nullopt);
+  const WaitingLimit no_waiting(std::chrono::milliseconds(0));
+  const absl::Status status = RunLimited(kAtOnceTime, PlanSource::kCacheOnly, kAtOnceBytes);
+  if (call_.moved_on()) core_->slow_callers.Add(call_.CallerName());
   return status;
+}
+
+// Returns WouldBlock() if the step takes too long, or waits so long for another thread.
+absl::Status UnaryStep::RunLimited(std::chrono::milliseconds time, PlanSource plan_source, size_t most) {
+  call_.LimitStep(time);
+  const absl::Status status = RunStep(plan_source, most);
+  call_.LimitStep(std::nullopt);
+  if (call_.moved_on()) is_slow_ = true;
+  return status;
+}
+
+absl::Status UnaryStep::RunStep(PlanSource plan_source, size_t most) {
+  return call_.RunStep([&] {
+    absl::Status served = Serve(plan_source, most);
+    // It can be large: it is not kept while the call is queued or its client is awaited.
+    if (!served.ok() && plan_source != PlanSource::kCacheOnly) prepared_ = nullptr;
+    return served;
+  });
 }
 
 // True if request, shared memory and answer have at most `bytes` each. The answer counts once the call is prepared.
@@ -78,7 +95,8 @@ bool UnaryStep::IsWithin(size_t bytes) const {
 
 absl::Status UnaryStep::Submit(size_t most) {
   call_.WaitForWork();
-  const Lane large = method_.scheduling == Scheduling::kReadsFiles ? Lane::kBlocking : Lane::kBulk;
+  const bool may_block = method_.scheduling == Scheduling::kReadsFiles || call_.has_regions_of_other_user();
+  const Lane large = may_block ? Lane::kBlocking : Lane::kBulk;
   return WithoutExceptions([this, most, large] {
     call_.Submit([this, most] { Run(most); }, most == kSmallBytes ? Lane::kSmall : large);
     return absl::OkStatus();
@@ -86,12 +104,13 @@ absl::Status UnaryStep::Submit(size_t most) {
 }
 
 void UnaryStep::Run(size_t most) {
-  absl::Status status = call_.RunStep([&] {
-    absl::Status served = Serve(PlanSource::kCacheOrComputed, most);
-    // It can be large: it is not kept while the call is queued or its client is awaited.
-    if (!served.ok()) prepared_ = nullptr;
-    return served;
-  });
+  absl::Status status;
+  if (most == kSmallBytes) {
+    const WaitingLimit waiting(kSmallTime);
+    status = RunLimited(kSmallTime, PlanSource::kCacheOrComputed, most);
+  } else {
+    status = RunStep(PlanSource::kCacheOrComputed, most);
+  }
   if (IsWouldBlock(status)) {
     status = Submit(kAnySize);
     if (status.ok()) return;
@@ -110,9 +129,6 @@ grpc::ByteBuffer UnaryStep::TakeAnswer() {
 absl::Status UnaryStep::Serve(PlanSource plan_source, size_t most) {
   call_.BeginWork();
   POSENC_RETURN_IF_ERROR(call_.StillWanted());
-  // Neither a receiving thread nor the lane of small tasks waits for what other threads compute.
-  std::optional<NoWaiting> no_waiting;
-  if (most != kAnySize) no_waiting.emplace();
   if (prepared_ == nullptr) {
     POSENC_ASSIGN_OR_RETURN(prepared_, Prepare(plan_source, most));
   }
@@ -126,7 +142,11 @@ absl::Status UnaryStep::Serve(PlanSource plan_source, size_t most) {
                            : Call::Writing::kAnyTime;
   const bool may_begin_again = most != kAnySize && (!prepared_->in_place || writing == Call::Writing::kAtTheEnd);
   if (plan_source == PlanSource::kCacheOnly && !may_begin_again) return WouldBlock();
-  if (!may_begin_again) no_waiting.reset();
+  std::optional<WaitingLimit> unlimited;
+  if (!may_begin_again) {
+    call_.LimitStep(std::nullopt);
+    unlimited.emplace(std::nullopt);
+  }
   TaskOwner owner;
   std::optional<NoWorkStealing> helped;
   if (plan_source == PlanSource::kCacheOnly && !IsWithin(kAloneBytes)) {
@@ -134,9 +154,10 @@ absl::Status UnaryStep::Serve(PlanSource plan_source, size_t most) {
     helped.emplace(Help::kIdleThreads, &owner);
   }
   const auto prepared = std::move(prepared_);  // freed before the client takes the answer
-  const auto began = was_slow ? ThreadTime() : std::chrono::nanoseconds(0);
+  const bool has_no_limit = writing == Call::Writing::kAtTheEnd;
+  const auto began = was_slow || has_no_limit ? ThreadTime() : std::chrono::nanoseconds(0);
   const absl::Status status = RunJob(*prepared, writing);
-  if (call_.moved_on()) {
+  if (IsWouldBlock(status) ? call_.moved_on() : has_no_limit && ThreadTime() - began > kAtOnceTime) {
     prepared->is_slow = true;
   } else if (was_slow && status.ok() && ThreadTime() - began < kAtOnceTime / 2) {
     prepared->is_slow = false;  // the tables were in the cache

@@ -1,6 +1,7 @@
 // One request and its answer, from admission to the computed bytes: a unary call, or one message of a stream.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -58,6 +59,8 @@ class UnaryStep {
 
  private:
   absl::Status ServeAtOnce();
+  absl::Status RunLimited(std::chrono::milliseconds time, PlanSource plan_source, size_t most);
+  absl::Status RunStep(PlanSource plan_source, size_t most);
   bool IsWithin(size_t bytes) const;
   absl::Status Submit(size_t most);
   void Run(size_t most);
@@ -72,7 +75,7 @@ class UnaryStep {
   Call call_;
   const OnDone on_done_;
   std::shared_ptr<const Prepared> prepared_;
-  bool is_slow_ = false;  // the job, or another one of its caller, took longer than a receiving thread may
+  bool is_slow_ = false;  // the job took, or one like it took, longer than it may where it began
   grpc::ByteBuffer answer_;
 };
 

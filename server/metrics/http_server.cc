@@ -33,19 +33,16 @@ void Cut(MHD_Connection* connection) {
   shutdown(MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd, SHUT_RDWR);
 }
 
-// No exception may pass through libmicrohttpd.
-void LogException(const std::exception& error) { LogCall(LogLevel::err, "http", {{"error", error.what()}}); }
-
 // Called on the daemon's thread when a connection begins and when it has ended. The oldest makes room for another, so
 // that clients which send or read slowly keep nobody out.
 void Note(void* oldest_first, MHD_Connection* connection, void** /*of_connection*/,
           MHD_ConnectionNotificationCode code) {
   auto& open = *static_cast<std::deque<MHD_Connection*>*>(oldest_first);
   if (code == MHD_CONNECTION_NOTIFY_CLOSED) return void(std::erase(open, connection));
-  try {
+  try {  // no exception may pass through libmicrohttpd
     open.push_back(connection);
   } catch (const std::exception& error) {
-    LogException(error);
+    LogException("http", error);
     return Cut(connection);
   }
   if (open.size() <= kMostConnections) return;
@@ -80,7 +77,7 @@ MHD_Result Serve(void* handlers, MHD_Connection* connection, const char* url, co
   try {
     return Send(connection, Answer(*static_cast<const HttpServer::Handlers*>(handlers), url, method));
   } catch (const std::exception& error) {
-    LogException(error);
+    LogException("http", error);
     return MHD_NO;  // closes the connection
   }
 }

@@ -53,7 +53,7 @@ void ReloadThread::Reload() const {
     Log(status.ok() ? LogLevel::info : LogLevel::err, "models read",
         {{"status", status.ok() ? "OK" : std::string(status.message())}});
   } catch (const std::exception& error) {  // out of memory
-    Log(LogLevel::err, "models read", {{"status", error.what()}});
+    LogException("models read", error);
   }
 }
 

@@ -200,16 +200,16 @@ TEST(SharedCacheThreadsTest, WaitingIsInterrupted) {
 }
 
 // Few of the many keys fit: entries are added, awaited and dropped at the same time.
-TEST(SharedCacheThreadsTest, WhoMustNotWaitIsStopped) {
+TEST(SharedCacheThreadsTest, WhoMustNotWaitLongIsStopped) {
   Cache cache(10000, SizeOfText);
   const auto value = []() -> absl::StatusOr<std::string> { return "value"; };
-  const NoWaiting no_waiting;
+  const WaitingLimit no_waiting(std::chrono::milliseconds(0));
   cache
       .Get("key",
            [&]() -> absl::StatusOr<std::string> {
              std::thread([&] {
                EXPECT_EQ(**cache.Get("other", value), "value");
-               const NoWaiting neither;
+               const WaitingLimit for_a_moment(std::chrono::milliseconds(1));
                EXPECT_THROW(cache.Get("key", value).IgnoreError(), ComputationStopped);
              }).join();
              return "value";

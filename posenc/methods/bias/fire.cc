@@ -91,14 +91,14 @@ FireRows::FireRows(Frequencies arithmetic, const FireSettings& settings, int64_t
 
 std::vector<double> FireRows::Normalisers(const std::vector<double>& positions) const {
   int64_t steps = 0;
-  std::vector<double> normalisers;
+  // All positions up to the threshold share one. Logarithms are slow.
+  std::vector<double> normalisers, distinct;
   normalisers.reserve(positions.size());
   for (const double position : positions) {
     InterruptionPointOfStep(++steps);
     normalisers.push_back(std::max(*settings_.threshold, position));
+    if (distinct.empty() || distinct.back() != normalisers.back()) distinct.push_back(normalisers.back());
   }
-  // All positions up to the threshold share one. Logarithms are slow.
-  std::vector<double> distinct = normalisers;
   std::sort(distinct.begin(), distinct.end(), [&steps](double a, double b) {
     InterruptionPointOfStep(++steps);
     return a < b;
@@ -125,9 +125,10 @@ void FireRows::Fill(int64_t head, double normaliser, double position, const doub
       x[j] = psi_[static_cast<size_t>(std::abs(keys[begin + j] - position))] / normaliser;
       if (arithmetic_ == Frequencies::kFloat32) x[j] = static_cast<float>(x[j]);
     }
+    const size_t units = std::max<size_t>(16, 65536 / keys_of_block);  // between points: some twenty microseconds
     // The outer loop runs over hidden units, so that the inner loops over keys have no dependencies and vectorize.
     for (size_t unit = 0; unit < settings_.hidden_bias.size(); ++unit) {
-      if (unit % 16 == 0 && keys_of_block > kFewKeys) InterruptionPoint();
+      if (unit % units == 0 && keys_of_block > kFewKeys) InterruptionPoint();
       const double slope = settings_.hidden_weight[unit], shift = settings_.hidden_bias[unit], weight = weights[unit];
       for (size_t j = 0; j < keys_of_block; ++j) sums[j] += weight * std::max(slope * x[j] + shift, 0.0);
     }

@@ -20,7 +20,7 @@ absl::Status Wait(int64_t milliseconds, const Cancellation& cancelled) {
   absl::Status status = cancelled();
   while (status.ok() && (FakeOperations::gate_shut || std::chrono::steady_clock::now() < end)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    status = cancelled();
+    if (FakeOperations::polls) status = cancelled();
   }
   --FakeOperations::waiting;
   return status;

@@ -19,6 +19,7 @@ struct FakeOperations {
   static const Operations& Table();
 
   static inline std::atomic<bool> gate_shut{false};
+  static inline std::atomic<bool> polls{true};          // jobs at the gate ask whether they should end
   static inline std::atomic<int> waiting{0};            // jobs at the gate now
   static inline std::atomic<int> begun{0};              // jobs that have ever reached it
   static inline std::atomic<int64_t> held_bytes{0};     // that StreamTable keeps between its tiles

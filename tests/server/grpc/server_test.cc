@@ -188,6 +188,7 @@ TEST_F(ServerTest, SmallCallsWhosePlanIsAtHandWaitForNoThreadOfThePool) {
   config.max_in_flight_bytes = 64 << 20;
   Start(config);
   FakeOperations::gate_shut = true;
+  FakeOperations::polls = false;  // else the small tasks would begin again as bulk ones
   std::vector<std::thread> callers;
   for (int n = 0; n < 3; ++n) {  // two threads and the relief thread
     callers.emplace_back([this] {
@@ -215,6 +216,7 @@ TEST_F(ServerTest, SmallCallsWhosePlanIsAtHandWaitForNoThreadOfThePool) {
   EXPECT_EQ(rotate(8'000'000), grpc::OK);
   EXPECT_EQ(rotate(9'000'000), grpc::DEADLINE_EXCEEDED) << "it is not small";
   FakeOperations::gate_shut = false;
+  FakeOperations::polls = true;
   for (std::thread& caller : callers) caller.join();
 }
 
