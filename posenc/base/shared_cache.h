@@ -64,10 +64,10 @@ class SharedCache {
       try {
         return other.get();
       } catch (const ComputationStopped&) {
-        InterruptionPoint();
       } catch (const std::bad_alloc&) {
-        InterruptionPoint();
       }
+      if (WaitingLimit::IsOver()) throw ComputationStopped(WouldBlock());
+      InterruptionPoint();
     }
   }
 

@@ -247,11 +247,11 @@ void Call::LimitStep(std::optional<std::chrono::milliseconds> time) {
 bool Call::MovesOn() const {
   if (moves_on_) return true;
   if (std::this_thread::get_id() != step_thread_) {  // a helper, for which the step's thread waits
-    moves_on_ = Clock::now() - moves_on_at_ >= 4 * step_time_;
+    if (Clock::now() - moves_on_at_ >= 4 * step_time_) moves_on_ = true;
   } else {
     const std::chrono::nanoseconds now = ThreadTime();
     if (!late_since_) late_since_ = now;
-    moves_on_ = now - *late_since_ >= step_time_;
+    if (now - *late_since_ >= step_time_) moves_on_ = true;
   }
   return moves_on_;
 }

@@ -24,9 +24,6 @@ using wire::Scheduling;
 constexpr size_t kAtOnceBytes = (size_t{8192} + 4) << 10;
 // Some values take much longer, such as cosines near the middle of two numbers. Such calls begin again on the pool.
 constexpr std::chrono::milliseconds kAtOnceTime(4);
-// Small tasks of the pool that take longer, or wait longer for another thread, begin again as bulk ones: the small ones
-// of all callers wait for them.
-constexpr std::chrono::milliseconds kSmallTime(20);
 // Bytes besides tensors, such as a config.json, that are parsed on the receiving thread: a tenth of a millisecond.
 constexpr size_t kParsedAtOnce = size_t{16} << 10;
 // Up to this size one thread computes alone; waking an idle one takes longer.
@@ -58,7 +55,10 @@ void UnaryStep::Start() {
 
 // Returns WouldBlock() if the call must go to the pool.
 absl::Status UnaryStep::ServeAtOnce() {
-  if (core_->slow_callers.Has([this] { return call_.CallerName(); })) return WouldBlock();
+  if (core_->slow_callers.Has([this] { return call_.CallerName(); })) {
+    small_time_ = kAtOnceTime;
+    return WouldBlock();
+  }
   const NoWorkStealing alone;  // runs no pool tasks, which would delay receiving
   const WaitingLimit no_waiting(std::chrono::milliseconds(0));
   const absl::Status status = RunLimited(kAtOnceTime, PlanSource::kCacheOnly, kAtOnceBytes);
@@ -106,8 +106,8 @@ absl::Status UnaryStep::Submit(size_t most) {
 void UnaryStep::Run(size_t most) {
   absl::Status status;
   if (most == kSmallBytes) {
-    const WaitingLimit waiting(kSmallTime);
-    status = RunLimited(kSmallTime, PlanSource::kCacheOrComputed, most);
+    const WaitingLimit waiting(small_time_);
+    status = RunLimited(small_time_, PlanSource::kCacheOrComputed, most);
   } else {
     status = RunStep(PlanSource::kCacheOrComputed, most);
   }
