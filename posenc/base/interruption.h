@@ -51,7 +51,7 @@ class InterruptionScope {
 // values should call it every millisecond.
 void InterruptionPoint();
 
-// The same for step n = 0, 1, ... of a loop whose steps take nanoseconds: looks at every 65,536th.
+// Calls InterruptionPoint() at every 65,536th step n = 0, 1, ... of a loop whose steps take nanoseconds.
 inline void InterruptionPointOfStep(int64_t n) {
   if (n % 65536 == 0) InterruptionPoint();
 }

@@ -67,7 +67,8 @@ void RunOnce(const std::function<void()>& task) noexcept {
 // more.
 constexpr double kMostNested = 8, kNestedAtFirst = 0.1;
 
-// Tasks of an owner's loops that wait at most, for each thread. More would do nothing: their loops end before.
+// An owner's loops have at most so many waiting tasks for each thread. Further ones would do nothing, because their
+// loops end before they begin.
 constexpr size_t kMostHelp = 4;
 
 // Bytes that the bodies of one loop hold at most, unless one alone takes more.

@@ -175,7 +175,8 @@ class Call {
   void LimitStep(std::optional<std::chrono::milliseconds> time);
   // True if the time of the last limit was over.
   bool moved_on() const { return moves_on_; }
-  // Who the caller is for SlowCallers: an identity, an address, or all callers of Unix sockets.
+  // Returns the caller's name for SlowCallers: of its identity, or its address, or "unix" for all callers of Unix
+  // sockets.
   std::string CallerName() const;
   // The latest time at which the call ends: --max-call-seconds or --max-stream-seconds after its entry.
   std::chrono::steady_clock::time_point LatestEnd() const;

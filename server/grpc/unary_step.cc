@@ -136,11 +136,9 @@ absl::Status UnaryStep::Serve(PlanSource plan_source, size_t most) {
   const bool was_slow = prepared_->is_slow;
   if (was_slow) is_slow_ = true;
   if (most != kAnySize && is_slow_) return WouldBlock();
-  // What overwrites its own input cannot begin again.
-  const auto writing = most != kAnySize && prepared_->in_place && prepared_->job.make_quick_run
-                           ? Call::Writing::kAtTheEnd
-                           : Call::Writing::kAnyTime;
-  const bool may_begin_again = most != kAnySize && (!prepared_->in_place || writing == Call::Writing::kAtTheEnd);
+  // A job that overwrites its own input can begin again only until its first write.
+  const bool at_the_end = most != kAnySize && prepared_->in_place && prepared_->job.make_quick_run;
+  const bool may_begin_again = most != kAnySize && (!prepared_->in_place || at_the_end);
   if (plan_source == PlanSource::kCacheOnly && !may_begin_again) return WouldBlock();
   std::optional<WaitingLimit> unlimited;
   if (!may_begin_again) {
@@ -154,10 +152,9 @@ absl::Status UnaryStep::Serve(PlanSource plan_source, size_t most) {
     helped.emplace(Help::kIdleThreads, &owner);
   }
   const auto prepared = std::move(prepared_);  // freed before the client takes the answer
-  const bool has_no_limit = writing == Call::Writing::kAtTheEnd;
-  const auto began = was_slow || has_no_limit ? ThreadTime() : std::chrono::nanoseconds(0);
-  const absl::Status status = RunJob(*prepared, writing);
-  if (IsWouldBlock(status) ? call_.moved_on() : has_no_limit && ThreadTime() - began > kAtOnceTime) {
+  const auto began = was_slow || at_the_end ? ThreadTime() : std::chrono::nanoseconds(0);
+  const absl::Status status = RunJob(*prepared, at_the_end ? Call::Writing::kAtTheEnd : Call::Writing::kAnyTime);
+  if (IsWouldBlock(status) ? call_.moved_on() : at_the_end && ThreadTime() - began > kAtOnceTime) {
     prepared->is_slow = true;
   } else if (was_slow && status.ok() && ThreadTime() - began < kAtOnceTime / 2) {
     prepared->is_slow = false;  // the tables were in the cache

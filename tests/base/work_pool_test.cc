@@ -25,6 +25,29 @@ void OnThreads(int count, const std::function<void(int thread)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// Keeps the threads of a pool busy until it is destroyed, which must be before the pool.
+class BusyThreadsOf {
+ public:
+  BusyThreadsOf(WorkPool* pool, int threads) {
+    for (int n = 0; n < threads; ++n) {
+      pool->Submit([this] {
+        ++busy_;
+        while (shut_) std::this_thread::yield();
+        --busy_;
+      });
+    }
+    while (busy_ < threads) std::this_thread::yield();
+  }
+  ~BusyThreadsOf() {
+    shut_ = false;
+    while (busy_ > 0) std::this_thread::yield();
+  }
+
+ private:
+  std::atomic<bool> shut_{true};
+  std::atomic<int> busy_{0};
+};
+
 // Collects what tasks write, in the order in which they write it, and which threads ran them.
 class Notes {
  public:
@@ -268,7 +291,7 @@ TEST(WorkPool, ATaskMakesProgressBetweenSlabs) {
 TEST(WorkPool, ATaskThatReachesItsNextSlabIsNotLong) {
   constexpr std::chrono::milliseconds kSlab(50);
   WorkPool pool(1);
-  std::promise<std::chrono::milliseconds> longest;
+  std::promise<void> ended;
   pool.Submit([&] {
     // The longest slab, in which the thread may have waited for a processor.
     std::chrono::steady_clock::duration slab{0};
@@ -282,29 +305,20 @@ TEST(WorkPool, ATaskThatReachesItsNextSlabIsNotLong) {
     };
     EXPECT_TRUE(pool.ParallelFor(8, 1, NeverCancelled, body).ok());
     EXPECT_EQ(long_tasks, 0U);
-    longest.set_value(std::chrono::duration_cast<std::chrono::milliseconds>(slab));
+    ended.set_value();
   });
-  longest.get_future().wait();
+  ended.get_future().wait();
 }
 
-// Their loops end without them, so more would only fill the queue.
+// A loop does not wait for helpers that have not begun: many of them would only fill the queue.
 TEST(WorkPool, HelpersOfEndedLoopsDoNotPileUp) {
   const TaskOwner owner{"owner", 1};
   std::atomic<int> tasks{0};
   {
     WorkPool pool(2, [&](const std::string&, double) { ++tasks; });
-    std::atomic<bool> shut = true;
-    std::atomic<int> busy = 0;
-    for (int n = 0; n < 2; ++n) {
-      pool.Submit([&] {
-        ++busy;
-        while (shut) std::this_thread::yield();
-      });
-    }
-    while (busy < 2) std::this_thread::yield();
+    const BusyThreadsOf busy(&pool, 2);
     const NoWorkStealing scope(Help::kIdleThreads, &owner);
     for (int n = 0; n < 1000; ++n) EXPECT_TRUE(pool.ParallelFor(2, 1, NeverCancelled, [](size_t, size_t) {}).ok());
-    shut = false;
   }
   EXPECT_GT(tasks, 0);
   EXPECT_LE(tasks, 8);
@@ -360,15 +374,7 @@ TEST(WorkPool, SmallTasksDoNotStarveBulkOnes) {
 
 TEST(WorkPool, WhoIsAloneRunsNoOthersTasksAndHasNoHelpers) {
   WorkPool pool(2);
-  std::atomic<bool> shut = true;
-  std::atomic<int> busy = 0;
-  for (int n = 0; n < 2; ++n) {
-    pool.Submit([&] {
-      ++busy;
-      while (shut) std::this_thread::yield();
-    });
-  }
-  while (busy < 2) std::this_thread::yield();  // otherwise one of them would run the next task
+  const BusyThreadsOf busy(&pool, 2);  // otherwise one of them would run the next task
   std::atomic<std::thread::id> ran_by;
   pool.Submit([&] { ran_by = std::this_thread::get_id(); }, Lane::kSmall);
   {
@@ -381,7 +387,6 @@ TEST(WorkPool, WhoIsAloneRunsNoOthersTasksAndHasNoHelpers) {
   EXPECT_TRUE(pool.ParallelFor(1, 1, NeverCancelled, [](size_t, size_t) {}).ok());
   // Others do, between slabs, unless the relief thread was faster.
   while (ran_by.load() == std::thread::id()) std::this_thread::yield();
-  shut = false;
 }
 
 TEST(WorkPool, WhoIsAloneDoesNotWaitForOtherTasksOfHelpers) {

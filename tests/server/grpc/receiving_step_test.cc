@@ -1,6 +1,5 @@
-// What a receiving thread computes itself: it ends soon, and begins again on the pool.
+// A step that a receiving thread computes itself ends soon, and begins again on the pool.
 #include <atomic>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -12,6 +11,7 @@
 #include "posenc/base/shared_cache.h"
 #include "posenc/v1/service.pb.h"
 #include "server/grpc/calls.h"
+#include "tests/server/grpc/fake_memory.h"
 #include "tests/server/grpc/fake_rpc.h"
 #include "tests/service/call.h"
 
@@ -33,32 +33,6 @@ v1::ApplyRotaryRequest Rotation(int64_t heads) {
       MakeTensor(DType::kFP32, {1, kTokens, heads, 64}, std::vector<double>(kTokens * heads * 64, 0.5));
   return request;
 }
-
-class Memory final : public wire::SharedMemory {
- public:
-  explicit Memory(const std::string& bytes) : bytes_(bytes.size()) {
-    std::memcpy(bytes_.data(), bytes.data(), bytes.size());
-  }
-  absl::Span<std::byte> bytes() const override { return absl::MakeSpan(bytes_); }
-  bool writable() const override { return true; }
-  std::pair<uint64_t, uint64_t> file() const override { return {1, 1}; }
-  bool damaged() const override { return false; }
-  bool of_other_user() const override { return is_of_other_user; }
-  bool is_of_other_user = false;
-  std::string text() const { return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()}; }
-
- private:
-  mutable std::vector<std::byte> bytes_;
-};
-
-class Source final : public wire::SharedMemorySource {
- public:
-  explicit Source(std::shared_ptr<const Memory> memory) : memory_(std::move(memory)) {}
-  std::shared_ptr<const wire::SharedMemory> Find(std::string_view) const override { return memory_; }
-
- private:
-  const std::shared_ptr<const Memory> memory_;
-};
 
 Config TestConfig() {
   Config config;
@@ -201,13 +175,9 @@ TEST_F(ReceivingStepTest, DoesNotWaitForWhatAnotherThreadComputes) {
 class InPlaceTest : public ReceivingStepTest {
  protected:
   InPlaceTest() {
-    core_.memory = std::make_shared<Source>(memory_);
-    v1::Region region;
-    region.set_token(std::string(16, 't'));
-    region.set_byte_size(static_cast<int64_t>(input_.size()));
-    request_.mutable_q()->mutable_tensor()->clear_data();
-    *request_.mutable_q()->mutable_tensor()->mutable_region() = region;
-    *request_.mutable_q()->mutable_output() = region;
+    core_.memory = std::make_shared<FakeMemorySource>(memory_);
+    Move(request_.mutable_q()->mutable_tensor(), *memory_, 0);
+    *request_.mutable_q()->mutable_output() = request_.q().tensor().region();
   }
 
   // Returns true if the memory then has the rotated input.
@@ -221,7 +191,7 @@ class InPlaceTest : public ReceivingStepTest {
 
   v1::ApplyRotaryRequest request_ = Rotation(1);
   const std::string input_ = request_.q().tensor().data();
-  const std::shared_ptr<Memory> memory_ = std::make_shared<Memory>(input_);
+  const std::shared_ptr<FakeMemory> memory_ = std::make_shared<FakeMemory>(input_.size());
 };
 
 TEST_F(InPlaceTest, TouchesNoMemoryOfOtherUsers) {
@@ -229,7 +199,7 @@ TEST_F(InPlaceTest, TouchesNoMemoryOfOtherUsers) {
   EXPECT_TRUE(ServeInPlace());
   EXPECT_FALSE(tried_at_once_);
   memory_->is_of_other_user = false;
-  std::memcpy(memory_->bytes().data(), input_.data(), input_.size());
+  memory_->Write(input_);
   EXPECT_TRUE(ServeInPlace());
   EXPECT_TRUE(tried_at_once_);
 }

@@ -2,7 +2,6 @@
 #include "server/grpc/recent_calls.h"
 
 #include <atomic>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "posenc/v1/service.pb.h"
 #include "server/grpc/calls.h"
+#include "tests/server/grpc/fake_memory.h"
 #include "tests/server/grpc/fake_rpc.h"
 #include "tests/service/call.h"
 
@@ -153,47 +153,17 @@ TEST_F(RecentCallsTest, WhatDiffersInMoreIsPreparedAnew) {
   }
 }
 
-class Memory final : public wire::SharedMemory {
- public:
-  absl::Span<std::byte> bytes() const override { return absl::MakeSpan(bytes_); }
-  bool writable() const override { return true; }
-  std::pair<uint64_t, uint64_t> file() const override { return {1, 1}; }
-  bool damaged() const override { return false; }
-
- private:
-  mutable std::vector<std::byte> bytes_ = std::vector<std::byte>(65536);
-};
-
-// One object under every token.
-class Source final : public wire::SharedMemorySource {
- public:
-  std::shared_ptr<const wire::SharedMemory> Find(std::string_view) const override { return memory; }
-  const std::shared_ptr<const Memory> memory = std::make_shared<Memory>();
-};
-
-// Moves a tensor's bytes to memory. Returns the bytes' end.
-size_t Move(v1::Tensor* tensor, const Memory& memory, size_t offset) {
-  std::memcpy(memory.bytes().data() + offset, tensor->data().data(), tensor->data().size());
-  v1::Region region;
-  region.set_token(std::string(16, 't'));
-  region.set_offset(static_cast<int64_t>(offset));
-  region.set_byte_size(static_cast<int64_t>(tensor->data().size()));
-  tensor->clear_data();
-  *tensor->mutable_region() = region;
-  return offset + region.byte_size();
-}
-
 // Positions in shared memory are read for each call, although the request is prepared once for all that have the same.
 TEST_F(RecentCallsTest, PositionsInSharedMemoryAreReadEachTime) {
-  const auto source = std::make_shared<Source>();
-  core_.memory = source;
+  const auto memory = std::make_shared<const FakeMemory>(65536);
+  core_.memory = std::make_shared<FakeMemorySource>(memory);
   const auto send = [&](int64_t position, int layer) {
     v1::ApplyRotaryRequest plain = Layer(layer);
     *plain.mutable_positions()->mutable_ids() = MakeTensor<int64_t>(DType::kINT64, {2, 1}, {position, 400});
     v1::ApplyRotaryRequest request = plain;
-    size_t end = Move(request.mutable_positions()->mutable_ids(), *source->memory, 0);
-    end = Move(request.mutable_q()->mutable_tensor(), *source->memory, end);
-    Move(request.mutable_k()->mutable_tensor(), *source->memory, end);
+    size_t end = Move(request.mutable_positions()->mutable_ids(), *memory, 0);
+    end = Move(request.mutable_q()->mutable_tensor(), *memory, end);
+    Move(request.mutable_k()->mutable_tensor(), *memory, end);
     return Send(request, plain);
   };
   ASSERT_THAT(posenc::Call(Layer(0)), IsOk());
@@ -205,15 +175,15 @@ TEST_F(RecentCallsTest, PositionsInSharedMemoryAreReadEachTime) {
 }
 
 TEST_F(RecentCallsTest, ManyPositionsInSharedMemoryAreNotKept) {
-  const auto source = std::make_shared<Source>();
-  core_.memory = source;
+  const auto memory = std::make_shared<const FakeMemory>(65536);
+  core_.memory = std::make_shared<FakeMemorySource>(memory);
   v1::ApplyRotaryRequest plain = Layer(0);
   *plain.mutable_positions()->mutable_ids() =
       MakeTensor<int64_t>(DType::kINT64, {2, 1025}, std::vector<int64_t>(2050, 3));
   *plain.mutable_q()->mutable_tensor() = Filled({2, 1025, 1, 8}, 1);
   plain.clear_k();
   v1::ApplyRotaryRequest request = plain;
-  Move(request.mutable_positions()->mutable_ids(), *source->memory, 0);
+  Move(request.mutable_positions()->mutable_ids(), *memory, 0);
   ASSERT_THAT(posenc::Call(plain), IsOk());
   EXPECT_EQ(Send(request, plain), 1);
   EXPECT_EQ(Send(request, plain), 1);
