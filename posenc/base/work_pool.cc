@@ -56,6 +56,12 @@ thread_local Clock::duration between_slabs{0};
 
 bool RunsTaskOf(const WorkPool& pool) { return running != nullptr && running->pool == &pool; }
 
+// Whether what this thread runs may wait for other tasks between its slabs. A task that itself runs between another
+// one's slabs, and a small one, may not: the stack would grow with the queue, and the first would end last.
+bool IsPatient() {
+  return !alone && (running == nullptr || !(running->is_nested || running->taken->lane == Lane::kSmall));
+}
+
 // noexcept: an exception terminates the process here, instead of unwinding through another task's frames.
 void RunOnce(const std::function<void()>& task) noexcept {
   const InterruptionScope nobody(nullptr);  // the task is not part of the computation that this thread is in
@@ -180,12 +186,9 @@ bool WorkPool::ChargeSoFar() {
   return true;
 }
 
-// A task that runs between another one's slabs, and a small one, has none run between its own: the stack would grow
-// with the queue, and the first would end last.
-void WorkPool::RunBetweenSlabs() {
+void WorkPool::RunBetweenSlabs(bool of_patient_loop) {
   if (RunsTaskOf(*this)) busy_.Begin(running->thread);  // a task that reaches its next slab is not stuck
-  if (waiting_ == 0 || alone) return;
-  if (running != nullptr && (running->is_nested || running->taken->lane == Lane::kSmall)) return;
+  if (waiting_ == 0 || !of_patient_loop || !IsPatient()) return;
   Running* const outer = RunsTaskOf(*this) ? running : nullptr;
   const MemoryScope uncounted(nullptr);
   TaskQueue::Taken taken;
@@ -269,12 +272,11 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
     return Unavailable("OVERLOADED", "too many bytes in flight");
   }
 
-  // A caller that runs no other tasks must not wait for a helper that runs some.
-  const bool steals = !alone;
-  auto take_slabs = [this, &cancelled, body, count, grain, steals](Loop& state) {
+  const bool of_patient_loop = IsPatient();  // else it must not wait for a helper that runs other tasks
+  auto take_slabs = [this, &cancelled, body, count, grain, of_patient_loop](Loop& state) {
     for (size_t slab; (slab = state.next.fetch_add(1)) < state.slabs;) {
       try {
-        if (steals) RunBetweenSlabs();
+        RunBetweenSlabs(of_patient_loop);
         if (absl::Status status = cancelled(); !status.ok()) return state.Fail(std::move(status));
         const InterruptionScope scope(&cancelled);
         const MemoryScope uncounted(nullptr);  // an account is for one thread

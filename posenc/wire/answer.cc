@@ -40,18 +40,19 @@ const FieldDescriptor* FieldOf(const Message& response, const v1::Tensor* tensor
   return nullptr;
 }
 
-// Serializes the response without its outputs: they are released for the duration of the call, then set again.
-std::string SerializeOthers(Message* response, absl::Span<const FieldDescriptor* const> outputs) {
+// Serializes the response without its outputs: they are released for the duration of the call, then set again. Returns
+// false for more than 2 GiB.
+bool SerializeOthers(Message* response, absl::Span<const FieldDescriptor* const> outputs, std::string* others) {
   const Reflection& reflection = *response->GetReflection();
   std::vector<Message*> lent;
   for (const FieldDescriptor* field : outputs) {
     lent.push_back(reflection.UnsafeArenaReleaseMessage(response, field));
   }
-  std::string others = response->SerializeAsString();
+  const bool fits = response->SerializeToString(others);
   for (size_t n = 0; n < outputs.size(); ++n) {
     reflection.UnsafeArenaSetAllocatedMessage(response, lent[n], outputs[n]);
   }
-  return others;
+  return fits;
 }
 
 }  // namespace
@@ -64,7 +65,8 @@ absl::StatusOr<Answer> Answer::LayOut(Message* response, absl::Span<const Output
     fields.push_back(field);
   }
   Answer answer;
-  std::string header = SerializeOthers(response, fields);
+  std::string header;
+  if (!SerializeOthers(response, fields, &header)) return AnswerTooLarge(response->ByteSizeLong());
   for (size_t n = 0; n < outputs.size(); ++n) {
     std::string tensor = outputs[n].tensor->SerializeAsString();
     const size_t bytes = outputs[n].region() == nullptr ? outputs[n].bytes : 0;

@@ -266,6 +266,7 @@ absl::Status Call::EndStep(const absl::Status& status) {
   // A stream keeps what its first message needs. Later steps keep nothing: what seems left, gRPC's threads release.
   memory_charge_.ReturnBytes(memory_.Shrink(kept_));
   if (kind_ == Kind::kStream) kept_ = std::min(kept_, memory_.held());
+  if (IsWouldBlock(status)) answer_bytes_ = 0;  // the answer that was begun is gone, and its charge with it
   return status;
 }
 

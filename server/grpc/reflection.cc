@@ -178,16 +178,15 @@ class ReflectionCall final : public Reactor {
       core_->admission->CountRefusal();
       return rpc_->Finish({grpc::UNAVAILABLE, "too many requests or bytes in flight, or the server is shutting down"});
     }
-    ServerReflectionRequest request;
-    if (!ParseMessage(&question_, kMaxQuestion, &request)) {
+    FinishWithoutMemory([this] {
+      wait_limit_ = CancelAfter(core_->config.send_timeout_s);
+      ServerReflectionRequest request;
+      if (ParseMessage(&question_, kMaxQuestion, &request)) return rpc_->Write(Answer(request));
       request_charge_.Return();
       bytes_charge_.Return();
-      wait_limit_ = CancelAfter(core_->config.send_timeout_s);
-      return rpc_->Finish({grpc::INVALID_ARGUMENT,
-                           "not a ServerReflectionRequest of at most " + std::to_string(kMaxQuestion) + " bytes"});
-    }
-    wait_limit_ = CancelAfter(core_->config.send_timeout_s);
-    rpc_->Write(Answer(request));
+      rpc_->Finish({grpc::INVALID_ARGUMENT,
+                    "not a ServerReflectionRequest of at most " + std::to_string(kMaxQuestion) + " bytes"});
+    });
   }
 
   void OnWriteDone(bool ok) override {
@@ -195,18 +194,27 @@ class ReflectionCall final : public Reactor {
     request_charge_.Return();
     bytes_charge_.Return();
     if (!ok) return rpc_->Finish({grpc::CANCELLED, "the caller is gone"});
-    const std::lock_guard lock(pause_mutex_);
-    pause_ = core_->timers.At(std::chrono::steady_clock::now() + kPause, [this] {
-      std::unique_lock(pause_mutex_).unlock();  // pause_ is set now: another thread sets it again after the next answer
-      try {
-        Read();
-      } catch (const std::bad_alloc&) {
-        rpc_->Finish({grpc::UNAVAILABLE, "out of memory"});
-      }
+    FinishWithoutMemory([this] {
+      const std::lock_guard lock(pause_mutex_);
+      pause_ = core_->timers.At(std::chrono::steady_clock::now() + kPause, [this] {
+        std::unique_lock(pause_mutex_)
+            .unlock();  // pause_ is set now: another thread sets it again after the next answer
+        FinishWithoutMemory([this] { Read(); });
+      });
     });
   }
 
  private:
+  // Ends the stream if the step, which begins the stream's next operation as its last act, lacks memory.
+  template <class Step>
+  void FinishWithoutMemory(const Step& step) {
+    try {
+      step();
+    } catch (const std::bad_alloc&) {
+      rpc_->Finish({grpc::UNAVAILABLE, "out of memory"});
+    }
+  }
+
   void Read() {
     wait_limit_ = CancelAfter(core_->config.receive_timeout_s);
     rpc_->Read(&question_);

@@ -411,6 +411,42 @@ TEST(WorkPool, WhoIsAloneDoesNotWaitForOtherTasksOfHelpers) {
   open = true;
 }
 
+// Its thread would wait meanwhile for the helper, which would run a task of any length.
+TEST(WorkPool, ASmallTaskDoesNotWaitForOtherTasksOfHelpers) {
+  const TaskOwner first{"first", 1}, other{"other", 100};
+  std::atomic<int> slabs_of_helper{0};
+  std::atomic<bool> submitted{false}, other_runs{false}, ended{false};
+  const auto wait_for = [](const auto& holds) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!holds() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    return holds();
+  };
+  std::promise<bool> saw_the_end;
+  WorkPool pool(2);
+  const auto small = [&] {
+    const auto here = std::this_thread::get_id();
+    const auto body = [&](size_t, size_t) {
+      if (std::this_thread::get_id() != here) {
+        ++slabs_of_helper;
+        wait_for([&] { return submitted.load(); });
+      } else {
+        wait_for([&] { return slabs_of_helper >= 2 || other_runs; });
+      }
+    };
+    EXPECT_TRUE(pool.ParallelFor(4, 1, NeverCancelled, body).ok());
+    ended = true;
+  };
+  pool.Submit(small, Lane::kSmall, &first);
+  wait_for([&] { return slabs_of_helper > 0; });
+  const auto long_task = [&] {
+    other_runs = true;
+    saw_the_end.set_value(wait_for([&] { return ended.load(); }));
+  };
+  pool.Submit(long_task, Lane::kBulk, &other);
+  submitted = true;
+  EXPECT_TRUE(saw_the_end.get_future().get());
+}
+
 TEST(WorkPool, WhoIsAloneMayBeHelped) {
   WorkPool pool(2);
   const NoWorkStealing outer;
