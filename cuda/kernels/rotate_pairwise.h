@@ -9,7 +9,8 @@
 
 namespace posenc::cuda {
 
-// Shared memory per block without an opt-in, in bytes. A staged head row has at most 12288 rotated FP32 elements.
+// Shared memory per block without an opt-in, in bytes. A staged head row has at most 12288 rotated FP32 elements:
+// kMostHeldInPlace in posenc/device/device.h.
 constexpr uint64_t kStageBytes = 48 * 1024;
 
 // `staged`: a pair's results overwrite other pairs' elements. The rotated elements of a head row are then staged in

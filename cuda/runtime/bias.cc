@@ -82,11 +82,12 @@ void BiasFrom(Device& device, const posenc_bias& work) {
   if (out_staged) CheckPieces(work.out, bytes);
   if (scores_staged) CheckPieces(work.scores, bytes);
 
-  const Device::Lease slot = device.Borrow();
+  // The device may read these until the lease has ended.
   const auto queries = QueriesAs<Real>(work);
   const auto key_positions = KeysAs<Real>(work.key_positions, work.keys);
   const auto mask_key_positions = KeysAs<Real>(work.mask_key_positions, work.keys);
   const auto key_documents = KeysAs<Real>(work.key_documents, work.keys);
+  const Device::Lease slot = device.Borrow();
   Arrays arrays(*slot);
   BiasArguments<Real> arguments = {};
   arguments.dtype = static_cast<posenc_dtype>(work.dtype);

@@ -52,7 +52,7 @@ class Scratch {
 
 class Device {
  public:
-  explicit Device(int ordinal) : ordinal_(ordinal) {}
+  explicit Device(int ordinal) : ordinal_(ordinal) { idle_.reserve(kSlots); }  // so that GiveBack() cannot throw
 
   int ordinal() const { return ordinal_; }
   void Describe(posenc_device_info* info) const;

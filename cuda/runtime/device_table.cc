@@ -73,6 +73,10 @@ DeviceTable::DeviceTable(Slot& slot, const posenc_table& table)
   Launch();
 }
 
+DeviceTable::~DeviceTable() {
+  if (!patches_.empty() && cudaStreamSynchronize(slot_.stream) != cudaSuccess) cudaGetLastError();
+}
+
 void DeviceTable::Launch() {
   Check(cudaMemsetAsync(count_.data(), 0, sizeof *slot_.count, slot_.stream), "clearing a counter");
   Check(LaunchTable(arguments_, slot_.stream), "computing a table");
@@ -103,22 +107,29 @@ void DeviceTable::Complete(bool others_can) {
   slot_.Await();
   // Entries are in arbitrary order. A position too large for the fast path makes a whole row unproven: one copy.
   std::sort(unproven.begin(), unproven.end());
+  if (table_.dtype == POSENC_FP64) {
+    PatchAll<double>(unproven);
+  } else {
+    PatchAll<float>(unproven);
+  }
+}
+
+template <class Wide>
+void DeviceTable::PatchAll(const std::vector<uint64_t>& unproven) {
+  patches_.resize(2 * unproven.size() * sizeof(Wide));
+  auto* cos = reinterpret_cast<Wide*>(patches_.data());
   const uint64_t* const end = unproven.data() + unproven.size();
   for (const uint64_t* first = unproven.data(); first != end;) {
     const uint64_t* last = first + 1;
     while (last != end && *last == last[-1] + 1) ++last;
-    if (table_.dtype == POSENC_FP64) {
-      Patch<double>(first, last);
-    } else {
-      Patch<float>(first, last);
-    }
+    Patch(first, last, cos, cos + unproven.size());
+    cos += last - first;
     first = last;
   }
 }
 
 template <class Wide>
-void DeviceTable::Patch(const uint64_t* first, const uint64_t* last) {
-  std::vector<Wide> cos, sin;
+void DeviceTable::Patch(const uint64_t* first, const uint64_t* last, Wide* cos, Wide* sin) {
   for (const uint64_t* entry = first; entry != last; ++entry) {
     const uint64_t row = *entry / table_.pairs, pair = *entry % table_.pairs;
     const uint64_t axis = table_.axis != nullptr ? table_.axis[pair] : 0;
@@ -126,11 +137,11 @@ void DeviceTable::Patch(const uint64_t* first, const uint64_t* last) {
     Entry value;
     table_.finish(&table_, position, table_.inv_freq[pair], &value.cos, &value.sin);
     value = Finished(recipe_, value);
-    cos.push_back(static_cast<Wide>(value.cos));
-    sin.push_back(static_cast<Wide>(value.sin));
+    cos[entry - first] = static_cast<Wide>(value.cos);
+    sin[entry - first] = static_cast<Wide>(value.sin);
   }
-  const uint64_t bytes = cos.size() * sizeof(Wide);
-  for (const auto& [to, from] : {std::pair{arguments_.cos, cos.data()}, {arguments_.sin, sin.data()}}) {
+  const uint64_t bytes = (last - first) * sizeof(Wide);
+  for (const auto& [to, from] : {std::pair{arguments_.cos, cos}, {arguments_.sin, sin}}) {
     Check(cudaMemcpyAsync(static_cast<Wide*>(to) + *first, from, bytes, cudaMemcpyHostToDevice, slot_.stream),
           "copying to the device");
   }

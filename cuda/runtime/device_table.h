@@ -1,7 +1,9 @@
 // A rotary table in device memory, as LaunchRotate reads it: the caller's values, or computed on the device.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "cuda/elements/table.h"
 #include "cuda/launch.h"
@@ -17,6 +19,8 @@ class DeviceTable {
  public:
   // Puts the upload or computation on the slot's stream. Call Complete before using the table. Keeps both references.
   DeviceTable(Slot& slot, const posenc_table& table);
+  // Waits for the copies from patches_, which an exception may have left on the stream.
+  ~DeviceTable();
 
   // Computes on the calling thread the entries that the device could not prove, some microseconds each. Call it after
   // putting independent work on the stream, so that the device does not idle. If others_can (the caller can compute the
@@ -31,9 +35,13 @@ class DeviceTable {
 
  private:
   void Launch();
-  // Computes the consecutive entries *first ... last[-1] and copies them to the device. Wide is float or double.
+  // Computes the consecutive entries *first ... last[-1] at `cos` and `sin`, which must stay until the copies to the
+  // device have ended. Wide is float or double.
   template <class Wide>
-  void Patch(const uint64_t* first, const uint64_t* last);
+  void Patch(const uint64_t* first, const uint64_t* last, Wide* cos, Wide* sin);
+  // Computes all entries of `unproven`, which is sorted.
+  template <class Wide>
+  void PatchAll(const std::vector<uint64_t>& unproven);
 
   Slot& slot_;
   const posenc_table& table_;
@@ -44,6 +52,7 @@ class DeviceTable {
   TableArguments arguments_ = {};
   const void* cos_;
   const void* sin_;
+  std::vector<std::byte> patches_;  // cosines, then sines, of the unproven entries
 };
 
 }  // namespace posenc::cuda

@@ -13,10 +13,11 @@ namespace {
 
 static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(posenc_memory_handle));
 
-// Throws on errors. POSENC_UNSUPPORTED becomes POSENC_BAD_HANDLE, because the handle comes from the caller.
+// Throws on errors. POSENC_UNSUPPORTED becomes POSENC_BAD_HANDLE, because the handle comes from the caller. So does
+// cudaErrorUnknown, which elsewhere means that the device is lost: a handle must not withdraw the device.
 void CheckHandle(cudaError_t error, const char* doing) {
   const posenc_status status = StatusOf(error);
-  if (status == POSENC_UNSUPPORTED) {
+  if (status == POSENC_UNSUPPORTED || error == cudaErrorUnknown) {
     cudaGetLastError();
     throw Failure(POSENC_BAD_HANDLE, std::string(doing) + ": " + cudaGetErrorString(error));
   }

@@ -14,7 +14,7 @@ import numpy
 
 import larger
 from cases import Finisher, table_of
-from faults import fails_well, stays_lost
+from faults import fails_well, stays_lost, survives_an_unknown_handle
 from plugin import (BAD_HANDLE, DTYPES, OUT_OF_MEMORY, UNSUPPORTED, Bias, Handle, Plugin, Rotate, Table, address, pieces, run,
                     whole)
 from rotation import Rotation, refusal
@@ -145,7 +145,8 @@ def main():
             SharedByTheHost(plugin.helpers, array) if on_host else SharedByAProcess(sys.argv[2], array)))
     tests = [refuses_too_much, takes_a_whole_slab, refuses_pieces_of_another_size, refuses_devices_that_are_not,
              refuses_what_mpfr_would_take_long_for, does_nothing_for_nothing, opens_no_bad_handle, foreign,
-             overlaps_calls, *([fails_well, stays_lost] if on_host else [survives_exhausted_memory])]
+             overlaps_calls,
+             *([fails_well, survives_an_unknown_handle, stays_lost] if on_host else [survives_exhausted_memory])]
     return run(tests, plugin)
 
 

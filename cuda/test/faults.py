@@ -3,10 +3,10 @@
 import ctypes
 from ctypes import byref
 
-from plugin import DEVICE_LOST, OUT_OF_MEMORY, UNSUPPORTED
+from plugin import BAD_HANDLE, DEVICE_LOST, OUT_OF_MEMORY, UNSUPPORTED, Handle
 from rotation import Rotation, refusal
 
-CUDA_OUT_OF_MEMORY, CUDA_INVALID_VALUE, CUDA_ILLEGAL_ADDRESS = 2, 1, 700
+CUDA_OUT_OF_MEMORY, CUDA_INVALID_VALUE, CUDA_ILLEGAL_ADDRESS, CUDA_UNKNOWN = 2, 1, 700, 999
 
 
 def fails_well(plugin):
@@ -30,6 +30,14 @@ def fails_well(plugin):
             expected, actual = Rotation().run(plugin), Rotation().run(plugin)
             assert (expected == actual).all()
         assert failed > 10
+
+
+def survives_an_unknown_handle(plugin):
+    """A caller's handle does not withdraw the device, even if CUDA does not know why it cannot be opened."""
+    plugin.helpers.posenc_host_fail(ctypes.c_long(1), CUDA_UNKNOWN, 0)  # the first call chooses the device
+    assert refusal(plugin, "open_memory", byref(Handle()), ctypes.c_uint64(16), byref(ctypes.c_void_p())) == BAD_HANDLE
+    plugin.helpers.posenc_host_fail(ctypes.c_long(-1), 0, 0)
+    Rotation().run(plugin)
 
 
 def stays_lost(plugin):
