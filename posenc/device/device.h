@@ -44,6 +44,14 @@ struct RotateSlab {
   size_t start, runs, run_bytes, run_stride;
 };
 
+// Bytes of host memory that the description and the scratch of a slab take at most. Four slabs may then be in work at
+// once (WorkPool::ParallelFor).
+inline constexpr size_t kMostHeldBySlab = size_t{16} << 20;
+
+// Most bytes of a head row's rotated elements in Device::RotateInPlace if x is y and the pairings differ: results then
+// overwrite elements that are still to be read, so a device holds a whole row (kStageBytes of cuda/kernels).
+inline constexpr int64_t kMostHeldInPlace = 48 * 1024;
+
 // Device memory of another process: bytes [0, size) at a device address. Reference-counted; closed with the last copy.
 struct DeviceMemory {
   std::shared_ptr<void> begin;
@@ -74,8 +82,9 @@ class Device {
   // its allocation has at least `bytes` bytes. The device must outlive the result.
   virtual absl::StatusOr<DeviceMemory> Open(std::string_view handle, size_t bytes) = 0;
   // Computes all of `work`, whose x and y are device addresses, with the recipe's table or, if null, work.cos and .sin.
-  // There is no CPU fallback: RESOURCE_EXHAUSTED if device memory is full, FAILED_PRECONDITION if the device is
-  // withdrawn. The contents of y are unspecified after an error.
+  // There is no CPU fallback: INVALID_ARGUMENT at the field "tensor" if the device cannot compute this work,
+  // RESOURCE_EXHAUSTED if device memory is full, FAILED_PRECONDITION if the device is withdrawn. The contents of y are
+  // unspecified after an error.
   virtual absl::Status RotateInPlace(const PairRotation& work, const TableRecipe* recipe) = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -56,8 +57,8 @@ class PluginDevice final : public Device {
   template <class Call>
   bool Try(const Call& call);
   void Note(int32_t status, const posenc_error& error);
-  // Converts a plugin error to the status of a call that has no CPU fallback.
-  absl::Status StatusOf(int32_t status, const posenc_error& error) const;
+  // Converts a plugin error to the status of a call that has no CPU fallback. `field` is that of an UNSUPPORTED error.
+  absl::Status StatusOf(int32_t status, const posenc_error& error, std::string_view field) const;
   const posenc_error& Withdrawn(posenc_error* error) const;
 
   const posenc_plugin* const plugin_;

@@ -38,25 +38,33 @@ uint32_t Code(Frequencies frequencies) {
   __builtin_unreachable();
 }
 
+// Most pieces of a slab's x or y: bounds the memory that their list takes. A slab that has more is for the CPU, which
+// needs no list.
+constexpr size_t kMostPieces = 1 << 14;
+
 // Context of Finish(): its input, and the exception that stopped it.
 struct SlowPath {
   SinCosRows rows;
+  std::atomic<bool> has_stopped{false};
   std::mutex mutex;
   std::exception_ptr stopped;  // guarded by mutex
 };
 
 // Computes with MPFR an entry that the device's fast path cannot prove. An exception must not unwind through the
-// plugin's frames, which may be in another language: it is stored for Rethrow(), and the entry is NaN.
+// plugin's frames, which may be in another language: it is stored for Rethrow(), and the entry is NaN. So are all
+// further entries, at once, because nobody wants the table any more.
 void Finish(const posenc_table* table, double position, double inv_freq, double* cos, double* sin) {
   auto& slow = *static_cast<SlowPath*>(const_cast<void*>(table->context));
+  *cos = *sin = std::numeric_limits<double>::quiet_NaN();
+  if (slow.has_stopped) return;
   try {
     const CosSin value = SinCosSlow(slow.rows, position, inv_freq);
     *cos = value.cos;
     *sin = value.sin;
   } catch (...) {
-    *cos = *sin = std::numeric_limits<double>::quiet_NaN();
     const std::lock_guard lock(slow.mutex);
     slow.stopped = std::current_exception();
+    slow.has_stopped = true;
   }
 }
 
@@ -124,14 +132,15 @@ posenc_rotate RotationOf(const PairRotation& work, const posenc_table& table) {
   return rotate;
 }
 
-// Returns the memory pieces of a slab's x, run after run.
-std::vector<posenc_piece> PiecesOf(const RotateSlab& slab) {
+// Returns the memory pieces of a slab's x, run after run; nullopt if they are more than kMostPieces.
+std::optional<std::vector<posenc_piece>> PiecesOf(const RotateSlab& slab) {
   std::vector<posenc_piece> pieces;
   for (size_t run = 0; run < slab.runs; ++run) {
     const size_t start = slab.start + run * slab.run_stride;
     for (size_t done = 0; done < slab.run_bytes;) {
       const absl::Span<const std::byte> piece = slab.x->From(start + done);
       const size_t bytes = std::min(piece.size(), slab.run_bytes - done);
+      if (pieces.size() == kMostPieces) return std::nullopt;
       pieces.push_back({const_cast<std::byte*>(piece.data()), bytes});  // the plugin only reads it
       done += bytes;
     }
@@ -195,13 +204,19 @@ bool PluginDevice::Try(const Call& call) {
 
 bool PluginDevice::Rotate(const RotateSlab& slab) {
   TableOf table(slab.recipe);
-  std::vector<posenc_piece> from = PiecesOf(slab), to;
+  const auto from = PiecesOf(slab);
+  if (!from) {
+    Note(POSENC_UNSUPPORTED, {});
+    return false;
+  }
+  std::vector<posenc_piece> to;
+  to.reserve(slab.runs);
   for (size_t run = 0; run < slab.runs; ++run) {
     to.push_back({slab.y + slab.start + run * slab.run_stride, slab.run_bytes});
   }
   posenc_rotate rotate = RotationOf(slab.work, table.get());
   rotate.heads_first = slab.runs > 1 ? 1 : 0;
-  rotate.x = {from.data(), from.size(), nullptr};
+  rotate.x = {from->data(), from->size(), nullptr};
   rotate.y = {to.data(), to.size(), nullptr};
   const bool done = Try([&](posenc_error* error) { return plugin_->rotate(index_, &rotate, error); });
   table.Rethrow();
@@ -258,7 +273,7 @@ bool PluginDevice::ComputeTable(const TableRecipe& recipe, std::byte* cos, std::
   return done;
 }
 
-absl::Status PluginDevice::StatusOf(int32_t status, const posenc_error& error) const {
+absl::Status PluginDevice::StatusOf(int32_t status, const posenc_error& error, std::string_view field) const {
   const auto say = [this](absl::StatusCode code, const char* reason, std::string_view why) {
     return Restore(code, fmt::format("{}: {}", name_, why), {reason, "", name_, std::string(why)});
   };
@@ -267,7 +282,7 @@ absl::Status PluginDevice::StatusOf(int32_t status, const posenc_error& error) c
     case POSENC_OUT_OF_MEMORY: return say(absl::StatusCode::kResourceExhausted, "OUT_OF_MEMORY", error.message);
     case POSENC_BAD_HANDLE: return InvalidArgument("BAD_HANDLE", "handle", "", error.message);
     case POSENC_DEVICE_LOST: return say(absl::StatusCode::kFailedPrecondition, "DEVICE_LOST", error.message);
-    default: return InvalidArgument("UNSUPPORTED", "device", name_, error.message);
+    default: return InvalidArgument("UNSUPPORTED", field, "", fmt::format("must suit {}: {}", name_, error.message));
   }
 }
 
@@ -278,12 +293,12 @@ absl::StatusOr<DeviceMemory> PluginDevice::Open(std::string_view handle, size_t 
                            fmt::format("must be {} bytes", sizeof(its.bytes)));
   }
   posenc_error error{};
-  if (!usable()) return StatusOf(POSENC_DEVICE_LOST, Withdrawn(&error));
+  if (!usable()) return StatusOf(POSENC_DEVICE_LOST, Withdrawn(&error), "device");
   std::memcpy(its.bytes, handle.data(), sizeof(its.bytes));
   void* begin = nullptr;
   const int32_t status = plugin_->open_memory(index_, &its, bytes, &begin, &error);
   if (status == POSENC_DEVICE_LOST) Note(status, error);
-  POSENC_RETURN_IF_ERROR(StatusOf(status, error));
+  POSENC_RETURN_IF_ERROR(StatusOf(status, error, "device"));
   const auto close = [this](void* memory) {
     posenc_error ignored{};
     plugin_->close_memory(index_, memory, &ignored);
@@ -293,7 +308,7 @@ absl::StatusOr<DeviceMemory> PluginDevice::Open(std::string_view handle, size_t 
 
 absl::Status PluginDevice::RotateInPlace(const PairRotation& work, const TableRecipe* recipe) {
   posenc_error error{};
-  if (!usable()) return StatusOf(POSENC_DEVICE_LOST, Withdrawn(&error));
+  if (!usable()) return StatusOf(POSENC_DEVICE_LOST, Withdrawn(&error), "tensor");
   std::optional<TableOf> table;
   if (recipe != nullptr) {
     table.emplace(*recipe);
@@ -308,7 +323,7 @@ absl::Status PluginDevice::RotateInPlace(const PairRotation& work, const TableRe
   const int32_t status = plugin_->rotate(index_, &rotate, &error);
   Note(status, error);
   table->Rethrow();
-  return StatusOf(status, error);
+  return StatusOf(status, error, "tensor");
 }
 
 const posenc_error& PluginDevice::Withdrawn(posenc_error* error) const {

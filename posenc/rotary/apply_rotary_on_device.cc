@@ -1,12 +1,30 @@
 // RotaryApplication's methods that run on a device.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <memory>
+#include <string_view>
 
 #include "posenc/base/status.h"
 #include "posenc/rotary/apply_rotary.h"
 #include "posenc/rotary/slab_table.h"
 
 namespace posenc {
+namespace {
+
+std::string_view NameOf(Operand which) { return which == Operand::kQuery ? "q" : "k"; }
+
+}  // namespace
+
+absl::Status RotaryApplication::CheckInPlace(Operand which, DeviceBuffers buffers) const {
+  const int64_t elements = 2 * static_cast<int64_t>(rows_.pairs());
+  const int64_t most = kMostHeldInPlace / static_cast<int64_t>(SizeOf(operand(which).tensor.dtype));
+  if (buffers.x != buffers.y || input_pairing_ == output_pairing_ || elements <= most) return absl::OkStatus();
+  return InvalidArgument("UNSUPPORTED", fmt::format("{}.tensor", NameOf(which)), "",
+                         fmt::format("must not be rotated in place in a device's memory: input and output pairing "
+                                     "differ, and a head row has {} rotated elements, more than {}",
+                                     elements, most));
+}
 
 bool RotaryApplication::RotateOn(Device& device, const Cells& cells, Operand which, Buffers buffers) const {
   const PairRotation work = Work(cells, which);
@@ -25,6 +43,9 @@ bool RotaryApplication::RotateOn(Device& device, const Cells& cells, Operand whi
 
 absl::Status RotaryApplication::RotateInPlace(DeviceBuffers q, DeviceBuffers k, Device& device,
                                               const Cancellation& cancelled) const {
+  if (!has_q() && !has_k()) return absl::OkStatus();
+  if (has_q()) POSENC_RETURN_IF_ERROR(CheckInPlace(Operand::kQuery, q));
+  if (has_k()) POSENC_RETURN_IF_ERROR(CheckInPlace(Operand::kKey, k));
   // Table entries per call: bounds the table's device memory and the time between cancellation checks.
   constexpr int64_t kEntries = int64_t{1} << 20;
   const int64_t most = std::max<int64_t>(kEntries / static_cast<int64_t>(rows_.pairs()), 1);
@@ -46,7 +67,9 @@ absl::Status RotaryApplication::RotateInPlace(DeviceBuffers q, DeviceBuffers k, 
       }
       work.x = buffers.x + Start(cells, which);
       work.y = buffers.y + Start(cells, which);
-      POSENC_RETURN_IF_ERROR(device.RotateInPlace(work, recipe ? &*recipe : nullptr));
+      const absl::Status status = device.RotateInPlace(work, recipe ? &*recipe : nullptr);
+      if (absl::IsInvalidArgument(status)) return Within(NameOf(which), status);
+      POSENC_RETURN_IF_ERROR(status);
     }
     token = stop;
   }
@@ -77,7 +100,8 @@ int64_t RotaryApplication::DeviceSlab(const Device& device) const {
   token_bytes = std::max<int64_t>(token_bytes, 1);
   const auto places = static_cast<int64_t>(device.calls_at_once());
   const int64_t each = (rows_.positions().tokens() + places - 1) / places;
-  const int64_t most = static_cast<int64_t>(device.slab_bytes()) / token_bytes;
+  const int64_t most = std::min(static_cast<int64_t>(device.slab_bytes()) / token_bytes,
+                                static_cast<int64_t>(kMostHeldBySlab) / rows_.RecipeBytes(1));
   return std::max<int64_t>(std::min(most, std::max(each, kWorthACall / token_bytes)), 1);
 }
 
@@ -86,33 +110,30 @@ absl::Status RotaryApplication::RunOn(Device& device, Buffers q, Buffers k, Work
   const int64_t tokens = rows_.positions().tokens(), slab = DeviceSlab(device);
   const auto places = static_cast<int64_t>(device.calls_at_once());
   const auto rotate_slabs = [&](size_t begin, size_t end) {
-    for (int64_t token = begin; token < static_cast<int64_t>(end) && cancelled().ok();) {
+    for (int64_t token = begin; token < static_cast<int64_t>(end);) {
+      InterruptionPoint();
       const int64_t stop = std::min<int64_t>(end, SlabEnd(token, slab));
       for (const Operand which : {Operand::kQuery, Operand::kKey}) {
         const Buffers buffers = which == Operand::kQuery ? q : k;
         if (buffers.y == nullptr) continue;
         const Cells cells{.token = token, .tokens = stop - token, .head = 0, .heads = axes_of(which).heads};
-        if (!RotateOn(device, cells, which, buffers)) RotateDeclined(cells, which, buffers, cancelled);
+        if (!RotateOn(device, cells, which, buffers)) RotateDeclined(cells, which, buffers);
       }
       token = stop;
     }
   };
   // One loop body per concurrent device call.
-  POSENC_RETURN_IF_ERROR(
-      pool.ParallelFor(tokens, std::max(slab, (tokens + places - 1) / places), cancelled, rotate_slabs));
-  return cancelled();
+  return pool.ParallelFor(tokens, std::max(slab, (tokens + places - 1) / places), cancelled, rotate_slabs,
+                          rows_.RecipeBytes(std::min(slab, tokens)));
 }
 
 // Rotates on the CPU, in CPU-sized slabs, a slab that the device declined.
-void RotaryApplication::RotateDeclined(Cells cells, Operand which, Buffers buffers,
-                                       const Cancellation& cancelled) const {
-  const int64_t slab = Slab(std::max<int64_t>(TokenBytes(which), 1)), end = cells.token + cells.tokens;
-  const TokenPositions& positions = rows_.positions();
-  while (cells.token < end && cancelled().ok()) {
-    const int64_t stop = std::min({cells.token + slab, end, positions.begin(positions.SequenceOf(cells.token) + 1)});
-    cells.tokens = stop - cells.token;
-    Rotate(cells, which, *Table(cells, which), /*large=*/false, buffers, 0);
-    cells.token = stop;
+void RotaryApplication::RotateDeclined(const Cells& cells, Operand which, Buffers buffers) const {
+  const int64_t bytes = TokenBytes(which), slab = Slab(bytes), parts = PartsOfToken(bytes, cells.heads);
+  const int64_t end = cells.tokens * parts;
+  for (int64_t item = 0; item < end; item += slab) {
+    InterruptionPoint();
+    RotateItems(cells, parts, item, std::min(end, item + slab), which, /*large=*/false, buffers, 0);
   }
 }
 

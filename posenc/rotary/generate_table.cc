@@ -98,35 +98,43 @@ absl::Status TableGeneration::WriteRows(int64_t row_begin, int64_t rows, std::by
   if (device != nullptr && !table_.has_recipe()) device = nullptr;
   // Half-width rows are computed where they belong, unless the answer's tensors are not aligned to their elements.
   const auto aligned = [size](const std::byte* out) { return reinterpret_cast<uintptr_t>(out) % size == 0; };
-  const bool directly = device == nullptr && form_ == TableForm::kHalfWidth && aligned(cos) && aligned(sin);
+  const bool directly = form_ == TableForm::kHalfWidth && aligned(cos) && aligned(sin);
   const bool large = ExceedsCore(2 * static_cast<size_t>(rows) * row_bytes);
-  const size_t slab = device == nullptr ? cpu_slab : std::max<size_t>(device->slab_bytes() / (2 * pairs * size), 1);
-  absl::Status status = pool.ParallelFor(rows, slab, cancelled, [&](size_t begin, size_t end) {
+  size_t slab = cpu_slab;
+  int64_t body_bytes = 0;  // a CPU slab's scratch is small
+  if (device != nullptr) {
+    const size_t held = (directly ? 0 : 2 * pairs * size) + table_.RecipeBytes(1);  // per row
+    slab = std::max<size_t>(std::min(device->slab_bytes() / (2 * pairs * size), kMostHeldBySlab / held), 1);
+    body_bytes = static_cast<int64_t>(std::min<size_t>(slab, rows) * held);
+  }
+  const auto write = [&](size_t begin, size_t end) {
     const size_t count = end - begin;
     const auto first = static_cast<int64_t>(row_begin + begin);
-    if (directly) {
-      table_.Compute(first, static_cast<int64_t>(count), dtype_, operand_, cos + begin * row_bytes,
-                     sin + begin * row_bytes, large);
-      return;
+    std::byte *half_cos = cos + begin * row_bytes, *half_sin = sin + begin * row_bytes;
+    std::unique_ptr<double[]> scratch;
+    if (!directly) {
+      const size_t doubles = (count * pairs * size + sizeof(double) - 1) / sizeof(double);
+      // Uninitialised. Its elements are doubles for the alignment that the answer's tensors do not have.
+      scratch = std::make_unique_for_overwrite<double[]>(2 * doubles);
+      half_cos = reinterpret_cast<std::byte*>(scratch.get());
+      half_sin = reinterpret_cast<std::byte*>(scratch.get() + doubles);
     }
-    const size_t doubles = (count * pairs * size + sizeof(double) - 1) / sizeof(double);
-    // Uninitialised scratch. Its elements are doubles for the alignment that the answer's tensors do not have.
-    const auto half = std::make_unique_for_overwrite<double[]>(2 * doubles);
-    auto* half_cos = reinterpret_cast<std::byte*>(half.get());
-    auto* half_sin = reinterpret_cast<std::byte*>(half.get() + doubles);
     if (device == nullptr ||
         !device->ComputeTable(*table_.Recipe(first, static_cast<int64_t>(count), dtype_), half_cos, half_sin)) {
-      for (size_t done = 0; done < count && (device == nullptr || cancelled().ok()); done += cpu_slab) {
+      for (size_t done = 0; done < count; done += cpu_slab) {
+        // Leaves this function, so that scratch which is not computed does not reach the caller.
+        if (device != nullptr) InterruptionPoint();
         const size_t offset = done * pairs * size;
         table_.Compute(first + static_cast<int64_t>(done), static_cast<int64_t>(std::min(cpu_slab, count - done)),
-                       dtype_, operand_, half_cos + offset, half_sin + offset);
+                       dtype_, operand_, half_cos + offset, half_sin + offset, directly && large);
       }
     }
+    if (directly) return;
     const size_t parts = count * half_split_parts_, in_part = pairs / half_split_parts_;
     Expand(form_, size, half_cos, parts, in_part, cos + begin * row_bytes);
     Expand(form_, size, half_sin, parts, in_part, sin + begin * row_bytes);
-  });
-  return status.ok() && device != nullptr ? cancelled() : status;
+  };
+  return pool.ParallelFor(rows, slab, cancelled, write, body_bytes);
 }
 
 }  // namespace posenc

@@ -72,16 +72,27 @@ class Rows {
 }  // namespace
 
 void RotatePieces(PairRotation work, const ByteSource& x, std::byte* y, size_t start) {
+  const size_t heads = work.heads;
   const size_t row = work.head_dim * SizeOf(work.dtype);
-  const size_t end = start + (work.tokens - 1) * work.token_stride + (work.heads - 1) * work.head_stride + row;
-  if (const absl::Span<const std::byte> piece = x.From(start); piece.size() >= end - start) {
-    work.x = piece.data();
-    work.y = y + start;
-    return RotatePairs(work, 0, work.tokens);
-  }
   Rows rows(work, x, y);
-  if (work.token_stride == work.heads * row) return rows.Rotate(start, work.tokens, work.heads);
-  for (size_t head = 0; head < work.heads; ++head) rows.Rotate(start + head * work.head_stride, work.tokens, 1);
+  if (work.head_stride == row && (work.tokens == 1 || work.token_stride == work.heads * row)) {
+    return rows.Rotate(start, work.tokens, work.heads);
+  }
+  const size_t head_bytes = (work.tokens - 1) * work.token_stride + row;  // from a head's first row to its last
+  for (size_t head = 0; head < heads;) {
+    const size_t at = start + head * work.head_stride;
+    const absl::Span<const std::byte> piece = x.From(at);
+    if (piece.size() < head_bytes) {
+      rows.Rotate(at, work.tokens, 1);
+      ++head;
+      continue;
+    }
+    work.x = piece.data();
+    work.y = y + at;
+    work.heads = std::min(heads - head, (piece.size() - head_bytes) / work.head_stride + 1);
+    RotatePairs(work, 0, work.tokens);
+    head += work.heads;
+  }
 }
 
 }  // namespace posenc

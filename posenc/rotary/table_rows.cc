@@ -211,11 +211,10 @@ void TableRows::ComputeAxis(int64_t axis, int64_t token, int64_t count, DType dt
 }
 
 std::string TableRows::Key(int64_t token, int64_t count, DType dtype, Operand operand) const {
-  const int64_t axes = positions_.axes_differ() ? positions_.axes() : 1;
   Fingerprint key;
   key.Add(static_cast<int64_t>(arithmetic_)).Add(static_cast<int64_t>(direction_)).Add(static_cast<int64_t>(dtype));
-  key.Add(differ_by_operand() ? static_cast<int64_t>(operand) : -1).Add(axes);
-  for (int64_t axis = 0; axis < axes; ++axis) key.Add(PositionsOf(token, count, axis));
+  key.Add(differ_by_operand() ? static_cast<int64_t>(operand) : -1).Add(axes());
+  for (int64_t axis = 0; axis < axes(); ++axis) key.Add(PositionsOf(token, count, axis));
   plan(positions_.SequenceOf(token)).AddTo(key);  // last: its number of parts varies
   return key.parts();
 }
@@ -230,8 +229,8 @@ std::optional<TableRecipe> TableRows::Recipe(int64_t token, int64_t count, DType
                      .scale = sequence_plan.attention_scaling,
                      .divide = direction_ == Direction::kInverse,
                      .negate_sin = direction_ != Direction::kForward};
-  const int64_t axes = positions_.axes_differ() ? positions_.axes() : 1;
-  for (int64_t axis = 0; axis < axes; ++axis) {
+  recipe.positions.reserve(axes() * count);
+  for (int64_t axis = 0; axis < axes(); ++axis) {
     for (int64_t first = token; first < token + count;) {
       const int64_t stop = std::min(token + count, positions_.begin(positions_.SequenceOf(first) + 1));
       const std::vector<double> at = PositionsOf(first, stop - first, axis);
@@ -239,8 +238,12 @@ std::optional<TableRecipe> TableRows::Recipe(int64_t token, int64_t count, DType
       first = stop;
     }
   }
-  if (axes > 1) recipe.axis.assign(sequence_plan.axis.begin(), sequence_plan.axis.end());
+  if (axes() > 1) recipe.axis.assign(sequence_plan.axis.begin(), sequence_plan.axis.end());
   return recipe;
+}
+
+int64_t TableRows::RecipeBytes(int64_t rows) const {
+  return (axes() + 1) * rows * static_cast<int64_t>(sizeof(double));  // one axis twice, while it is appended
 }
 
 void TableRows::Compute(int64_t token, int64_t count, DType dtype, Operand operand, void* cos, void* sin,

@@ -46,6 +46,8 @@ class TableRows {
   // Inputs from which a device computes the rows that Compute writes. The tokens may span sequences if there is one
   // entry. Nullopt for given tables and xPos.
   std::optional<TableRecipe> Recipe(int64_t token, int64_t count, DType dtype) const;
+  // Bytes that Recipe() holds while it copies the positions of `rows` rows.
+  int64_t RecipeBytes(int64_t rows) const;
   bool is_given() const { return table_.has_value(); }
   bool has_recipe() const { return !table_ && !differ_by_operand(); }
 
@@ -55,6 +57,8 @@ class TableRows {
   void LookUp(int64_t token, int64_t count, DType dtype, std::byte* cos, std::byte* sin) const;
   void ComputeAxis(int64_t axis, int64_t token, int64_t count, DType dtype, std::byte* cos, std::byte* sin) const;
   std::vector<double> PositionsOf(int64_t token, int64_t count, int64_t axis) const;
+  // Number of axes whose positions the rows depend on.
+  int64_t axes() const { return positions_.axes_differ() ? positions_.axes() : 1; }
 
   TokenPositions positions_;
   std::vector<std::shared_ptr<const RotaryPlan>> plans_;  // distinct

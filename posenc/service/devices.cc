@@ -53,7 +53,7 @@ bool IsNamedBy(std::string_view asked, std::string_view name) {
   return asked == name || (asked.find(':') == asked.npos && name.substr(0, name.find(':')) == asked);
 }
 
-void Devices::Add(std::unique_ptr<Device> device, Speeds speeds) {
+void Devices::Add(std::unique_ptr<Device> device, std::optional<Speeds> speeds) {
   auto kept = std::make_unique<Kept>();
   kept->device = std::move(device);
   kept->speeds = speeds;
@@ -77,9 +77,10 @@ absl::StatusOr<DeviceLease> Devices::Choose(std::string_view asked, DeviceWork w
       if (IsNamedBy(asked, kept->device->name()) && (best == nullptr || kept->busy < best->busy)) best = kept.get();
       continue;
     }
+    if (!kept->speeds) continue;
     // The device's calls in flight run before this one.
     const int64_t calls = slabs == nullptr ? 1 : slabs(*kept->device);
-    const double seconds = seconds_of(kept->speeds, calls) * static_cast<double>(kept->busy + 1);
+    const double seconds = seconds_of(*kept->speeds, calls) * static_cast<double>(kept->busy + 1);
     if (seconds < least) {
       least = seconds;
       best = kept.get();

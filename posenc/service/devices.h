@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,11 +41,12 @@ class Devices {
  public:
   struct Kept {
     std::unique_ptr<Device> device;
-    Speeds speeds;
+    std::optional<Speeds> speeds;
     std::atomic<int64_t> busy{0};  // calls in flight
   };
 
-  void Add(std::unique_ptr<Device> device, Speeds speeds);
+  // nullopt: the speeds are unknown, and the device computes only calls that name it.
+  void Add(std::unique_ptr<Device> device, std::optional<Speeds> speeds);
   void SetCpu(Speeds speeds) { cpu_ = speeds; }
 
   // Device for a call of `bytes` bytes; null: the CPU. `asked` is "" (the least estimated time; for biases the CPU),
@@ -67,7 +69,8 @@ class Devices {
   Speeds cpu_;
 };
 
-// Measures rotations and tables on the device or, if null, on the pool: medians of a few small and large calls.
+// Measures rotations and tables on the device or, if null, on the pool: medians of a few small and large calls. They
+// are not the device's speeds if it declines any slab of them.
 Speeds MeasureSpeeds(Device* device, WorkPool& pool);
 
 }  // namespace posenc

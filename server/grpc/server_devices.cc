@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <utility>
 
 #include "server/core/log.h"
@@ -46,16 +47,17 @@ void ServerDevices::Load(const std::string& plugin_path, WorkPool& pool) {
       continue;
     }
     PluginDevice* device = created->get();
-    const Speeds speeds = MeasureSpeeds(device, pool);
+    std::optional<Speeds> speeds = MeasureSpeeds(device, pool);
+    if (device->counters().declined > 0) speeds.reset();  // some of the work was the CPU's
     devices_.Add(*std::move(created), speeds);
     plugin_devices_.push_back(device);
     Log(LogLevel::info, "device",
         {{"name", device->name()},
          {"description", device->description()},
          {"plugin", plugin->version},
-         {"rotation", Rate(speeds.rotation)},
+         {"rotation", speeds ? Rate(speeds->rotation) : "unknown"},
          {"rotation_by_cpu", Rate(devices_.cpu().rotation)},
-         {"table", Rate(speeds.table)},
+         {"table", speeds ? Rate(speeds->table) : "unknown"},
          {"table_by_cpu", Rate(devices_.cpu().table)}});
   }
 }
@@ -91,7 +93,7 @@ void ServerDevices::Describe(v1::GetServerInfoResponse* response) const {
     message->set_slabs_computed(device.counters().computed);
     message->set_slabs_declined(device.counters().declined);
     message->set_withdrawn(device.withdrawn());
-    Write(devices_.all()[n]->speeds, message);
+    if (const auto& speeds = devices_.all()[n]->speeds) Write(*speeds, message);
   }
 }
 

@@ -6,6 +6,9 @@
 
 #include <cstdlib>
 
+#include "posenc/base/memory_account.h"
+#include "posenc/rotary/apply_rotary.h"
+#include "posenc/rotary/generate_table.h"
 #include "posenc/service/devices.h"
 #include "tests/service/call.h"
 
@@ -27,9 +30,27 @@ std::unique_ptr<PluginDevice> Open(const char* settings, std::function<void(cons
 Devices Only(std::unique_ptr<PluginDevice> device) {
   Devices devices;
   devices.SetCpu({{1, 1}, {1, 1}});
-  devices.Add(std::move(device), {});
+  devices.Add(std::move(device), Speeds());
   return devices;
 }
+
+// A device that computes nothing.
+struct Declining final : Device {
+  explicit Declining(size_t slab_bytes, std::string its_name = "none:0", const bool* usable = nullptr)
+      : name_(std::move(its_name)), slab_bytes_(slab_bytes), usable_(usable) {}
+  const std::string& name() const override { return name_; }
+  bool usable() const override { return usable_ == nullptr || *usable_; }
+  size_t slab_bytes() const override { return slab_bytes_; }
+  size_t calls_at_once() const override { return 1; }
+  bool Rotate(const RotateSlab&) override { return false; }
+  bool ComputeBias(const DistanceBias&) override { return false; }
+  bool ComputeTable(const TableRecipe&, std::byte*, std::byte*) override { return false; }
+  absl::StatusOr<DeviceMemory> Open(std::string_view, size_t) override { return absl::UnimplementedError(""); }
+  absl::Status RotateInPlace(const PairRotation&, const TableRecipe*) override { return absl::UnimplementedError(""); }
+  const std::string name_;
+  const size_t slab_bytes_;
+  const bool* const usable_;
+};
 
 template <class Request>
 auto CallOn(const Devices& devices, const Request& request) {
@@ -248,14 +269,184 @@ TEST(LoadPlugin, SaysWhatIsWrong) {
   EXPECT_THAT(why(POSENC_FAKE_PLUGIN_PATH), HasSubstr("there is no driver"));
 }
 
+Rotary RotaryOf(int64_t rotary_dim, Pairing output = Pairing::kInterleaved) {
+  return *Rotary::Create({.frequencies = RopeParameters{.rope_type = "default"},
+                          .rotary_dim = rotary_dim,
+                          .input_pairing = Pairing::kInterleaved,
+                          .output_pairing = output},
+                         Frequencies::kExact, {});
+}
+
+// OK, except for one call: the clock was set back after that. The deadline of a call is such a cancellation.
+struct OnceStopped {
+  explicit OnceStopped(int at) : left(at) {}
+  int left;
+  Cancellation cancelled = [this] {
+    return left-- == 0 ? absl::DeadlineExceededError("deadline exceeded") : absl::OkStatus();
+  };
+};
+
+// The CPU stops before it computes what the device declined. The answer keeps its bytes then: scratch holds those of
+// other calls.
+TEST(Device, WhatIsNotComputedIsNotWritten) {
+  constexpr int64_t kRows = 3000;
+  Declining device(1 << 20);
+  WorkPool pool(1);
+  for (const TableForm form : {TableForm::kHalfWidth, TableForm::kDuplicated, TableForm::kRepeatInterleaved}) {
+    const auto table =
+        TableGeneration::Create(RotaryOf(2), {.positions = {OffsetPositions{}}, .rows = kRows, .form = form}, {});
+    ASSERT_THAT(table, IsOk());
+    // The elements are not aligned, so half-width rows need scratch, too.
+    std::vector<std::byte> out(1 + 2 * kRows * table->width() * sizeof(float), std::byte{0xee});
+    const std::vector<std::byte> before = out;
+    std::byte *cos = out.data() + 1, *sin = cos + kRows * table->width() * sizeof(float);
+    OnceStopped second(1);
+    const auto status = table->WriteRows(0, kRows, cos, sin, pool, second.cancelled, &device);
+    EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+    EXPECT_EQ(out, before);
+  }
+}
+
+TEST(Device, ARotationThatStopsIsNotOk) {
+  constexpr int64_t kTokens = 5000;
+  const auto call = RotaryApplication::Create(
+      RotaryOf(4), {.positions = {OffsetPositions{}}, .layout = Layout::kTHD, .q = {{DType::kFP32, {kTokens, 1, 4}}}},
+      {});
+  ASSERT_THAT(call, IsOk());
+  Declining device(1 << 20);
+  WorkPool pool(1);
+  std::vector<std::byte> x(kTokens * 16);
+  const ContiguousBytes source(x.data(), x.size());
+  for (const int at : {0, 1, 2, 3}) {
+    OnceStopped stopped(at);
+    const auto status = call->Rotate({&source, x.data()}, {}, pool, stopped.cancelled, &device);
+    EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << at;
+  }
+}
+
+// Returns the bytes that `work` charges to its call.
+template <class Work>
+int64_t ChargedBy(const Work& work) {
+  MemoryAccount account([](int64_t) { return true; });
+  const MemoryScope scope(&account);
+  work();
+  return account.charged();
+}
+
+// What a slab for a device takes besides its bytes is charged.
+TEST(Device, PositionsAndScratchAreCharged) {
+  constexpr int64_t kRows = 100000;
+  Declining device(32 << 20);
+  WorkPool pool(1);
+  std::vector<std::byte> x(kRows * 4), y(kRows * 4);
+  const auto table = TableGeneration::Create(
+      RotaryOf(2),
+      {.positions = {OffsetPositions{}}, .rows = kRows, .dtype = DType::kFP16, .form = TableForm::kDuplicated}, {});
+  ASSERT_THAT(table, IsOk());
+  EXPECT_GE(ChargedBy([&] {
+              EXPECT_THAT(table->WriteRows(0, kRows, x.data(), y.data(), pool, NeverCancelled, &device), IsOk());
+            }),
+            kRows * (8 + 2 * 2));
+  const auto rotation = RotaryApplication::Create(
+      RotaryOf(2), {.positions = {OffsetPositions{}}, .layout = Layout::kTHD, .q = {{DType::kFP16, {kRows, 1, 2}}}},
+      {});
+  ASSERT_THAT(rotation, IsOk());
+  const ContiguousBytes source(x.data(), x.size());
+  EXPECT_GE(ChargedBy([&] {
+              EXPECT_THAT(rotation->Rotate({&source, y.data()}, {}, pool, NeverCancelled, &device), IsOk());
+            }),
+            kRows * 8);
+}
+
+// A slab of so many pieces is the CPU's.
+TEST(Device, ManyRuns) {
+  constexpr int64_t kHeads = 20000;
+  const Devices devices = Only(Open("slab_bytes=1000000"));
+  v1::ApplyRotaryRequest request = Rotation(v1::LAYOUT_BHSD, DType::kFP16, false);
+  request.clear_k();
+  request.mutable_rotary()->mutable_settings()->set_rotary_dim(2);
+  *request.mutable_q()->mutable_tensor() =
+      MakeTensor(DType::kFP16, {1, kHeads, 3, 2}, std::vector<double>(kHeads * 3 * 2, 1.5));
+  const auto expected = Call(request), response = CallOn(devices, request);
+  ASSERT_THAT(response, IsOk());
+  EXPECT_EQ(response->q().data(), expected->q().data());
+  const auto counters = static_cast<const PluginDevice&>(*devices.all()[0]->device).counters();
+  EXPECT_EQ(counters.computed, 0);
+  EXPECT_GT(counters.declined, 0);
+}
+
+// Rotations in a device's memory that need no device.
+TEST(Device, InItsMemory) {
+  Declining device(1);
+  std::byte memory[16];
+  const RotaryApplication::DeviceBuffers in_place{memory, memory}, elsewhere{memory, memory + 8};
+  const auto rotate = [&](const Rotary& rotary, TensorShape q, RotaryApplication::DeviceBuffers buffers) {
+    const auto call = RotaryApplication::Create(rotary, {.positions = {OffsetPositions{}}, .q = {std::move(q)}}, {});
+    EXPECT_THAT(call, IsOk());
+    int asked = 0;
+    const absl::Status status = call->RotateInPlace(buffers, {}, device, [&asked] {
+      ++asked;
+      return absl::OkStatus();
+    });
+    EXPECT_LE(asked, 1);
+    return status;
+  };
+  EXPECT_THAT(rotate(RotaryOf(8), {DType::kFP32, {1, int64_t{1} << 40, 0, 8}}, in_place), IsOk());
+  // The device would have to hold more than 48 KiB of each head row.
+  for (const auto& [dtype, most] : {std::pair{DType::kFP32, 12288}, {DType::kBF16, 24576}}) {
+    const Rotary fits = RotaryOf(most, Pairing::kHalfSplit), exceeds = RotaryOf(most + 2, Pairing::kHalfSplit);
+    const TensorShape q{dtype, {1, 1, 1, most + 2}};
+    EXPECT_TRUE(absl::IsUnimplemented(rotate(fits, q, in_place)));
+    EXPECT_TRUE(absl::IsUnimplemented(rotate(exceeds, q, elsewhere)));
+    EXPECT_TRUE(absl::IsUnimplemented(rotate(RotaryOf(most + 2), q, in_place)));
+    EXPECT_THAT(rotate(exceeds, q, in_place), IsInvalid("UNSUPPORTED", "q.tensor"));
+  }
+}
+
+// A plugin whose tables are all the host's.
+int32_t FinishAll(uint32_t, const posenc_table* table, void* cos, void* sin, posenc_error*) {
+  for (uint64_t n = 0; n < table->rows; ++n) {
+    table->finish(table, table->positions[n], table->inv_freq[0], static_cast<double*>(cos) + n,
+                  static_cast<double*>(sin) + n);
+  }
+  return POSENC_OK;
+}
+
+TEST(Device, TheHostsPartEndsWithItsFirstStop) {
+  posenc_plugin plugin{};
+  plugin.devices = 1;
+  plugin.describe = [](uint32_t, posenc_device_info* info, posenc_error*) -> int32_t {
+    *info = {};
+    info->slab_bytes = info->calls_at_once = 1;
+    return POSENC_OK;
+  };
+  plugin.table = FinishAll;
+  const auto device = PluginDevice::Create(&plugin, 0, {});
+  ASSERT_THAT(device, IsOk());
+  constexpr size_t kRows = 1000;
+  const TableRecipe recipe{
+      .dtype = DType::kFP64, .rows = kRows, .positions = std::vector<double>(kRows, 3), .inv_freq = {1}};
+  std::vector<double> cos(kRows), sin(kRows);
+  int asked = 0;
+  const Cancellation cancelled = [&asked] {
+    ++asked;
+    return absl::CancelledError("by the caller");
+  };
+  const InterruptionScope scope(&cancelled);
+  EXPECT_THROW((*device)->ComputeTable(recipe, reinterpret_cast<std::byte*>(cos.data()),
+                                       reinterpret_cast<std::byte*>(sin.data())),
+               ComputationStopped);
+  EXPECT_EQ(asked, 1);
+}
+
 // Two devices that rotate ten times and a hundred times as fast as the CPU, after a fixed cost per call.
 class Choosing : public testing::Test {
  protected:
   Choosing() {
     devices_.SetCpu({{0, 1e-9}, {0, 1e-9}});
     for (int n : {0, 1}) {
-      devices_.Add(std::make_unique<Named>("cuda:" + std::to_string(n), &usable_[n]),
-                   {{1e-3, n == 0 ? 1e-10 : 1e-11}, {1e-3, 1e-10}});
+      devices_.Add(std::make_unique<Declining>(1, "cuda:" + std::to_string(n), &usable_[n]),
+                   Speeds{{1e-3, n == 0 ? 1e-10 : 1e-11}, {1e-3, 1e-10}});
     }
   }
   std::string Chosen(std::string_view asked, int64_t bytes, DeviceWork work = DeviceWork::kRotation) {
@@ -264,22 +455,6 @@ class Choosing : public testing::Test {
     return *device == nullptr ? "cpu" : (*device)->name();
   }
 
-  struct Named final : Device {
-    Named(std::string its_name, const bool* usable) : name_(std::move(its_name)), usable_(usable) {}
-    const std::string& name() const override { return name_; }
-    bool usable() const override { return *usable_; }
-    size_t slab_bytes() const override { return 1; }
-    size_t calls_at_once() const override { return 1; }
-    bool Rotate(const RotateSlab&) override { return false; }
-    bool ComputeBias(const DistanceBias&) override { return false; }
-    bool ComputeTable(const TableRecipe&, std::byte*, std::byte*) override { return false; }
-    absl::StatusOr<DeviceMemory> Open(std::string_view, size_t) override { return absl::UnimplementedError(""); }
-    absl::Status RotateInPlace(const PairRotation&, const TableRecipe*) override {
-      return absl::UnimplementedError("");
-    }
-    const std::string name_;
-    const bool* const usable_;
-  };
   Devices devices_;
   bool usable_[2] = {true, true};
 };
@@ -307,6 +482,12 @@ TEST_F(Choosing, WhatIsAskedForIfItIsThere) {
   for (const char* wrong : {"CUDA", "cuda:", "cuda:x", ":1", "cu da"}) {
     EXPECT_THAT(devices_.Choose(wrong, DeviceWork::kRotation, 1).status(), IsInvalid("UNKNOWN_VALUE", "hints.device"));
   }
+}
+
+TEST_F(Choosing, WhoseSpeedIsUnknownIfItIsAskedFor) {
+  devices_.Add(std::make_unique<Declining>(1, "fake:0"), std::nullopt);
+  EXPECT_EQ(Chosen("", 1 << 30), "cuda:1");
+  EXPECT_EQ(Chosen("fake", 1), "fake:0");
 }
 
 TEST_F(Choosing, TheLeastBusy) {

@@ -30,7 +30,7 @@ def health(client, service):
 
 
 def test_it_computes_what_it_is_asked_for(start_with_device, client):
-    _, on_device = start_with_device("devices=2,slab_bytes=8192,oom_every=4")
+    _, on_device = start_with_device("devices=2,slab_bytes=8192")
     cpu, first, second = on_device.info().devices
     assert (cpu.name, first.name, second.name) == ("cpu", "fake:0", "fake:1")
     assert first.description == "fake device 0" and first.memory_bytes == 1 << 30
@@ -42,7 +42,7 @@ def test_it_computes_what_it_is_asked_for(start_with_device, client):
         assert answer.info.device == computed
         assert answer.q.data == expected.q.data
     after = on_device.info().devices
-    assert after[1].slabs_computed > first.slabs_computed and after[1].slabs_declined > first.slabs_declined
+    assert after[1].slabs_computed > first.slabs_computed
     table = samples.table(count=500)
     same = client.call("GenerateTable", table)
     table.hints.device = "fake"
@@ -54,6 +54,20 @@ def test_it_computes_what_it_is_asked_for(start_with_device, client):
     bias.hints.device = "fake"
     answer = on_device.call("GenerateBias", bias)
     assert answer.info.device == "fake:0" and answer.bias.data == same.bias.data
+
+
+def test_a_device_that_declines_is_not_measured(start_with_device, client):
+    server, on_device = start_with_device("slab_bytes=8192,oom_every=4")
+    cpu, device = on_device.info().devices
+    assert device.slabs_declined > 0 and cpu.HasField("rotation")
+    assert not device.HasField("rotation") and not device.HasField("table")
+    assert "rotation=unknown" in server.log_with("fake device 0")
+    expected = client.call("ApplyRotary", rotation())
+    for asked, computed in (("", "cpu"), ("fake", "fake:0")):
+        answer = on_device.call("ApplyRotary", rotation(asked))
+        assert answer.info.device == computed and answer.q.data == expected.q.data
+    after = on_device.info().devices[1]
+    assert after.slabs_computed > device.slabs_computed and after.slabs_declined > device.slabs_declined
 
 
 def test_a_word_that_names_no_device(start_with_device, client):

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <random>
 
 #include "posenc/rotary/apply_rotary.h"
@@ -73,6 +74,61 @@ INSTANTIATE_TEST_SUITE_P(All, RotaryBytes,
                                           testing::Values(Pairing::kInterleaved, Pairing::kHalfSplit),
                                           testing::Values(Layout::kBSHD, Layout::kBHSD)),
                          [](const auto& chosen) { return NameOf(chosen.param); });
+
+// A token's heads take several slabs, with a table of their own or not. Rotates like a few heads at a time.
+TEST(InPlace, ManyHeads) {
+  constexpr int64_t kHeads = 600000, kFew = 1000, kWidth = 2;
+  constexpr uint32_t kSeed = 7;
+  std::mt19937 random(kSeed);
+  WorkPool many(4), one(1);
+  const auto rotary = Rotary::Create({.frequencies = RopeParameters{.rope_type = "default"},
+                                      .rotary_dim = kWidth,
+                                      .input_pairing = Pairing::kInterleaved},
+                                     Frequencies::kExact, {});
+  const auto application_of = [&](Layout layout, int64_t length, int64_t heads) {
+    const auto shape = [=](int64_t of) -> TensorShape {
+      const bool heads_first = layout == Layout::kBHSD;
+      return {DType::kFP16, {1, heads_first ? of : length, heads_first ? length : of, kWidth}};
+    };
+    auto application = RotaryApplication::Create(
+        *rotary, {.positions = {OffsetPositions{5}}, .layout = layout, .q = {shape(heads)}, .k = {{shape(3)}}}, {});
+    EXPECT_THAT(application, IsOk());
+    return *std::move(application);
+  };
+  for (const auto& [layout, length] : {std::pair{Layout::kBSHD, 1}, {Layout::kBHSD, 1}, {Layout::kBHSD, 2}}) {
+    const size_t few_bytes = kFew * length * kWidth * 2, size = few_bytes * (kHeads / kFew);
+    std::vector<std::byte> x(size), y(size), z(size), k(3 * length * kWidth * 2), expected(k.size());
+    for (std::byte& b : x) b = static_cast<std::byte>(random());
+    const ContiguousBytes bytes(x.data(), size), k_bytes(k.data(), k.size());
+    const RotaryApplication few = application_of(layout, length, kFew), all = application_of(layout, length, kHeads);
+    for (size_t at = 0; at < size; at += few_bytes) {
+      const ContiguousBytes part(x.data() + at, few_bytes);
+      ASSERT_THAT(few.Rotate({&part, y.data() + at}, {&k_bytes, expected.data()}, one, NeverCancelled), IsOk());
+    }
+    std::atomic<int> steps = 0;
+    const Cancellation count = [&steps] {
+      ++steps;
+      return absl::OkStatus();
+    };
+    for (const size_t most : {3, 3000, 30000000}) {
+      const Pieces pieces({x.data(), size}, most, random);
+      ASSERT_THAT(all.Rotate({&pieces, z.data()}, {&k_bytes, k.data()}, many, count), IsOk());
+      EXPECT_EQ(z, y) << "pieces of at most " << most;
+      EXPECT_EQ(k, expected);
+      EXPECT_GE(steps.exchange(0), 3 * length);
+    }
+    // As a stream does, from within the first token on.
+    constexpr int64_t kFirst = 7;
+    const size_t skipped = kFirst * kWidth * 2;
+    const ContiguousBytes rest(x.data() + skipped, size - skipped);
+    std::fill(z.begin(), z.end(), std::byte{0});
+    ASSERT_THAT(
+        all.RotateRows(Operand::kQuery, kFirst, kHeads * length - kFirst, {&rest, z.data() + skipped}, many, count),
+        IsOk());
+    EXPECT_TRUE(std::equal(y.begin() + skipped, y.end(), z.begin() + skipped));
+    EXPECT_GE(steps.exchange(0), 3 * length);
+  }
+}
 
 TEST(InPlace, StopsWhenCancelled) {
   const auto rotary = Rotary::Create(
