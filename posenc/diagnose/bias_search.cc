@@ -1,6 +1,7 @@
 #include "posenc/diagnose/bias_search.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -79,8 +80,10 @@ absl::StatusOr<BiasExplanation> BiasSearch::ProveAskedAt(const AskedBias& asked,
     POSENC_ASSIGN_OR_RETURN(one.method.table, FirstValues(evidence_, structure_.mask, asked.precision.frequencies, *t5,
                                                           offset, call_.cancelled));
     one.sentence += ", with a table of the first value found in each bucket";
-    const auto& table = one.method.table->values;
-    one.free_values = std::count_if(table.begin(), table.end(), [](float value) { return value != 0; });
+    for (float& value : one.method.table->values) {
+      one.free_values += !std::isnan(value);
+      if (!std::isfinite(value)) value = 0;
+    }
   }
   one.geometry = Geometry(offset, asked.head_start.value_or(0));
   if (WindowOf(asked.method)) one.geometry.query = std::monostate();

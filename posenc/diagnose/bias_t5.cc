@@ -1,10 +1,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
+#include <numeric>
 
 #include <fmt/format.h>
 
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 #include "posenc/diagnose/bias_candidates.h"
 #include "posenc/methods/bias/bias_methods.h"
@@ -15,78 +16,92 @@ namespace {
 constexpr int64_t kBuckets[] = {32, 16, 64, 128, 256, 320, 12, 8};
 constexpr int64_t kDistances[] = {128, 20, 64, 256, 512, 800, 1024, 2048, 16, 32, 100, 160, 200, 384, 1000, 4096};
 
-// One head's table [buckets]; NaN for a bucket that no distance has. Absent if a bucket has two values, or if no bucket
-// but the first is shared by distances, because then any values would fit.
-std::optional<std::vector<double>> TableOf(const ByDistance& values, const std::vector<int32_t>& buckets, int64_t first,
-                                           size_t count) {
-  std::vector<double> table(count, kNan);
-  bool shared = false;
-  for (size_t n = 0; n < buckets.size(); ++n) {
-    const double value = values.At(first + static_cast<int64_t>(n));
-    double& entry = table[buckets[n]];
-    if (std::isnan(value)) continue;
-    shared |= !std::isnan(entry) && buckets[n] != 0;
-    if (std::isnan(entry)) entry = value;
-    if (entry != value) return std::nullopt;
+// The distances, as indices from the first, at which values change.
+class Changes {
+ public:
+  explicit Changes(const BiasStructure& structure) : begin_(structure.values[0].size()), known_(begin_.size() + 1) {
+    for (const std::vector<double>& head : structure.values) {
+      double last = kNan;
+      int32_t begin = 0, after_last = 0;
+      for (size_t n = 0; n < head.size(); ++n) {
+        InterruptionPointOfStep(static_cast<int64_t>(n));
+        if (!std::isnan(head[n])) {
+          if (!std::isnan(last) && head[n] != last) begin = after_last;
+          last = head[n];
+          after_last = static_cast<int32_t>(n) + 1;
+          known_[n + 1] = 1;
+        }
+        begin_[n] = std::max(begin_[n], begin);
+      }
+    }
+    std::partial_sum(known_.begin(), known_.end(), known_.begin());
   }
-  if (!shared) return std::nullopt;
-  return table;
+
+  int64_t count() const { return static_cast<int64_t>(begin_.size()); }
+  // True if no head has two values at the distances first .. last.
+  bool IsOneValue(int64_t first, int64_t last) const { return begin_[last] <= first; }
+  // Number of the distances first .. last at which a head has a value.
+  int64_t Known(int64_t first, int64_t last) const { return known_[last + 1] - known_[first]; }
+
+ private:
+  std::vector<int32_t> begin_;  // the first distance from which on no head has two values
+  std::vector<int32_t> known_;  // number of earlier distances at which a head has a value
+};
+
+// The distances that share a bucket, as indices from the first.
+struct Shared {
+  int32_t bucket;
+  int64_t first, last;
+  int64_t known = 0;  // number of them at which a head has a value
+};
+
+struct Found {
+  T5Settings settings;
+  Frequencies arithmetic;
+  int64_t offset;
+  std::vector<Shared> buckets;  // those with a value
+  int64_t others = 0;           // number of other settings with the same buckets
+};
+
+// The buckets of `count` distances from `first` on. Beyond max_distance every distance has the same one.
+std::vector<Shared> BucketsOf(Frequencies arithmetic, const T5Settings& settings, int64_t first, int64_t count) {
+  const int64_t begin = std::clamp<int64_t>(-*settings.max_distance - first, 0, count - 1),
+                end = std::clamp<int64_t>(*settings.max_distance - first, 0, count - 1);
+  const std::vector<int32_t> buckets = T5Buckets(arithmetic, settings, first + begin, end - begin + 1);
+  std::vector<Shared> shared;
+  for (size_t n = 0; n < buckets.size(); ++n) {
+    const int64_t distance = n == 0 ? 0 : begin + static_cast<int64_t>(n);
+    if (shared.empty() || shared.back().bucket != buckets[n]) shared.push_back({buckets[n], distance, distance});
+    shared.back().last = begin + static_cast<int64_t>(n);
+  }
+  shared.back().last = count - 1;
+  return shared;
 }
 
 // True if values change where buckets that several distances share meet, so that the data show where buckets begin.
-bool ShowsBuckets(const BiasStructure& structure, const std::vector<int32_t>& buckets, int64_t first, size_t count) {
-  std::vector<int64_t> distances(count);
-  for (size_t n = 0; n < buckets.size(); ++n) {
-    distances[buckets[n]] += !std::isnan(ByDistance(structure, 0).At(first + static_cast<int64_t>(n)));
-  }
-  int64_t borders = 0, changes = 0;
+bool ShowsBuckets(const Changes& changes, const std::vector<Shared>& buckets) {
+  int64_t borders = 0, changed = 0;
   for (size_t n = 1; n < buckets.size(); ++n) {
-    const int32_t a = buckets[n - 1], b = buckets[n];
-    if (a == b || distances[a] < 2 || distances[b] < 2) continue;
+    if (buckets[n - 1].known < 2 || buckets[n].known < 2) continue;
     ++borders;
-    bool changed = false;
-    for (size_t h = 0; h < structure.values.size(); ++h) {
-      const ByDistance values(structure, h);
-      const double left = values.At(first + static_cast<int64_t>(n) - 1),
-                   right = values.At(first + static_cast<int64_t>(n));
-      changed |= left != right && !std::isnan(left) && !std::isnan(right);
+    changed += !changes.IsOneValue(buckets[n - 1].last, buckets[n].first);
+  }
+  return borders > 0 && 2 * changed >= borders;
+}
+
+// The first value of each bucket, 0 if it has none.
+BiasTable TableOf(const BiasStructure& structure, const Found& found) {
+  const auto heads = static_cast<int64_t>(structure.values.size()), columns = *found.settings.num_buckets;
+  BiasTable table{.values = std::vector<float>(heads * columns), .rows = heads, .columns = columns, .shared = false};
+  for (int64_t h = 0; h < heads; ++h) {
+    for (const Shared& one : found.buckets) {
+      const auto *begin = structure.values[h].data() + one.first, *end = structure.values[h].data() + one.last + 1;
+      const auto* value = std::find_if(begin, end, [](double v) { return !std::isnan(v); });
+      if (value != end) table.values[h * columns + one.bucket] = static_cast<float>(*value);
     }
-    changes += changed;
   }
-  return borders > 0 && 2 * changes >= borders;
+  return table;
 }
-
-// True if a bucket has two values in head 0, for distances near the offset. Rejects most settings early, before the
-// buckets of all distances are computed.
-bool Contradicts(const ByDistance& values, Frequencies arithmetic, const T5Settings& settings, int64_t offset) {
-  constexpr int64_t kNear = 512;
-  const int64_t first = std::max(values.first(), offset - kNear), last = std::min(values.last(), offset + kNear);
-  if (first > last) return false;
-  const auto buckets = T5Buckets(arithmetic, settings, first - offset, last - first + 1);
-  std::vector<double> table(*settings.num_buckets, kNan);
-  for (int64_t d = first; d <= last; ++d) {
-    const double value = values.At(d);
-    double& entry = table[buckets[d - first]];
-    if (std::isnan(value)) continue;
-    if (std::isnan(entry)) entry = value;
-    if (entry != value) return true;
-  }
-  return false;
-}
-
-bool AreSameWhereKnown(const ByDistance& values, const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
-  for (size_t n = 0; n < a.size(); ++n) {
-    if (a[n] != b[n] && !std::isnan(values.At(values.first() + static_cast<int64_t>(n)))) return false;
-  }
-  return true;
-}
-
-struct Found {
-  BiasCandidate candidate;
-  std::vector<int32_t> buckets;
-  int64_t num_buckets;
-  int64_t others = 0;  // number of other settings with the same buckets
-};
 
 std::vector<T5Settings> Settings(const T5Settings* asked) {
   std::vector<int64_t> counts(std::begin(kBuckets), std::end(kBuckets));
@@ -113,76 +128,80 @@ std::vector<T5Settings> Settings(const T5Settings* asked) {
   return all;
 }
 
-// Adds a candidate that fits to `found`, keyed by the number of buckets that have a value.
-void TryT5(const BiasEvidence& e, const BiasStructure& structure, Frequencies arithmetic, const T5Settings& settings,
-           int64_t offset, std::map<size_t, std::vector<Found>>* found) {
-  const ByDistance first(structure, 0);
-  if (Contradicts(first, arithmetic, settings, offset)) return;
-  const int64_t count = first.last() - first.first() + 1;
-  auto buckets = T5Buckets(arithmetic, settings, first.first() - offset, count);
-  BiasTable table{.rows = e.heads(), .columns = *settings.num_buckets, .shared = false};
-  std::set<int32_t> used;
-  for (int64_t h = 0; h < e.heads(); ++h) {
-    const auto head = TableOf(ByDistance(structure, h), buckets, first.first(), *settings.num_buckets);
-    if (!head) return;
-    for (int64_t n = 0; n < *settings.num_buckets; ++n) {
-      const bool known = !std::isnan((*head)[n]);
-      if (known) used.insert(static_cast<int32_t>(n));
-      table.values.push_back(known ? static_cast<float>((*head)[n]) : 0);
-    }
+// Adds settings that fit to `found`, keyed by the number of buckets that have a value.
+void TryT5(const Changes& changes, int64_t first_distance, Found one, std::map<size_t, std::vector<Found>>* found) {
+  std::vector<Shared>& buckets = one.buckets;
+  buckets = BucketsOf(one.arithmetic, one.settings, first_distance - one.offset, changes.count());
+  bool shared = false;
+  for (Shared& bucket : buckets) {
+    if (!changes.IsOneValue(bucket.first, bucket.last)) return;
+    bucket.known = changes.Known(bucket.first, bucket.last);
+    shared |= bucket.known > 1 && bucket.bucket != 0;
   }
+  // If only the first bucket is shared by distances, any values would fit.
+  if (!shared || !ShowsBuckets(changes, buckets)) return;
+  std::erase_if(buckets, [](const Shared& bucket) { return bucket.known == 0; });
   // A table with as many values as distances would fit anything.
-  const int64_t known = std::count_if(structure.values[0].begin(), structure.values[0].end(),
-                                      [](double value) { return !std::isnan(value); });
-  if (4 * static_cast<int64_t>(used.size()) > 3 * known ||
-      !ShowsBuckets(structure, buckets, first.first(), *settings.num_buckets)) {
-    return;
+  if (4 * static_cast<int64_t>(buckets.size()) > 3 * changes.Known(0, changes.count() - 1)) return;
+  std::vector<Found>& alike = (*found)[buckets.size()];
+  const auto same = [&](const Found& other) {
+    return other.offset == one.offset &&
+           std::equal(buckets.begin(), buckets.end(), other.buckets.begin(),
+                      [](const Shared& a, const Shared& b) { return a.bucket == b.bucket && a.known == b.known; });
+  };
+  const auto other = std::find_if(alike.begin(), alike.end(), same);
+  if (other == alike.end()) {
+    alike.push_back(std::move(one));
+  } else if (one.arithmetic == Frequencies::kExact) {
+    ++other->others;
   }
-  std::vector<Found>& alike = (*found)[used.size()];
-  for (Found& other : alike) {
-    if (other.candidate.query_offset != offset || !AreSameWhereKnown(first, other.buckets, buckets)) continue;
-    if (arithmetic == Frequencies::kExact) ++other.others;
-    return;
-  }
-  BiasCandidate candidate{.query_offset = offset};
-  candidate.free_values = static_cast<int64_t>(used.size()) * e.heads();
-  candidate.variants.push_back({{settings, table}, {.frequencies = arithmetic}, ""});
+}
+
+BiasCandidate CandidateOf(const BiasEvidence& e, const BiasStructure& structure, const Found& found) {
+  const T5Settings& settings = found.settings;
+  const size_t used = found.buckets.size();
+  BiasCandidate candidate{.query_offset = found.offset};
+  candidate.free_values = static_cast<int64_t>(used) * e.heads();
+  candidate.variants.push_back({{settings, TableOf(structure, found)}, {.frequencies = found.arithmetic}, ""});
   candidate.sentence =
       fmt::format("T5, {} buckets up to a distance of {}, {}{}{}", *settings.num_buckets, *settings.max_distance,
                   *settings.bidirectional ? "in both directions" : "for earlier keys only",
-                  arithmetic == Frequencies::kFloat32 ? ", with float32 logarithms" : "", Place(e, offset));
+                  found.arithmetic == Frequencies::kFloat32 ? ", with float32 logarithms" : "", Place(e, found.offset));
   // Later keys never have distance 0, so one bucket of a bidirectional table is never read.
   const size_t readable = *settings.num_buckets - (*settings.bidirectional ? 1 : 0);
-  if (used.size() < readable) {
-    candidate.sentence += fmt::format("; number of buckets without data, 0 in the table: {}", readable - used.size());
+  if (used < readable) {
+    candidate.sentence += fmt::format("; number of buckets without data, 0 in the table: {}", readable - used);
   }
-  alike.push_back({std::move(candidate), std::move(buckets), *settings.num_buckets});
+  if (found.others > 0) {
+    candidate.sentence += fmt::format("; number of other settings with the same buckets: {}", found.others);
+  }
+  return candidate;
 }
 
 // Adds a candidate with the expected table and other settings if head 0 has the table's values near the first query.
 void TryTable(const BiasStructure& structure, const BiasExplanation& asked, const T5Settings& settings,
               std::vector<BiasCandidate>* candidates) {
   const auto& wanted = std::get<T5Settings>(asked.method.settings);
-  BiasTable table = *asked.method.table;
+  const BiasTable& expected = *asked.method.table;
   const int64_t free_values = (*settings.num_buckets != *wanted.num_buckets) +
                               (*settings.max_distance != *wanted.max_distance) +
                               (*settings.bidirectional != *wanted.bidirectional);
-  if (free_values == 0 || *settings.num_buckets > table.columns) return;
-  const int64_t columns = *settings.num_buckets;
-  for (int64_t h = 0; h < table.rows; ++h) {
-    std::copy_n(table.values.begin() + h * table.columns, columns, table.values.begin() + h * columns);
-  }
-  table.columns = columns;
-  table.values.resize(table.rows * columns);
+  if (free_values == 0 || *settings.num_buckets > expected.columns) return;
   const ByDistance values(structure, 0);
   const int64_t offset = OffsetOf(asked), near = 512;
   const int64_t first = std::max(values.first(), offset - near), last = std::min(values.last(), offset + near);
   if (first > last) return;
   const auto buckets = T5Buckets(asked.precision.frequencies, settings, first - offset, last - first + 1);
-  const float* row = table.values.data() + *asked.geometry.head_start * columns;
+  const float* row = expected.values.data() + *asked.geometry.head_start * expected.columns;
   for (int64_t d = first; d <= last; ++d) {
-    const double value = values.At(d), expected = row[buckets[d - first]];
-    if (std::abs(value - expected) > 0x1p-6 * std::abs(expected)) return;  // a missing value is NaN
+    const double value = values.At(d), computed = row[buckets[d - first]];
+    if (std::abs(value - computed) > 0x1p-6 * std::abs(computed)) return;  // a missing value is NaN
+  }
+  const int64_t columns = *settings.num_buckets;
+  BiasTable table{.rows = expected.rows, .columns = columns, .shared = expected.shared};
+  for (int64_t h = 0; h < table.rows; ++h) {
+    const auto begin = expected.values.begin() + h * expected.columns;
+    table.values.insert(table.values.end(), begin, begin + columns);
   }
   BiasCandidate candidate{.head_start = *asked.geometry.head_start, .query_offset = offset, .free_values = free_values};
   candidate.variants.push_back({{settings, table}, asked.precision, ""});
@@ -210,31 +229,27 @@ absl::StatusOr<std::vector<BiasCandidate>> T5Candidates(const BiasEvidence& e, c
   }
   if (IsConstant(structure)) return candidates;
   // Keyed by the number of buckets that have a value. More buckets fit more biases, so prefer the fewest.
+  const Changes changes(structure);
   std::map<size_t, std::vector<Found>> found;
   for (const int64_t offset : UsualOffsets(e, structure)) {
     for (const Frequencies arithmetic : {Frequencies::kExact, Frequencies::kFloat32}) {
       for (const T5Settings& settings : all) {
         POSENC_RETURN_IF_ERROR(cancelled());
-        TryT5(e, structure, arithmetic, settings, offset, &found);
+        TryT5(changes, structure.first_distance, {settings, arithmetic, offset, {}}, &found);
       }
     }
   }
   if (found.empty()) return candidates;
   std::vector<Found>& simplest = found.begin()->second;
   const auto key = [t5](const Found& one) {
-    const auto& settings = std::get<T5Settings>(one.candidate.variants[0].method.settings);
+    const T5Settings& settings = one.settings;
     const bool as_asked = t5 != nullptr && *settings.num_buckets == *t5->num_buckets &&
                           *settings.max_distance == *t5->max_distance && *settings.bidirectional == *t5->bidirectional;
-    return std::pair(!as_asked, one.num_buckets);
+    return std::pair(!as_asked, *settings.num_buckets);
   };
   std::stable_sort(simplest.begin(), simplest.end(),
                    [&key](const Found& a, const Found& b) { return key(a) < key(b); });
-  for (Found& one : simplest) {
-    if (one.others > 0) {
-      one.candidate.sentence += fmt::format("; number of other settings with the same buckets: {}", one.others);
-    }
-    candidates.push_back(std::move(one.candidate));
-  }
+  for (const Found& one : simplest) candidates.push_back(CandidateOf(e, structure, one));
   return candidates;
 }
 
@@ -254,7 +269,6 @@ absl::StatusOr<BiasTable> FirstValues(const BiasEvidence& e, const FoundMask& ma
     }
     return absl::OkStatus();
   }));
-  for (float& entry : table.values) entry = std::isfinite(entry) ? entry : 0;
   return table;
 }
 
