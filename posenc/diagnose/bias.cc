@@ -126,11 +126,11 @@ absl::StatusOr<ExplainedBias> ExplainBias(const BiasEvidence& e, const std::opti
 
 absl::StatusOr<BiasDiagnosis> DiagnoseBias(const BiasEvidence& e, const std::optional<AskedBias>& asked, size_t most,
                                            const Limits& limits, WorkPool& pool, const Cancellation& cancelled,
-                                           double tolerance_ulp) {
+                                           std::optional<double> tolerance_ulp) {
   if (e.query_offset && (*e.query_offset < -kFarthestPosition || *e.query_offset > kFarthestPosition)) {
     return InvalidArgument("OUT_OF_RANGE", "query_offset", fmt::format("{}", *e.query_offset), "must be -2^30 .. 2^30");
   }
-  const BiasCall call{limits, pool, cancelled, tolerance_ulp};
+  const BiasCall call{limits, pool, cancelled, tolerance_ulp.value_or(2), tolerance_ulp.has_value()};
   POSENC_ASSIGN_OR_RETURN(ExplainedBias explained, ExplainBias(e, asked, call));
   BiasDiagnosis& diagnosis = explained.diagnosis;
   POSENC_ASSIGN_OR_RETURN(diagnosis.verdict, JudgeBias(e, explained, asked, call));

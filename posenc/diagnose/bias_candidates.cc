@@ -203,6 +203,10 @@ std::vector<BiasCandidate> AskedFormCandidates(const BiasExplanation& asked) {
     BiasCandidate candidate{.head_start = *asked.geometry.head_start, .query_offset = OffsetOf(asked)};
     candidate.sentence = "ALiBi" + words;
     candidate.variants.push_back({{settings}, asked.precision, ""});
+    if (settings.form == wanted->form && std::holds_alternative<AlibiSlopeRule>(settings.slopes)) {
+      candidate.variants.push_back(
+          {{settings}, {.frequencies = Frequencies::kFloat32}, ", computed in float32 as in the model's own code"});
+    }
     if (settings.bias_dtype != DType::kBF16) {
       settings.bias_dtype = DType::kBF16;
       candidate.variants.push_back({{settings}, asked.precision, ", computed in bfloat16"});

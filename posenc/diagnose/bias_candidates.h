@@ -65,7 +65,7 @@ std::vector<BiasCandidate> AlibiCandidates(const BiasEvidence& evidence, const B
 absl::StatusOr<std::vector<BiasCandidate>> T5Candidates(const BiasEvidence& evidence, const BiasStructure& structure,
                                                         const BiasExplanation* asked, bool has_table,
                                                         int64_t most_values, const Cancellation& cancelled);
-// The table for completed settings: for each bucket the first unmasked value found in it, 0 if there is none.
+// The table for completed settings: for each bucket the first unmasked value found in it, NaN if there is none.
 absl::StatusOr<BiasTable> FirstValues(const BiasEvidence& evidence, const FoundMask& mask, Frequencies arithmetic,
                                       const T5Settings& settings, int64_t query_offset, const Cancellation& cancelled);
 
@@ -89,12 +89,15 @@ struct FittedDeparture {
   Departure departure;
   int64_t free_values = 0;  // numbers that were fitted to the data for it
 };
-// Departure of slopes that differ from the wanted ones. `head`: the first of them; `bias_max`: the alibi_bias_max of
-// the wanted ones.
+// True if slopes differ only by roundings of float32.
+bool AreSameSlopes(const std::vector<double>& found, const std::vector<double>& wanted);
+// Departure of slopes that are not the same as the wanted ones. `head`: the first of them; `bias_max`: the
+// alibi_bias_max of the wanted ones; `dtype`: the compared type.
 FittedDeparture SlopesDeparture(const std::vector<double>& found, const std::vector<double>& wanted, int64_t head,
-                                double bias_max);
-// Departure of a T5 table whose values in the data's buckets differ from the expected ones.
-FittedDeparture TableDeparture(const BiasExplanation& found, const BiasExplanation& asked, DType dtype);
+                                double bias_max, DType dtype);
+// Departure of a T5 bias with the expected settings, whose buckets' values in the data differ from the expected ones.
+FittedDeparture TableDeparture(const BiasStructure& structure, const BiasExplanation& found,
+                               const BiasExplanation& asked, DType dtype);
 // Says that queries stand `shift` positions too far.
 std::string OffsetFault(int64_t shift);
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -32,7 +33,10 @@ class ChangeFinder {
     auto one = BiasSearch(changed, structure_, call_).ProveAsked(wanted);
     if (!one.ok()) return call_.cancelled();
     one->free_values += free_values;
-    if (one->fits()) changes_.push_back({*std::move(one), std::move(departure)});
+    if (!one->fits()) return absl::OkStatus();
+    int exponent;
+    const bool rounds = std::fabs(std::frexp(changed.divisor, &exponent)) != 0.5;  // the divisor is no power of two
+    changes_.push_back({*std::move(one), std::move(departure), rounds});
     return absl::OkStatus();
   }
 
@@ -47,16 +51,17 @@ class ChangeFinder {
     const double ratio = expected_.ratio;
     if (!std::isfinite(ratio) || ratio == 0 || ratio == 1) return absl::OkStatus();
     for (const double divisor : {ratio, 1 / Snap(1 / ratio, 1e-2), Snap(ratio, 1e-2)}) {
+      const bool divided = std::fabs(divisor) < 1;
+      const std::string factor = Short(divided ? 1 / divisor : divisor);
+      if (factor == "1") continue;  // a difference of roundings
       BiasEvidence scaled = e_;
       scaled.divisor = divisor;
-      if (structure_.mask.kind != MaskKind::kNone) scaled.undivided = structure_.mask.highest_fill;
       const size_t before = changes_.size();
       POSENC_RETURN_IF_ERROR(Try(scaled, asked_,
-                                 divisor == -1 ? Departure{"SIGN", "the bias has the wrong sign"}
-                                 : std::fabs(divisor) < 1
-                                     ? Departure{"SCALE", fmt::format("the bias was divided by {}", Short(1 / divisor))}
-                                     : Departure{"SCALE", fmt::format("the bias was multiplied by {}", Short(divisor))},
-                                 divisor == -1 ? 0 : 1));
+                                 factor == "-1" ? Departure{"SIGN", "the bias has the wrong sign"}
+                                 : divided      ? Departure{"SCALE", "the bias was divided by " + factor}
+                                                : Departure{"SCALE", "the bias was multiplied by " + factor},
+                                 factor == "-1" ? 0 : 1));
       if (changes_.size() > before) break;
     }
     return absl::OkStatus();
@@ -66,16 +71,18 @@ class ChangeFinder {
     const BiasSearch search(e_, structure_, call_);
     AskedBias completed = asked_;
     POSENC_RETURN_IF_ERROR(Complete(completed.method, call_.limits));
+    std::optional<BiasExplanation> best;
     for (const int64_t offset : search.WrongOffsets(completed.method)) {
       auto one = search.ProveAskedAt(completed, offset);
       POSENC_RETURN_IF_ERROR(call_.cancelled());
-      if (!one.ok() || !one->fits()) continue;
-      ++one->free_values;
-      one->asked = false;
-      const int64_t shift = offset - OffsetOf(expected_);
-      changes_.push_back({*std::move(one), {"QUERY_OFFSET", OffsetFault(shift)}});
-      break;
+      if (one.ok() && one->fits() && (!best || IsBetter(one->comparison, best->comparison))) best = *std::move(one);
+      if (best && best->comparison.share() == 1) break;
     }
+    if (!best) return absl::OkStatus();
+    ++best->free_values;
+    best->asked = false;
+    const int64_t shift = OffsetOf(*best) - OffsetOf(expected_);
+    changes_.push_back({*std::move(best), {"QUERY_OFFSET", OffsetFault(shift)}});
     return absl::OkStatus();
   }
 

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -15,11 +17,14 @@ const AlibiSettings* Alibi(const BiasExplanation& one) { return std::get_if<Alib
 struct FittedFault {
   std::vector<Departure> departures;
   int64_t free_values = 0;
+  double share = 0;     // of the cells, with equal bits
+  bool rounds = false;  // BiasChange::rounds
 
   void Add(FittedDeparture one) {
     departures.push_back(std::move(one.departure));
     free_values += one.free_values;
   }
+  bool GivesBytes() const { return share == 1 && !rounds; }
   bool Has(std::string_view code) const { return departures.size() == 1 && departures[0].code == code; }
 };
 
@@ -31,7 +36,7 @@ class BiasDepartures {
       : e_(e), structure_(structure), found_(found), asked_(asked) {}
 
   FittedFault All() const {
-    FittedFault fault;
+    FittedFault fault{.share = found_.comparison.share()};
     const auto *t5 = std::get_if<T5Settings>(&found_.method.settings),
                *wanted = std::get_if<T5Settings>(&asked_.method.settings);
     if (Alibi(found_) != nullptr && Alibi(asked_) != nullptr) {
@@ -54,14 +59,18 @@ class BiasDepartures {
     const bool same = *t5.num_buckets == *wanted.num_buckets && *t5.max_distance == *wanted.max_distance &&
                       *t5.bidirectional == *wanted.bidirectional;
     if (!same) return {{"BUCKETS", found_.sentence}, found_.free_values};
-    return OffsetOf(found_) != OffsetOf(asked_) ? Offset() : TableDeparture(found_, asked_, ComparedAs(e_.bias.dtype));
+    return OffsetOf(found_) != OffsetOf(asked_) ? Offset()
+                                                : TableDeparture(structure_, found_, asked_, ComparedAs(e_.bias.dtype));
   }
 
   void AddOfAlibi(const AlibiSettings& alibi, const AlibiSettings& wanted, FittedFault* fault) const {
     const std::vector<double> slopes = SlopesHere(found_, alibi), asked_slopes = SlopesHere(asked_, wanted);
-    if (slopes != asked_slopes) {
-      FittedDeparture one =
-          SlopesDeparture(slopes, asked_slopes, *asked_.geometry.head_start, wanted.alibi_bias_max.value_or(8));
+    // Float32 gives other slopes by the same rule.
+    const bool same = AreSameSlopes(slopes, asked_slopes) ||
+                      (alibi.num_heads == wanted.num_heads && SlopesHere(found_, wanted) == slopes);
+    if (!same) {
+      FittedDeparture one = SlopesDeparture(slopes, asked_slopes, *asked_.geometry.head_start,
+                                            wanted.alibi_bias_max.value_or(8), ComparedAs(e_.bias.dtype));
       const bool of_more_heads = alibi.num_heads > e_.heads() && std::holds_alternative<AlibiSlopeRule>(alibi.slopes);
       if (of_more_heads) one = {{"SLOPES", found_.sentence + Also(one.departure)}, 1};
       fault->Add(std::move(one));
@@ -69,7 +78,7 @@ class BiasDepartures {
     const FoundMask& mask = structure_.mask;
     const bool causal =
         (mask.kind == MaskKind::kCausal || mask.kind == MaskKind::kWindow) && mask.offset <= OffsetOf(found_);
-    const bool no_later = causal || e_.queries() == 1;
+    const bool no_later = causal || OffsetOf(found_) >= e_.keys() - 1;
     const auto is_later_only = [](AlibiForm form) {
       return form == AlibiForm::kSymmetric || form == AlibiForm::kCausal || form == AlibiForm::kAsymmetric;
     };
@@ -121,7 +130,8 @@ std::optional<Fault> NameBiasFault(const BiasEvidence& e, const ExplainedBias& e
   std::vector<FittedFault> found;
   for (const BiasChange& change : explained.changes) {
     const int64_t free_values = change.explanation.free_values;
-    if (2 * free_values <= values) found.push_back({{change.departure}, free_values});
+    if (2 * free_values > values) continue;
+    found.push_back({{change.departure}, free_values, change.explanation.comparison.share(), change.rounds});
   }
   if (const BiasExplanation* best = BestExplanation(e, explained)) {
     found.push_back(BiasDepartures(e, explained.diagnosis.structure, *best, asked).All());
@@ -129,17 +139,22 @@ std::optional<Fault> NameBiasFault(const BiasEvidence& e, const ExplainedBias& e
     if (found[0].Has("SCALE") && found.back().Has("SCALE")) std::swap(found[0], found.back());
   }
   if (found.empty()) return std::nullopt;
+  // A fitted ratio often comes near the data; a whole number of positions that gives every bit hardly does by chance.
+  const auto key = [](const FittedFault& one) {
+    return std::pair(one.free_values, !(one.GivesBytes() && one.Has("QUERY_OFFSET")));
+  };
   std::stable_sort(found.begin(), found.end(),
-                   [](const FittedFault& a, const FittedFault& b) { return a.free_values < b.free_values; });
+                   [&key](const FittedFault& a, const FittedFault& b) { return key(a) < key(b); });
   Fault fault{.departures = found[0].departures, .free_values = found[0].free_values, .values = values};
   fault.sentence = Sentence(fault.departures);
-  for (size_t n = 1; n < found.size(); ++n) {
+  std::set<std::string> codes = {found[0].departures[0].code};
+  for (size_t n = 1; n < found.size() && found[0].GivesBytes(); ++n) {
     const bool rounded = found[0].Has("ROUNDING") && found[n].Has("SCALE");  // of one slope
-    const bool same = std::any_of(found[n].departures.begin(), found[n].departures.end(),
-                                  [&](const Departure& one) { return one.code == found[0].departures[0].code; });
-    if (!rounded && !same && found[n].free_values <= found[0].free_values + 1) {
-      fault.alternatives.push_back(found[n].departures);
-    }
+    const bool new_code = std::none_of(found[n].departures.begin(), found[n].departures.end(),
+                                       [&](const Departure& one) { return codes.count(one.code) > 0; });
+    if (!found[n].GivesBytes() || rounded || !new_code || found[n].free_values > found[0].free_values + 1) continue;
+    for (const Departure& one : found[n].departures) codes.insert(one.code);
+    fault.alternatives.push_back(found[n].departures);
   }
   return fault;
 }
@@ -148,13 +163,16 @@ std::optional<Fault> NameBetterFit(const BiasEvidence& e, const ExplainedBias& e
   const BiasExplanation &asked = *explained.asked(), *best = BestExplanation(e, explained);
   if (best == nullptr || best->comparison.share() < 1 || asked.comparison.share() == 1) return std::nullopt;
   const AlibiSettings *alibi = Alibi(*best), *wanted = Alibi(asked);
-  if (alibi == nullptr || wanted == nullptr || SlopesHere(*best, *alibi) == SlopesHere(asked, *wanted)) {
+  if (alibi == nullptr || wanted == nullptr) return std::nullopt;
+  if (SlopesHere(*best, *alibi) == SlopesHere(asked, *wanted) && OffsetOf(*best) == OffsetOf(asked)) {
     return std::nullopt;
   }
   FittedFault found = BiasDepartures(e, explained.diagnosis.structure, *best, asked).All();
   // Fitted slopes may give the bits of other roundings, too.
-  if (found.free_values > 0) return std::nullopt;
-  Fault fault{.departures = std::move(found.departures), .values = CountValues(e, explained.diagnosis.structure)};
+  if (found.free_values > 0 && !found.Has("QUERY_OFFSET")) return std::nullopt;
+  Fault fault{.departures = std::move(found.departures),
+              .free_values = found.free_values,
+              .values = CountValues(e, explained.diagnosis.structure)};
   fault.sentence = Sentence(fault.departures);
   return fault;
 }

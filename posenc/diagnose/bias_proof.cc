@@ -26,7 +26,9 @@ class GivenRow {
 
   void Load(const Cell& at) {
     evidence_.Load(at.b, at.h, at.i, values_.data());
-    for (size_t j = 0; j < values_.size(); ++j) narrow_[j] = static_cast<float>(values_[j]) + 0.0f;
+    for (size_t j = 0; j < values_.size(); ++j) {
+      narrow_[j] = static_cast<float>(values_[j] / evidence_.divisor) + 0.0f;
+    }
     Convert(DType::kFP32, dtype_, narrow_.data(), bytes_.data(), narrow_.size());
   }
   size_t index(const Cell& at) const { return (at.b * evidence_.heads() + at.h) * evidence_.queries() + at.i; }

@@ -15,8 +15,9 @@ struct BiasCall {
   const Limits& limits;
   WorkPool& pool;
   const Cancellation& cancelled;
-  double tolerance_ulp;    // the distance that counts as rounding
-  bool only_fits = false;  // explanations that do not fit need not be compared entirely
+  double tolerance_ulp;          // the distance that counts as rounding
+  bool within_is_right = false;  // within the tolerance is right, even if a fault gives every bit
+  bool only_fits = false;        // explanations that do not fit need not be compared entirely
 };
 
 class BiasSearch {
@@ -52,6 +53,7 @@ bool CannotBe(const absl::Status& status);
 struct BiasChange {
   BiasExplanation explanation;
   Departure departure;
+  bool rounds = false;  // true: the change rounds, so that equal bits of the changed data prove none of the data
 };
 // The changes that do: the bias was transposed, negated, multiplied or divided; its queries stand elsewhere; its table
 // was read in the other order of its axes. `expected`: what was asked for, which does not fit.

@@ -176,20 +176,22 @@ void BiasEvidence::Load(int64_t b, int64_t h, int64_t i, double* out) const {
     Convert(bias.dtype, DType::kFP32, Row(b, h, i), wide.data(), wide.size());
     std::copy(wide.begin(), wide.end(), out);
   }
-  if (divisor == 1) return;
-  for (int64_t j = 0; j < keys(); ++j) {
-    if (out[j] > undivided) out[j] /= divisor;
-  }
 }
 
 absl::Status VisitRows(
     const BiasEvidence& e, const Cancellation& cancelled,
     const std::function<absl::Status(int64_t b, int64_t h, int64_t i, const std::vector<double>& row)>& visit) {
+  constexpr int64_t kCellsAtOnce = 65536;
   std::vector<double> row(e.keys());
+  int64_t unchecked = kCellsAtOnce;  // cells since the last check
   for (int64_t b = 0; b < e.batch(); ++b) {
     for (int64_t h = 0; h < e.heads(); ++h) {
-      POSENC_RETURN_IF_ERROR(cancelled());
       for (int64_t i = 0; i < e.queries(); ++i) {
+        if (unchecked >= kCellsAtOnce) {
+          POSENC_RETURN_IF_ERROR(cancelled());
+          unchecked = 0;
+        }
+        unchecked += e.keys();
         e.Load(b, h, i, row.data());
         POSENC_RETURN_IF_ERROR(visit(b, h, i, row));
       }

@@ -28,9 +28,10 @@ struct BiasEvidence {
   // Distances between batch rows and heads in rows of Sk cells, if this is a part of a larger bias; 0: there are no
   // gaps.
   int64_t batch_stride = 0, head_stride = 0;
-  // Load() transposes, and divides values above `undivided`, to undo what a port may have done. Transposed: Sq = Sk.
+  // What a port may have done, to be undone: Load() transposes (Sq = Sk), and the values that it gives are compared
+  // after a division.
   bool transposed = false;
-  double divisor = 1, undivided = -std::numeric_limits<double>::infinity();
+  double divisor = 1;
 
   int64_t batch() const { return bias.shape[0]; }
   int64_t heads() const { return bias.shape[1]; }

@@ -42,9 +42,11 @@ class BiasJudge {
     verdict_.sentence = best == nullptr ? whole_.diagnosis.sentence : best->sentence;
   }
 
-  // Concludes with a match, unless another fault fits clearly better than what was asked for.
+  // Concludes with a match, unless a fault gives every bit and what was asked for does not.
   void Match() {
-    if (std::optional<Fault> fault = NameBetterFit(e_, whole_)) {
+    std::optional<Fault> fault;
+    if (!call_.within_is_right) fault = NameBetterFit(e_, whole_);
+    if (fault) {
       fault->parts.emplace_back();
       verdict_.faults.push_back(*std::move(fault));
       return Conclude(Axis(), true, &verdict_);
@@ -60,6 +62,9 @@ class BiasJudge {
     verdict_.sentence = equal == all
                             ? fmt::format("all {} cells are equal, bit for bit", all)
                             : fmt::format("{} of {} cells are equal, all within {}", equal, all, verdict_.bound);
+    if (const int64_t masked = whole_.diagnosis.structure.mask.cells; masked > 0) {
+      verdict_.sentence += fmt::format("; {} cells are masked", masked);
+    }
     if (asked_->sentence.find("; ") != std::string::npos) verdict_.sentence += Place(e_, OffsetOf(*asked_));
   }
 

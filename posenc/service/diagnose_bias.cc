@@ -146,8 +146,8 @@ absl::StatusOr<Job> Prepare(const v1::DiagnoseBiasRequest& request, const Payloa
   POSENC_ASSIGN_OR_RETURN(std::optional<diagnose::AskedBias> asked, ReadExpected(reader, request));
   Job job;
   POSENC_ASSIGN_OR_RETURN(const std::optional<double> tolerance, ReadTolerance(request));
-  job.decide = [evidence, asked = std::move(asked), tolerance = tolerance.value_or(2), most, limits, response, &request,
-                &payloads](WorkPool& pool, const Cancellation& cancelled) mutable -> absl::Status {
+  job.decide = [evidence, asked = std::move(asked), tolerance, most, limits, response, &request, &payloads](
+                   WorkPool& pool, const Cancellation& cancelled) mutable -> absl::Status {
     const std::vector<std::byte> bytes = CopyOf(payloads, request.bias());
     evidence.data = bytes.data();
     POSENC_ASSIGN_OR_RETURN(const diagnose::BiasDiagnosis diagnosis,

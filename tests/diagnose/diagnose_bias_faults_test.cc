@@ -1,0 +1,215 @@
+// Verdicts on single biases: the sentence names the fault, its numbers are right, and it claims no more than was
+// proven.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include "posenc/base/interruption.h"
+#include "posenc/diagnose/bias_candidates.h"
+#include "tests/diagnose/diagnose_bias_port.h"
+
+namespace posenc::diagnose::diagnose_bias_faults_test {
+namespace {
+
+struct Case {
+  BiasPort port;
+  BiasMethod expected;
+  BiasTreatment given;
+  int64_t stated_offset = 0;
+  Precision precision = {};
+};
+
+Verdict Judge(const Case& one, std::optional<double> tolerance = std::nullopt) {
+  const MadeBias made(one.port, [&](int64_t, int64_t, int64_t) -> const BiasTreatment& { return one.given; });
+  BiasEvidence evidence = made.evidence;
+  evidence.query_offset = one.stated_offset;
+  WorkPool pool(1);
+  const AskedBias asked{.method = one.expected, .precision = one.precision};
+  const auto found = DiagnoseBias(evidence, asked, 8, {}, pool, NeverCancelled, tolerance);
+  EXPECT_TRUE(found.ok()) << found.status();
+  return found.ok() ? found->verdict : Verdict();
+}
+
+// T5 with 32 buckets up to 128 in both directions, whose data have other tables than the expected one.
+class TableCase {
+ public:
+  TableCase(DType dtype, DType values) : port_{.batch = 1, .heads = 3, .queries = 200, .keys = 200, .dtype = dtype} {
+    std::mt19937_64 random(1910);
+    given.assign(port_.heads, std::vector<double>(32));
+    for (auto& row : given) {
+      for (double& value : row) value = Rounded(values, static_cast<double>(random() >> 11) * 0x1p-51 - 2);
+    }
+    table_ = {.rows = port_.heads, .columns = 32, .shared = false};
+    for (const auto& row : given) table_.values.insert(table_.values.end(), row.begin(), row.end());
+  }
+  std::string Sentence() const {
+    return Judge({port_, {T5Settings{32, 128, true}, table_}, BiasTreatment{.table = given}}).sentence;
+  }
+
+  std::vector<std::vector<double>> given;
+
+ private:
+  BiasPort port_;
+  BiasTable table_;
+};
+
+TEST(DiagnoseBiasFaults, NamesBucketsThatAreZero) {
+  for (const DType dtype : {DType::kFP32, DType::kBF16}) {
+    for (const DType values : {DType::kFP32, DType::kBF16}) {
+      TableCase padding(dtype, values);  // as with padding_idx = 0
+      for (auto& row : padding.given) row[0] = 0;
+      EXPECT_EQ(padding.Sentence(), "bucket 0 has the value 0, not the table's");
+      TableCase one_head(dtype, values);
+      one_head.given[1][5] = 0;
+      EXPECT_EQ(one_head.Sentence(), "bucket 5 has the value 0, not the table's, in head 1; the rest matches");
+    }
+  }
+  TableCase several(DType::kFP32, DType::kFP32);
+  for (auto& row : several.given) row[0] = row[3] = 0, row[7] = row[6];
+  EXPECT_EQ(several.Sentence(), "bucket 0 has the value 0, not the table's; 3 of 31 buckets have another value");
+  TableCase other(DType::kFP32, DType::kFP32);
+  for (auto& row : other.given) row[0] = 7;
+  EXPECT_EQ(other.Sentence(), "the table has other values");
+}
+
+// ALiBi's released code with float32 powers, as models compute it.
+std::vector<double> Float32Slopes(int64_t heads) {
+  const auto of_power = [](int64_t n) {
+    const auto base = static_cast<double>(static_cast<float>(std::exp2(-8.0 / static_cast<double>(n))));
+    std::vector<double> slopes;
+    for (int64_t h = 1; h <= n; ++h) {
+      slopes.push_back(static_cast<float>(std::pow(base, static_cast<double>(h))));
+    }
+    return slopes;
+  };
+  int64_t below = 1;
+  while (2 * below <= heads) below *= 2;
+  std::vector<double> slopes = of_power(below);
+  const std::vector<double> more = of_power(2 * below);
+  for (int64_t n = 0; below + n < heads; ++n) slopes.push_back(more[2 * n]);
+  return slopes;
+}
+
+BiasMethod Released(int64_t heads) {
+  return {AlibiSettings{.num_heads = heads, .slopes = AlibiSlopeRule::kPowerOfTwo, .form = AlibiForm::kSymmetric}};
+}
+
+TEST(DiagnoseBiasFaults, NamesSlopesOfFloat32) {
+  for (const int64_t heads : {12, 20, 24, 40}) {
+    for (const std::optional<double> tolerance : {std::optional<double>(), std::optional<double>(0)}) {
+      const Verdict verdict =
+          Judge({{.batch = 1, .heads = heads}, Released(heads), {.slopes = Float32Slopes(heads)}}, tolerance);
+      ASSERT_EQ(verdict.faults.size(), 1u) << heads << ": " << verdict.sentence;
+      const Fault& fault = verdict.faults[0];
+      EXPECT_EQ(fault.departures[0].code, "ROUNDING") << verdict.sentence;
+      EXPECT_THAT(fault.sentence, testing::HasSubstr("computed in float32 as in the model's own code"));
+      EXPECT_EQ(fault.free_values, 0);
+      EXPECT_TRUE(fault.alternatives.empty()) << verdict.sentence;
+    }
+  }
+}
+
+TEST(DiagnoseBiasFaults, PrintsSlopesThatDifferInTheSeventhDigit) {
+  std::vector<double> slopes = ReleasedSlopes(8);
+  slopes[7] = static_cast<float>(slopes[7] * (1 + 0x1p-20));
+  EXPECT_EQ(Judge({{.batch = 1}, Released(8), {.slopes = slopes}}).sentence,
+            "head 7 has the slope 0.00390625373, not 0.00390625, in head 7; the rest matches");
+}
+
+// Whoever mends what such words say would still have other slopes.
+TEST(DiagnoseBiasFaults, ListsSlopesThatAreOnlyNearAFault) {
+  const auto fault = [](const std::function<double(int64_t h, double slope)>& change) {
+    std::vector<double> slopes = ReleasedSlopes(8);
+    for (size_t h = 0; h < slopes.size(); ++h) {
+      const double near = slopes[h] * (1 + (h % 2 == 0 ? 0.006 : -0.006));
+      slopes[h] = static_cast<float>(change(static_cast<int64_t>(h), near));
+    }
+    const Verdict verdict = Judge({{.batch = 1}, Released(8), {.slopes = slopes}});
+    return verdict.faults.size() == 1 ? verdict.faults[0] : Fault();
+  };
+  const std::function<double(int64_t, double)> changes[] = {
+      [](int64_t, double slope) { return -slope; }, [](int64_t, double slope) { return 3 * slope; },
+      [](int64_t, double slope) { return slope * slope; },
+      [](int64_t h, double slope) { return slope * std::exp2(2 * h - 7); }};
+  for (const auto& change : changes) {
+    EXPECT_THAT(fault(change).sentence, testing::StartsWith("other slopes were applied: head 0 has the slope "));
+    EXPECT_EQ(fault(change).free_values, 8);
+  }
+}
+
+TEST(DiagnoseBiasFaults, AScaleDoesNotHideCells) {
+  constexpr int64_t kKeys = 16384;
+  Case one{{.batch = 1, .heads = 1, .queries = 2, .keys = kKeys}, Released(1), {.slopes = {1}}};
+  std::get<AlibiSettings>(one.expected.settings).slopes = GivenSlopes{AsMatrix({1})};
+  bool noise = false;
+  one.given.after = [&noise](int64_t, int64_t i, int64_t j, double value) {
+    if (j < 200) return -10000.0;  // a mask
+    const double other = -1300 - 0.03125 * static_cast<double>((j * 7919 + i * 104729) % 16000);
+    return noise && j > 10000 && j < 16380 ? other : value / 8;
+  };
+  EXPECT_EQ(Judge(one).sentence, "the bias was divided by 8");
+  noise = true;
+  EXPECT_EQ(Judge(one).kind, VerdictKind::kUnknown) << Judge(one).sentence;
+}
+
+TEST(DiagnoseBiasFaults, NamesTheOffsetThatGivesTheBytes) {
+  for (const auto& [dtype, stated, given] : {std::tuple<DType, int64_t, int64_t>{DType::kBF16, 300, 312},
+                                             {DType::kBF16, 300, 301},
+                                             {DType::kFP16, 1100, 1101},
+                                             {DType::kFP16, 1100, 1105}}) {
+    const BiasPort port{.batch = 1, .queries = 16, .keys = 64, .offset = given, .dtype = dtype};
+    const Verdict verdict = Judge({port, Released(8), {.slopes = ReleasedSlopes(8)}, stated});
+    EXPECT_EQ(verdict.kind, VerdictKind::kDiffers);
+    EXPECT_EQ(verdict.sentence, fmt::format("positions of the queries are {} too large", given - stated));
+  }
+}
+
+TEST(DiagnoseBiasFaults, WhatIsWithinAStatedToleranceMatches) {
+  const Case one{{.batch = 1, .heads = 12}, Released(12), {.slopes = Float32Slopes(12)}};
+  EXPECT_EQ(Judge(one).kind, VerdictKind::kDiffers);
+  EXPECT_EQ(Judge(one, 2).kind, VerdictKind::kMatches);
+}
+
+TEST(DiagnoseBiasFaults, SaysThatBatchRowsShareSlopes) {
+  Case one{{.heads = 2}, Released(2), {.slopes = {0.3125, 0.21875}}};
+  std::get<AlibiSettings>(one.expected.settings).slopes =
+      GivenSlopes{Matrix<double>{.values = {0.5, 0.25, 0.75, 0.125}, .rows = 2, .columns = 2, .shared = false}};
+  EXPECT_EQ(Judge(one).sentence, "one list of slopes was applied to all batch rows");
+}
+
+TEST(DiagnoseBiasFaults, AMatchStatesTheNumberOfMaskedCells) {
+  const Case one{{.batch = 1, .causal = true}, Released(8), {.slopes = ReleasedSlopes(8)}};
+  EXPECT_EQ(Judge(one).sentence, "all 2400 cells are equal, bit for bit; 2208 cells are masked");
+}
+
+// Number of times that a diagnosis asks whether it is cancelled, which it does again after some work.
+int Checks(std::vector<int64_t> shape, const std::function<float(int64_t cell)>& value) {
+  std::vector<float> values;
+  for (int64_t n = 0; n < shape[0] * shape[1] * shape[2] * shape[3]; ++n) values.push_back(value(n));
+  const BiasEvidence evidence{.bias = {DType::kFP32, std::move(shape)},
+                              .data = reinterpret_cast<const std::byte*>(values.data())};
+  int checks = 0;
+  const Cancellation count = [&checks] {
+    ++checks;
+    return absl::OkStatus();
+  };
+  WorkPool pool(1);
+  const auto found = RunInterruptibly(count, [&] { return DiagnoseBias(evidence, std::nullopt, 8, {}, pool, count); });
+  EXPECT_TRUE(found.ok()) << found.status();
+  return checks;
+}
+
+TEST(DiagnoseBiasFaults, TheSearchForT5LooksAtFewDistances) {
+  const auto checks = [](int64_t keys) {
+    return Checks({1, 1, 1, keys}, [keys](int64_t n) { return n + 1 == keys ? 1.0F : 0.0F; });
+  };
+  EXPECT_LT(checks(1 << 20), checks(1 << 14) + 500);  // not 15 more for each of a thousand settings
+}
+
+TEST(DiagnoseBiasFaults, LargeMatricesAreCancelledInBetween) {
+  EXPECT_GT(Checks({1, 1, 1024, 1024}, [](int64_t n) { return static_cast<float>(n % 1021); }), 16);
+}
+
+}  // namespace
+}  // namespace posenc::diagnose::diagnose_bias_faults_test
