@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace posenc::diagnose {
 namespace {
@@ -44,18 +45,19 @@ double SumAt(const std::vector<Complex>& sums, const Frequency& frequency, doubl
   return sum;
 }
 
-// Returns the integer shift in [-kFarthestShift, kFarthestShift] at which the sums are largest.
-double BestShift(const std::vector<Complex>& sums, const Frequency& frequency, double direction) {
+// Returns the integer shift in [-kFarthestShift, kFarthestShift] at which the sums of these pairs are largest.
+double BestShift(const std::vector<Complex>& sums, const std::vector<int64_t>& pairs, const Frequency& frequency,
+                 double direction) {
   double best = 0, largest = -1e300;
-  std::vector<Complex> turning(sums.size()), step(sums.size());
-  for (size_t k = 0; k < sums.size(); ++k) {
-    turning[k] = sums[k] * Turn(direction * frequency.inv_freq[k] * kFarthestShift);
-    step[k] = Turn(-direction * frequency.inv_freq[k]);
+  std::vector<Complex> turning, step;
+  for (const int64_t k : pairs) {
+    turning.push_back(sums[k] * Turn(direction * frequency.inv_freq[k] * kFarthestShift));
+    step.push_back(Turn(-direction * frequency.inv_freq[k]));
   }
   for (int64_t shift = -kFarthestShift; shift <= kFarthestShift; ++shift) {
     if (shift % 64 == 0) InterruptionPoint();
     double sum = 0;
-    for (size_t k = 0; k < sums.size(); ++k) {
+    for (size_t k = 0; k < turning.size(); ++k) {
       sum += turning[k].real();
       turning[k] = {turning[k].real() * step[k].real() - turning[k].imag() * step[k].imag(),
                     turning[k].real() * step[k].imag() + turning[k].imag() * step[k].real()};
@@ -113,6 +115,17 @@ void Angles::Finish() {
   attention_scaling = *middle;
 }
 
+std::vector<int64_t> Angles::HeaviestPairs(int64_t most) const {
+  std::vector<double> total(pairs);
+  for (size_t at = 0; at < weight.size(); ++at) total[at % pairs] += weight[at];
+  std::vector<int64_t> heaviest(pairs);
+  std::iota(heaviest.begin(), heaviest.end(), 0);
+  std::stable_sort(heaviest.begin(), heaviest.end(), [&](int64_t a, int64_t b) { return total[a] > total[b]; });
+  heaviest.resize(std::min(most, pairs));
+  std::sort(heaviest.begin(), heaviest.end());
+  return heaviest;
+}
+
 Match FindMatch(const Angles& angles, const Tokens& tokens, const Frequency& frequency,
                 const std::vector<double>& others, bool far) {
   const double total = TotalWeight(angles);
@@ -120,10 +133,11 @@ Match FindMatch(const Angles& angles, const Tokens& tokens, const Frequency& fre
   if (total == 0) return best;
   std::vector<double> shifts = {0, 1, -1};
   shifts.insert(shifts.end(), others.begin(), others.end());
+  const std::vector<int64_t> searched = far ? angles.HeaviestPairs(kSearchedPairs) : std::vector<int64_t>();
   for (double direction : {1.0, -1.0}) {
     const std::vector<Complex> sums = Unexplained(angles, tokens, frequency, direction);
     std::vector<double> tried = shifts;
-    if (far) tried.push_back(BestShift(sums, frequency, direction));
+    if (far) tried.push_back(BestShift(sums, searched, frequency, direction));
     for (double shift : tried) {
       const double residual = 1 - SumAt(sums, frequency, direction, shift) / total;
       if (residual < best.residual * (1 - 1e-9) - 1e-13) best = {direction, shift, residual};

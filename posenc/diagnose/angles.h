@@ -21,7 +21,13 @@ struct Angles {
 
   void Add(const Numbers& numbers, const PairLayout& layout);  // call for q, then for k
   void Finish();                                               // call after the last Add()
+
+  // At most `most` pairs, those with the most weight, in ascending order. A search over many positions takes these: all
+  // pairs of usual heads, but not thousands.
+  std::vector<int64_t> HeaviestPairs(int64_t most) const;
 };
+
+inline constexpr int64_t kSearchedPairs = 256;
 
 // Frequencies to compare with angles: one per pair. axis[k] is the position axis of pair k; empty: all use axis 0.
 struct Frequency {

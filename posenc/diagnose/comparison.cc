@@ -21,11 +21,24 @@ int64_t Rank(Bits bits) {
 }
 
 template <class Format>
+constexpr auto kInfinity = static_cast<typename Format::Bits>(
+    (std::numeric_limits<std::make_signed_t<typename Format::Bits>>::max() >> Format::kMantissaBits)
+    << Format::kMantissaBits);
+
+template <class Format>
 bool IsNan(typename Format::Bits bits) {
-  constexpr auto kInfinity = static_cast<typename Format::Bits>(
-      (std::numeric_limits<std::make_signed_t<typename Format::Bits>>::max() >> Format::kMantissaBits)
-      << Format::kMantissaBits);
-  return (bits & std::numeric_limits<std::make_signed_t<typename Format::Bits>>::max()) > kInfinity;
+  return (bits & std::numeric_limits<std::make_signed_t<typename Format::Bits>>::max()) > kInfinity<Format>;
+}
+
+template <class Format>
+bool AreFinite(const std::byte* elements, size_t count) {
+  bool special = false;
+  for (size_t n = 0; n < count; ++n) {
+    typename Format::Bits bits;
+    std::memcpy(&bits, elements + n * sizeof(bits), sizeof(bits));
+    special |= (bits & kInfinity<Format>) == kInfinity<Format>;
+  }
+  return !special;
 }
 
 template <class Format>
@@ -85,6 +98,7 @@ size_t Comparison::Add(DType dtype, const std::byte* ours, const std::byte* thei
   uint64_t differ = 0;
   const auto visit = [&](size_t n, uint64_t distance, bool nan) {
     if (distance == 0 && nan) return;  // two NaNs
+    undefined_ += nan;
     first = std::min(first, n);
     ++differ;
     worst_ = std::max(worst_, distance);
@@ -101,6 +115,7 @@ void Comparison::Merge(const Comparison& other) {
   elements_ += other.elements_;
   equal_ += other.equal_;
   worst_ = std::max(worst_, other.worst_);
+  undefined_ += other.undefined_;
   for (size_t n = 0; n < kBuckets; ++n) counts_[n] += other.counts_[n];
 }
 
@@ -116,7 +131,8 @@ uint64_t Comparison::median() const {
 double Comparison::mean_log() const {
   double sum = 0;
   for (size_t n = 1; n < kBuckets; ++n) {
-    if (counts_[n] != 0) sum += static_cast<double>(counts_[n]) * std::log2(1 + static_cast<double>(Lowest(n)));
+    const uint64_t count = n + 1 < kBuckets ? counts_[n] : counts_[n] - undefined_;
+    if (count != 0) sum += static_cast<double>(count) * std::log2(1 + static_cast<double>(Lowest(n)));
   }
   return elements_ == 0 ? 0 : sum / static_cast<double>(elements_);
 }
@@ -125,6 +141,15 @@ uint64_t UlpDistance(DType dtype, const std::byte* a, const std::byte* b) {
   uint64_t found = 0;
   VisitDifferences(dtype, a, b, 1, [&found](size_t, uint64_t distance, bool) { found = distance; });
   return found;
+}
+
+bool AreFinite(DType dtype, const std::byte* elements, size_t count) {
+  switch (dtype) {
+    case DType::kFP64: return AreFinite<Float64>(elements, count);
+    case DType::kFP32: return AreFinite<Float32>(elements, count);
+    case DType::kFP16: return AreFinite<Float16>(elements, count);
+    default: return AreFinite<BFloat16>(elements, count);
+  }
 }
 
 double ValueOf(DType dtype, const std::byte* element) {

@@ -23,7 +23,7 @@ class Comparison {
   uint64_t worst() const { return worst_; }
   // Exact below 128; larger values are rounded down to seven binary digits.
   uint64_t median() const;
-  // The mean of log2(1 + distance); 0 if all are equal.
+  // The mean of log2(1 + distance), to which those of ours that are NaN add nothing; 0 if all are equal.
   double mean_log() const;
 
  private:
@@ -32,11 +32,15 @@ class Comparison {
   static uint64_t Lowest(size_t bucket);
 
   uint64_t elements_ = 0, equal_ = 0, worst_ = 0;
+  uint64_t undefined_ = 0;  // ours is NaN, theirs is a number
   std::array<uint64_t, kBuckets> counts_{};
 };
 
 // Returns the distance between two elements of FP64, FP32, FP16 or BF16.
 uint64_t UlpDistance(DType dtype, const std::byte* a, const std::byte* b);
+
+// Returns whether no element of an array of FP64, FP32, FP16 or BF16 is infinite or NaN.
+bool AreFinite(DType dtype, const std::byte* elements, size_t count);
 
 // Returns an element of FP64, FP32, FP16 or BF16 as double.
 double ValueOf(DType dtype, const std::byte* element);

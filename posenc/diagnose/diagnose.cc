@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "posenc/base/status.h"
+#include "posenc/diagnose/blocks.h"
 #include "posenc/diagnose/departures.h"
 #include "posenc/diagnose/doubts.h"
 #include "posenc/diagnose/rotation_call.h"
@@ -26,9 +27,11 @@ class Diagnostician {
     POSENC_RETURN_IF_ERROR(Judge());
     diagnosis_.explanations = ListExplanations(call_, whole_, std::move(faults_.parts), most);
     SetMeasured();
-    const Verdict& verdict = diagnosis_.verdict;
-    const Findings findings{whole_.sample, whole_.census,           whole_.readings,
-                            reading_,      diagnosis_.explanations, verdict.kind != VerdictKind::kUnknown};
+    POSENC_ASSIGN_OR_RETURN(const int64_t not_finite, CountNotFinite(call_.evidence, call_.pool, call_.cancelled));
+    const std::vector<Explanation>& all = diagnosis_.explanations;
+    const bool explained =
+        diagnosis_.verdict.kind != VerdictKind::kUnknown || (!all.empty() && all[0].fits() && !IsAsMeasured(all[0]));
+    const Findings findings{whole_.sample, whole_.census, whole_.readings, reading_, all, explained, not_finite};
     diagnosis_.undecided = Doubts(findings, call_.limits);
     return std::move(diagnosis_);
   }
@@ -118,11 +121,19 @@ class Diagnostician {
       POSENC_ASSIGN_OR_RETURN(faults_, FindNearerFault(call_, whole_, *reference_));
     }
     verdict.faults = std::move(faults_.faults);
+    if (reference_) {
+      const Misfits& misfits = *reference_->proof.misfits;
+      AddRows(Without(misfits.undefined, misfits.rows), &faults_.undefined);
+    }
+    AddUndefined(faults_.undefined);
     if (!verdict.faults.empty()) {
       Conclude(call_.evidence, true, &verdict);
       return absl::OkStatus();
     }
     const Comparison& comparison = reference_->proof.comparison;
+    if (const int64_t flips = reference_->proof.misfits->flips; flips > 0) {
+      verdict.bound += fmt::format(", and one rounding of a table's entry more in {} of them", flips);
+    }
     verdict.kind = VerdictKind::kMatches;
     verdict.sentence = comparison.share() == 1
                            ? fmt::format("all {} elements are equal, bit for bit", comparison.elements())
@@ -131,11 +142,21 @@ class Diagnostician {
     return absl::OkStatus();
   }
 
+  // Adds the part in which after has numbers, but nobody knows which, if there is one.
+  void AddUndefined(const RowSet& rows) {
+    if (IsEmpty(rows)) return;
+    Fault fault{.sentence = "after has numbers where NaN is expected"};
+    fault.parts = PartsOf(call_.evidence, rows, rows);
+    diagnosis_.verdict.faults.push_back(std::move(fault));
+  }
+
   void JudgeUnasked() {
     Verdict& verdict = diagnosis_.verdict;
     if (!whole_.explanations.empty()) {
       const Explanation& best = whole_.explanations[0];
       if (best.fits() && best.complete && !IsAsMeasured(best)) {
+        AddUndefined(best.proof.misfits->undefined);
+        if (!verdict.faults.empty()) return Conclude(call_.evidence, false, &verdict);
         verdict.kind = VerdictKind::kMatches;
         verdict.sentence = Sentence(call_.asked, best);
         return;

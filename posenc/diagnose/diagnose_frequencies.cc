@@ -1,8 +1,10 @@
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "posenc/base/checks.h"
 #include "posenc/base/status.h"
 #include "posenc/diagnose/candidate_table.h"
 #include "posenc/diagnose/departures.h"
@@ -47,6 +49,53 @@ double Allowed(const Asked& asked, DType dtype, double computed) {
   return computed == 0 ? 0 : *asked.tolerance_ulp * std::ldexp(1, std::ilogb(computed) - mantissa_bits);
 }
 
+// Of "dynamic" and "longrope": the longest length that has the frequencies of a short one.
+int64_t LongestOfShort(const RotarySettings& settings) {
+  const auto& p = std::get<RopeParameters>(settings.frequencies);
+  const auto length = p.rope_type == "longrope" ? p.original_max_position_embeddings : settings.max_position_embeddings;
+  return static_cast<int64_t>(std::clamp(std::floor(length.value_or(1)), 1.0, kLargestPosition / 2));
+}
+
+// The option; if its frequencies depend on the length, at a short one, and at a longer one with the long list or, if
+// nothing else departs, with the base that was measured.
+std::vector<Option> AtLengths(const Option& option, const MeasuredFrequencies& measured, const Limits& limits) {
+  const auto rotary = Rotary::Create(option.settings, Frequencies::kExact, limits);
+  if (option.seq_len || !rotary.ok() || !rotary->NeedsSeqLen()) return {option};
+  const auto& p = std::get<RopeParameters>(rotary->settings().frequencies);
+  const int64_t longest = LongestOfShort(rotary->settings());
+  std::vector<int64_t> lengths = {longest};
+  if (p.rope_type == "longrope") {
+    lengths.push_back(2 * longest);
+  } else if (const auto law = FindPowerLaw(measured);
+             law && option.departures.empty() && option.fault == TableFault::kNone) {
+    // Solves theta' = theta (s L / Lmax - (s - 1))^(d / (d - 2)) for L.
+    const auto width = static_cast<double>(rotary->rotary_dim());
+    const double bracket = std::pow(law->rope_theta / *p.rope_theta, (width - 2) / width);
+    const double length = std::round(static_cast<double>(longest) * (bracket + *p.factor - 1) / *p.factor);
+    if (length > static_cast<double>(longest) && length <= kLargestPosition) {
+      lengths.push_back(static_cast<int64_t>(length));
+    }
+  }
+  std::vector<Option> options;
+  for (const int64_t length : lengths) {
+    options.push_back(option);
+    options.back().settings = rotary->settings();
+    options.back().seq_len = length;
+    if (length > longest && p.rope_type == "dynamic") ++options.back().free_values;
+  }
+  return options;
+}
+
+// "lengths up to 4096", "lengths above 4096" or "length 5000".
+std::string Lengths(const Candidate& candidate) {
+  const int64_t longest = LongestOfShort(candidate.settings);
+  if (*candidate.seq_len <= longest) return fmt::format("lengths up to {}", longest);
+  const bool by_list = std::get<RopeParameters>(candidate.settings.frequencies).rope_type == "longrope";
+  return by_list ? fmt::format("lengths above {}", longest) : fmt::format("length {}", *candidate.seq_len);
+}
+
+bool IsExpected(const Asked& asked, const Explanation& e) { return asked.settings && e.candidate.departures.empty(); }
+
 std::optional<Explanation> Compare(const Option& option, const Asked& asked, DType dtype,
                                    const std::vector<double>& inv_freq, const Limits& limits) {
   Explanation best{.complete = true};
@@ -63,7 +112,9 @@ std::optional<Explanation> Compare(const Option& option, const Asked& asked, DTy
     const auto computed = FrequenciesOf(best.candidate, arithmetic, limits);
     if (!computed.ok() || computed->size() != inv_freq.size()) continue;
     Proof proof;
-    const size_t first = proof.comparison.Add(dtype, Rounded(dtype, *computed).data(), theirs.data(), inv_freq.size());
+    const std::vector<std::byte> rounded = Rounded(dtype, *computed);
+    const size_t first = proof.comparison.Add(dtype, rounded.data(), theirs.data(), inv_freq.size());
+    proof.digest = XXH3_64bits(rounded.data(), rounded.size());
     if (first < inv_freq.size()) {
       proof.first =
           Difference{.index = {static_cast<int64_t>(first)}, .computed = (*computed)[first], .given = inv_freq[first]};
@@ -88,28 +139,49 @@ bool IsKnown(const Explanation& e) {
   return e.candidate.departures.empty() || e.candidate.departures.back().code != "UNKNOWN_FREQUENCIES";
 }
 
+// Adds the explanation unless an earlier one gives the same frequencies. If that one departs, the departures are an
+// alternative to it, unless they were fitted.
+void AddUnlessSame(Explanation explanation, std::vector<Explanation>* all) {
+  const auto same = std::find_if(all->begin(), all->end(),
+                                 [&](const Explanation& e) { return e.proof.digest == explanation.proof.digest; });
+  if (same == all->end()) return all->push_back(std::move(explanation));
+  if (same->candidate.departures.empty() || explanation.candidate.free_values > 0) return;
+  same->candidate.aliases.push_back(std::move(explanation.candidate.departures));
+}
+
 // `all`: every explanation, the best first.
 Verdict Judge(const Asked& asked, const std::vector<Explanation>& all) {
   Verdict verdict;
   verdict.bound = asked.tolerance_ulp ? fmt::format("{} ulp", Short(*asked.tolerance_ulp))
                                       : fmt::format("{} of each frequency", Short(kRecipe));
   const auto best = std::find_if(all.begin(), all.end(), [](const auto& e) { return e.fits() && IsKnown(e); });
-  const auto wanted =
-      std::find_if(all.begin(), all.end(), [](const auto& e) { return e.candidate.departures.empty(); });
-  const bool reference = asked.settings && wanted != all.end();
+  // A length that was fitted is expected only if nothing else comes nearer.
+  const auto wanted = std::find_if(all.begin(), all.end(), [&](const auto& e) {
+    return IsExpected(asked, e) && (e.candidate.free_values == 0 || (best != all.end() && &e == &*best));
+  });
+  const bool reference = wanted != all.end();
   if (best == all.end()) {
     Fault fault{.sentence = "the frequencies match no known settings"};
     if (reference) fault.parts = {{.pairs = Ranges(wanted->proof.misfits->within_row[0])}};
     verdict.faults.push_back(std::move(fault));
   } else if (!asked.settings || (reference && wanted->fits())) {
     verdict.kind = VerdictKind::kMatches;
+    if (!reference) {
+      verdict.sentence = Sentence(asked, *best);
+      return verdict;
+    }
     const Comparison& comparison = wanted->proof.comparison;
-    verdict.sentence = !asked.settings ? Sentence(asked, *best)
-                                       : fmt::format("{} of {} frequencies are equal, all within {}",
-                                                     comparison.equal(), comparison.elements(), verdict.bound);
+    verdict.sentence = fmt::format("{} of {} frequencies are equal, all within {}", comparison.equal(),
+                                   comparison.elements(), verdict.bound);
+    if (wanted->candidate.seq_len) verdict.sentence += ", for " + Lengths(wanted->candidate);
     return verdict;
   } else {
     Fault fault{.sentence = Sentence(best->candidate.departures), .departures = best->candidate.departures};
+    constexpr size_t kMostAlternatives = 3;
+    for (const std::vector<Departure>& alias : best->candidate.aliases) {
+      const bool longer = alias.size() > fault.departures.size() || Sentence(alias) == fault.sentence;
+      if (!longer && fault.alternatives.size() < kMostAlternatives) fault.alternatives.push_back(alias);
+    }
     fault.free_values = best->candidate.free_values;
     fault.values = static_cast<int64_t>(best->proof.comparison.elements());
     if (reference) {
@@ -139,15 +211,17 @@ absl::StatusOr<Diagnosis> DiagnoseFrequencies(DType dtype, const std::vector<dou
   std::vector<Option> options = OptionsOf(asked, width, none);
   for (Option& option : MeasuredOptions(asked, width, measured, 1)) options.push_back(std::move(option));
   Diagnosis diagnosis;
-  for (const Option& option : options) {
-    if (auto explanation = Compare(option, asked, dtype, inv_freq, limits)) {
+  for (const Option& each : options) {
+    for (const Option& option : AtLengths(each, measured, limits)) {
+      auto explanation = Compare(option, asked, dtype, inv_freq, limits);
+      if (!explanation) continue;
       if (asked.settings && *asked.settings->rotary_dim != width) {
         explanation->candidate.departures.insert(
             explanation->candidate.departures.begin(),
             {"ROTARY_WIDTH", fmt::format("these are frequencies of {} dimensions, {} {}", width, asked.Wants(),
                                          *asked.settings->rotary_dim)});
       }
-      diagnosis.explanations.push_back(*std::move(explanation));
+      AddUnlessSame(*std::move(explanation), &diagnosis.explanations);
     }
   }
   // Measured frequencies always equal themselves, so they rank first only if nothing else is near.
@@ -163,8 +237,11 @@ absl::StatusOr<Diagnosis> DiagnoseFrequencies(DType dtype, const std::vector<dou
   diagnosis.verdict = Judge(asked, diagnosis.explanations);
   if (diagnosis.explanations.size() > most_explanations) diagnosis.explanations.resize(most_explanations);
   for (size_t n = 0; n < diagnosis.explanations.size(); ++n) {
-    diagnosis.explanations[n].same_as = n;
-    diagnosis.explanations[n].sentence = Sentence(asked, diagnosis.explanations[n]);
+    Explanation& explanation = diagnosis.explanations[n];
+    explanation.same_as = n;
+    explanation.sentence = IsExpected(asked, explanation) && explanation.candidate.seq_len
+                               ? fmt::format("{} of {} was applied", asked.Asks(), Lengths(explanation.candidate))
+                               : Sentence(asked, explanation);
   }
   diagnosis.measured =
       Measured{.layout = {Pairing::kHalfSplit, Pairing::kHalfSplit, width, 0}, .frequencies = measured.pairs};

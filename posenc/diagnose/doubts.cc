@@ -32,16 +32,13 @@ class Doubter {
   }
 
   void Contents() {
-    int64_t lost = 0;
     bool changed = false, constant = false;
     for (const ElementCensus& c : f_.census) {
-      lost += c.rows - c.finite_rows;
       changed = changed || c.first_changed >= 0;
       constant = constant || c.constant;
     }
-    if (lost > 0) {
-      Say("NOT_FINITE", fmt::format("{} of the measured rows have elements that are not finite", lost),
-          "send finite numbers");
+    if (f_.not_finite > 0) {
+      Say("NOT_FINITE", fmt::format("{} rows have elements that are not finite", f_.not_finite), "send finite numbers");
     }
     if (!changed) {
       Say("NOTHING_CHANGED", "after is equal to before: nothing was rotated, or all tokens are at position 0",

@@ -14,7 +14,8 @@ struct Findings {
   const std::vector<Reading>& readings;      // empty: nothing changed
   const Reading* reading;                    // reading of the first explanation; null if there is none
   const std::vector<Explanation>& explanations;
-  bool explained;  // the first explanation fits the data
+  bool explained;      // the first explanation fits the data
+  int64_t not_finite;  // head rows of all the evidence that have an element that is not finite
 };
 
 std::vector<Undecided> Doubts(const Findings& findings, const Limits& limits);

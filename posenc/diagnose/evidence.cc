@@ -70,12 +70,11 @@ Rows SampleRows(const Rows& all, const std::vector<int64_t>& tokens, const std::
   for (int64_t h = 0; h < rows.heads; ++h) rows.sampled_heads.push_back(heads[given * h / rows.heads]);
   const auto take = [&](bool of_before, DType dtype) {
     const size_t row = all.width * SizeOf(dtype);
-    std::vector<std::byte> token(all.heads * row), bytes(rows.length * rows.heads * row);
+    std::vector<std::byte> bytes(rows.length * rows.heads * row);
     std::byte* out = bytes.data();
     for (int64_t n : tokens) {
-      all.Load(of_before, n, 1, token.data());
       for (const int64_t h : rows.sampled_heads) {
-        std::memcpy(out, token.data() + h * row, row);
+        all.Load(of_before, {n, 1, h, 1}, out);
         out += row;
       }
     }
@@ -95,13 +94,17 @@ TableForm FormOf(const TablePair& table) {
   const size_t size = SizeOf(table.cos.dtype), columns = s[1], half = columns / 2 / table.half_split_parts;
   bool duplicated = half > 0 && columns / 2 % table.half_split_parts == 0, repeated = true;
   std::vector<std::byte> line(columns * size);
+  int64_t steps = 0;
   for (int64_t row = 0; row < s[0] && (duplicated || repeated); ++row) {
     for (const bool sines : {false, true}) {
       Copy(sines ? *table.sin_bytes : *table.cos_bytes, row * line.size(), line.size(), line.data());
       const auto equal = [&](size_t a, size_t b) {
         return std::memcmp(line.data() + a * size, line.data() + b * size, size) == 0;
       };
-      for (size_t k = 0; k < columns; k += 2) repeated = repeated && equal(k, k + 1);
+      for (size_t k = 0; k < columns; k += 2) {
+        InterruptionPointOfStep(++steps);
+        repeated = repeated && equal(k, k + 1);
+      }
       for (size_t k = 0; duplicated && k < columns; ++k) {
         duplicated = k / half % 2 == 1 || equal(k, k + half);
       }
@@ -113,14 +116,17 @@ TableForm FormOf(const TablePair& table) {
 
 }  // namespace
 
-void Rows::Load(bool of_before, int64_t token, int64_t count, std::byte* out) const {
+void Rows::Load(bool of_before, const Block& block, std::byte* out) const {
   const ByteSource& from = of_before ? *before : *after;
   const size_t row = width * SizeOf(of_before ? before_dtype : after_dtype);
-  if (layout != Layout::kBHSD) return Copy(from, token * heads * row, count * heads * row, out);
-  for (int64_t n = 0; n < count; ++n) {
-    const int64_t sequence = (token + n) / length, within = (token + n) % length;
-    for (int64_t h = 0; h < heads; ++h, out += row)
-      Copy(from, ((sequence * heads + h) * length + within) * row, row, out);
+  if (layout != Layout::kBHSD && block.heads == heads) {
+    return Copy(from, block.token * heads * row, block.tokens * heads * row, out);
+  }
+  for (int64_t n = block.token; n < block.token + block.tokens; ++n) {
+    for (int64_t h = block.head; h < block.head + block.heads; ++h, out += row) {
+      const int64_t at = layout == Layout::kBHSD ? (n / length * heads + h) * length + n % length : n * heads + h;
+      Copy(from, at * row, row, out);
+    }
   }
 }
 
@@ -216,14 +222,17 @@ absl::StatusOr<Rows> MakeTable(const TablePair& table, const Limits& limits) {
   };
   const LargeBlocksMayBeRefused scope;
   std::vector<std::byte> before(rows * 2 * pairs * size), after(before.size()), line(columns * size);
-  const double one = 1;
+  std::vector<std::byte> ones(pairs * size);
+  Convert(DType::kFP64, table.cos.dtype, std::vector<double>(pairs, 1).data(), ones.data(), pairs);
+  int64_t steps = 0;
   for (int64_t row = 0; row < rows; ++row) {
+    std::memcpy(before.data() + 2 * row * ones.size(), ones.data(), ones.size());
     for (const bool sines : {false, true}) {
       Copy(sines ? *table.sin_bytes : *table.cos_bytes, row * columns * size, line.size(), line.data());
+      std::byte* const out = after.data() + (2 * row + (sines ? 1 : 0)) * ones.size();
       for (int64_t k = 0; k < pairs; ++k) {
-        const size_t to = ((2 * row + (sines ? 1 : 0)) * pairs + k) * size;
-        std::memcpy(after.data() + to, line.data() + column(k) * size, size);
-        if (!sines) Convert(DType::kFP64, table.cos.dtype, &one, before.data() + to, 1);
+        InterruptionPointOfStep(++steps);
+        std::memcpy(out + k * size, line.data() + column(k) * size, size);
       }
     }
   }

@@ -16,6 +16,11 @@
 
 namespace posenc::diagnose {
 
+// Rows of a tensor by token and head: heads [head, head + heads) of tokens [token, token + tokens).
+struct Block {
+  int64_t token, tokens, head, heads;
+};
+
 // A tensor [tokens, heads, width] in some layout, before and after. Each is FP64, FP32, FP16 or BF16; the two types may
 // differ.
 struct Rows {
@@ -29,8 +34,8 @@ struct Rows {
   std::vector<int64_t> sampled_tokens = {}, sampled_heads = {};
 
   int64_t tokens() const { return sequences * length; }
-  // Writes [count, heads, width] of tokens [token, token + count), row-major.
-  void Load(bool of_before, int64_t token, int64_t count, std::byte* out) const;
+  // Writes the block's rows [tokens, heads, width], row-major.
+  void Load(bool of_before, const Block& block, std::byte* out) const;
   // Index in the tensor of an element of row (token, head); for a sample, in the tensor that it was taken from.
   std::vector<int64_t> Index(int64_t token, int64_t head, int64_t element) const;
 };

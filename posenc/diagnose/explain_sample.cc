@@ -264,7 +264,7 @@ bool IsAsMeasured(const Explanation& explanation) {
 void Rank(std::vector<Explanation>* explanations) {
   const auto key = [](const Explanation& e) {
     const bool named = e.fits() && !IsAsMeasured(e);
-    return std::tuple(!named, !e.complete, Distance(e), e.candidate.departures.size());
+    return std::tuple(!e.complete, !named, Distance(e), e.candidate.departures.size());
   };
   std::stable_sort(explanations->begin(), explanations->end(),
                    [&key](const Explanation& a, const Explanation& b) { return key(a) < key(b); });

@@ -40,7 +40,7 @@ absl::StatusOr<std::optional<Explanation>> ProveAsked(const Candidate& candidate
 absl::StatusOr<SampleFindings> ExplainSample(Evidence sample, const Asked& asked, const Tolerance& tolerance,
                                              const Limits& limits, WorkPool& pool, const Cancellation& cancelled);
 
-// Sorts explanations, best first: those that fit, then those compared with all elements, then the nearest with the
+// Sorts explanations, best first: those compared with all elements, then those that fit, then the nearest with the
 // fewest departures. The sort is stable.
 void Rank(std::vector<Explanation>* explanations);
 

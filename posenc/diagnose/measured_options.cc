@@ -41,7 +41,8 @@ std::vector<Option> MeasuredOptions(const Asked& asked, int64_t rotary_dim, cons
         what = fmt::format("frequencies of rope_theta {}, divided by {}, were applied", Short(theta), Short(factor));
       option.departures = {{factor == 1 ? "ROPE_THETA" : "SCALING_TYPE", what}};
       const auto* wanted = std::get_if<RopeParameters>(&asked.settings->frequencies);
-      if (wanted != nullptr && wanted->rope_type == p.rope_type && wanted->factor == p.factor && wanted->rope_theta) {
+      if (wanted != nullptr && wanted->rope_type == p.rope_type && wanted->factor == p.factor && wanted->rope_theta &&
+          wanted->rope_theta != theta) {
         option.departures = {{"ROPE_THETA", fmt::format("rope_theta {} was applied, {} {}", Short(theta), asked.Wants(),
                                                         Short(*wanted->rope_theta))}};
       } else if (wanted != nullptr && wanted->rope_type == p.rope_type && wanted->rope_theta == theta &&

@@ -285,7 +285,7 @@ Asked Asked::Of(const std::vector<size_t>& operands) const {
 }
 
 Tolerance Asked::tolerance() const {
-  if (tolerance_ulp) return {.ulp = *tolerance_ulp, .wide_ulp = *tolerance_ulp, .of_angle = 0};
+  if (tolerance_ulp) return {.ulp = *tolerance_ulp, .wide_ulp = *tolerance_ulp, .of_angle = 0, .flips = false};
   if (precision && precision->frequencies != Frequencies::kFloat32) return {.of_angle = 0};
   return {};
 }

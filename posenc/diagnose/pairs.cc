@@ -77,9 +77,9 @@ Numbers::Numbers(const Rows& rows)
       before(tokens * heads * width),
       after(before.size()) {
   std::vector<std::byte> bytes(before.size() * sizeof(double));
-  rows.Load(true, 0, tokens, bytes.data());
+  rows.Load(true, {0, tokens, 0, heads}, bytes.data());
   Convert(rows.before_dtype, DType::kFP64, bytes.data(), before.data(), before.size());
-  rows.Load(false, 0, tokens, bytes.data());
+  rows.Load(false, {0, tokens, 0, heads}, bytes.data());
   Convert(rows.after_dtype, DType::kFP64, bytes.data(), after.data(), after.size());
 }
 
@@ -128,7 +128,7 @@ std::vector<PairHypothesis> FindPairs(const Numbers& numbers, const ElementCensu
     if (layout.rotary_dim < 2 || layout.offset < 0 || layout.offset + layout.rotary_dim > numbers.width) return;
     if (layout.rotary_dim / 2 % layout.half_split_parts != 0) return;
     for (const PairHypothesis& other : found) {
-      if (other.layout == layout) return;
+      if (other.layout.HasPairsOf(layout)) return;
     }
     InterruptionPoint();
     found.push_back({layout, Residual(numbers, rows, layout)});

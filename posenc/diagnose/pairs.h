@@ -36,7 +36,16 @@ struct PairLayout {
   }
   // Number of pairs in a half-split part.
   int64_t half() const { return rotary_dim / 2 / half_split_parts; }
+  // True if the pairs are the same elements: with one pair in a part, half-split ones are interleaved.
+  bool HasPairsOf(const PairLayout& other) const {
+    return rotary_dim == other.rotary_dim && offset == other.offset && Distance(input) == other.Distance(other.input) &&
+           Distance(output) == other.Distance(other.output);
+  }
   bool operator==(const PairLayout&) const = default;
+
+ private:
+  // Between the elements of a pair.
+  int64_t Distance(Pairing pairing) const { return Second(pairing, 0) - First(pairing, 0); }
 };
 
 struct PairHypothesis {

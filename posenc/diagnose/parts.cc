@@ -59,6 +59,12 @@ Box LargestUnit(const Evidence& evidence, size_t operand, const RowSet& rows) {
 
 }  // namespace
 
+RowSet NoRows(const Evidence& evidence) {
+  RowSet rows;
+  for (const Rows& operand : evidence.operands) rows.emplace_back(operand.tokens() * operand.heads);
+  return rows;
+}
+
 int64_t CountOf(const RowSet& rows) {
   int64_t count = 0;
   for (const std::vector<uint8_t>& operand : rows) {
@@ -83,6 +89,14 @@ RowSet Without(const RowSet& a, const RowSet& b) {
     for (size_t row = 0; row < a[n].size(); ++row) result[n][row] = a[n][row] && !b[n][row];
   }
   return result;
+}
+
+void AddRows(const RowSet& more, RowSet* rows) {
+  if (rows->empty()) rows->resize(more.size());
+  for (size_t n = 0; n < more.size(); ++n) {
+    (*rows)[n].resize(more[n].size());
+    for (size_t row = 0; row < more[n].size(); ++row) (*rows)[n][row] |= more[n][row];
+  }
 }
 
 BatchRows::BatchRows(const Evidence& evidence, const Rows& rows) : tokens_(evidence.tokens), length_(rows.length) {

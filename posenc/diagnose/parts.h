@@ -11,11 +11,14 @@ namespace posenc::diagnose {
 // Head rows of each operand: [tokens * heads], nonzero for those in the set.
 using RowSet = std::vector<std::vector<uint8_t>>;
 
+RowSet NoRows(const Evidence& evidence);
 bool IsEmpty(const RowSet& rows);
 int64_t CountOf(const RowSet& rows);
 RowSet Complement(const RowSet& rows);
 // a without the rows of b.
 RowSet Without(const RowSet& a, const RowSet& b);
+// Adds `more`. Either set may be empty.
+void AddRows(const RowSet& more, RowSet* rows);
 
 // The tokens of each batch row, or of each sequence of a packed tensor. `evidence` must outlive it.
 class BatchRows {

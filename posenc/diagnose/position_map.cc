@@ -22,18 +22,20 @@ struct Traced {
 std::vector<Traced> TracePositions(const Angles& angles, const std::vector<double>& inv_freq, double direction,
                                    const std::vector<double>& positions) {
   constexpr double kFarthest = 1 << 16;
-  constexpr int64_t kMostSteps = int64_t{1} << 25, kMostTokens = 128;
+  constexpr int64_t kMostSteps = int64_t{1} << 25, kLeastTokens = 8, kMostTokens = 128;
   const double last = *std::max_element(positions.begin(), positions.end());
   if (!(last >= 0 && last <= kFarthest)) return {};
   const auto range = static_cast<int64_t>(last) + 1;
-  const int64_t wanted = std::clamp<int64_t>(kMostSteps / (range * angles.pairs), 8, kMostTokens);
+  const std::vector<int64_t> pairs = angles.HeaviestPairs(kSearchedPairs);
+  const int64_t wanted =
+      std::clamp(kMostSteps / (range * static_cast<int64_t>(pairs.size())), kLeastTokens, kMostTokens);
   const int64_t tokens = std::min(angles.tokens, wanted);
   std::vector<Traced> traced;
   for (int64_t m = 0; m < tokens; ++m) {
     const int64_t n = angles.tokens * m / tokens;
     std::vector<Complex> turning, step;
     double total = 0;
-    for (int64_t k = 0; k < angles.pairs; ++k) {
+    for (const int64_t k : pairs) {
       const Complex turn = angles.turn[n * angles.pairs + k];
       const double weight = angles.weight[n * angles.pairs + k];
       if (weight == 0 || std::abs(turn) == 0) continue;

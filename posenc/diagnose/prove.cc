@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "posenc/base/status.h"
+#include "posenc/diagnose/blocks.h"
 #include "posenc/diagnose/candidate_table.h"
 #include "posenc/diagnose/pairs.h"
 #include "posenc/kernels/convert.h"
@@ -16,53 +17,52 @@
 namespace posenc::diagnose {
 namespace {
 
-constexpr int64_t kSlabElements = int64_t{1} << 17;
-
 DType TableType(const Precision& precision, DType compute) {
   if (compute == DType::kFP64 || precision.table_dtype == TableDtype::kFloat64) return DType::kFP64;
   return precision.table_dtype == TableDtype::kTensor ? compute : DType::kFP32;
 }
 
-// Computes one operand's rows for a slab of tokens.
-class Slab {
+// Computes the rows of a block of one operand.
+class BlockWork {
  public:
-  Slab(const Candidate& candidate, const Variant& variant, const CandidateTable& table, const Evidence& evidence,
-       size_t operand)
+  BlockWork(const Candidate& candidate, const Variant& variant, const CandidateTable& table, const Evidence& evidence,
+            size_t operand, const Block& block)
       : candidate_(candidate),
         precision_(variant.precision),
         compute_(variant.compute[operand]),
         table_(table),
         rows_(evidence.operands[operand]),
+        block_(block),
+        elements_(block.tokens * block.heads * rows_.width),
         offset_(candidate.offsets[operand]),
         scaled_as_(candidate.scaled_as[operand]) {}
 
-  // Returns the rotated rows in after's type. Valid until the next call.
-  const std::vector<std::byte>& Compute(int64_t token, int64_t count) {
-    const size_t elements = count * rows_.heads * rows_.width;
-    Load(token, count, elements);
-    if (candidate_.turns > 0) MakeTable(token, count);
+  // Returns the rotated rows in after's type.
+  const std::vector<std::byte>& Compute() {
+    Load();
+    if (candidate_.turns > 0) MakeTable();
     for (int n = 0; n < candidate_.turns; ++n) {
       if (compute_ == DType::kFP64) {
-        RotateDoubles(count);
+        RotateDoubles();
       } else {
-        Rotate(count);
+        Rotate();
       }
     }
     if (compute_ != rows_.after_dtype) {
-      scratch_.resize(elements * SizeOf(rows_.after_dtype));
-      Convert(compute_, rows_.after_dtype, x_.data(), scratch_.data(), elements);
+      scratch_.resize(elements_ * SizeOf(rows_.after_dtype));
+      Convert(compute_, rows_.after_dtype, x_.data(), scratch_.data(), elements_);
       x_.swap(scratch_);
     }
     return x_;
   }
 
  private:
-  void Load(int64_t token, int64_t count, size_t elements) {
-    x_.resize(elements * SizeOf(rows_.before_dtype));
-    rows_.Load(true, token, count, x_.data());
+  void Load() {
+    x_.resize(elements_ * SizeOf(rows_.before_dtype));
+    rows_.Load(true, block_, x_.data());
     if (compute_ == rows_.before_dtype) return;
-    scratch_.resize(elements * SizeOf(compute_));
-    Convert(rows_.before_dtype, compute_, x_.data(), scratch_.data(), elements);
+    scratch_.resize(elements_ * SizeOf(compute_));
+    Convert(rows_.before_dtype, compute_, x_.data(), scratch_.data(), elements_);
     x_.swap(scratch_);
   }
 
@@ -71,21 +71,23 @@ class Slab {
     return rows_.which == Operand::kKey ? Operand::kQuery : Operand::kKey;
   }
 
-  void MakeTable(int64_t token, int64_t count) {
+  void MakeTable() {
     const DType type = TableType(precision_, compute_);
     table_type_ = type == DType::kFP64 ? DType::kFP64 : DType::kFP32;
-    const size_t entries = count * table_.pairs();
+    const size_t entries = block_.tokens * table_.pairs();
     cos_.resize(entries);
     sin_.resize(entries);
-    if (type == table_type_) return table_.Compute(token, count, type, Which(), Bytes(cos_), Bytes(sin_));
+    if (type == table_type_) {
+      return table_.Compute(block_.token, block_.tokens, type, Which(), Bytes(cos_), Bytes(sin_));
+    }
     std::vector<std::byte> narrow(2 * entries * SizeOf(type));
     std::byte* const sines = narrow.data() + entries * SizeOf(type);
-    table_.Compute(token, count, type, Which(), narrow.data(), sines);
+    table_.Compute(block_.token, block_.tokens, type, Which(), narrow.data(), sines);
     Convert(type, table_type_, narrow.data(), cos_.data(), entries);
     Convert(type, table_type_, sines, sin_.data(), entries);
   }
 
-  void Rotate(int64_t count) {
+  void Rotate() {
     const size_t row = rows_.width * SizeOf(compute_);
     const PairRotation work{
         .dtype = compute_,
@@ -101,27 +103,27 @@ class Slab {
         .sin = sin_.data(),
         .x = x_.data(),
         .y = x_.data(),
-        .tokens = static_cast<size_t>(count),
-        .heads = static_cast<size_t>(rows_.heads),
-        .token_stride = row * rows_.heads,
+        .tokens = static_cast<size_t>(block_.tokens),
+        .heads = static_cast<size_t>(block_.heads),
+        .token_stride = row * block_.heads,
         .head_stride = row,
     };
-    RotatePairs(work, 0, count);
+    RotatePairs(work, 0, block_.tokens);
   }
 
-  void RotateDoubles(int64_t count) {
+  void RotateDoubles() {
     const auto pairs = static_cast<int64_t>(table_.pairs());
     const RotarySettings& settings = candidate_.settings;
     const Pairing input = *settings.input_pairing, output = *settings.output_pairing;
     const PairLayout layout{input, output, 2 * pairs, offset_, settings.half_split_parts};
     std::vector<double> y(rows_.width);
-    for (int64_t r = 0; r < count * rows_.heads; ++r) {
+    for (int64_t r = 0; r < block_.tokens * block_.heads; ++r) {
       std::byte* const row = x_.data() + r * rows_.width * sizeof(double);
       std::vector<double> x(rows_.width);
       std::memcpy(x.data(), row, x.size() * sizeof(double));
       y = x;
       for (int64_t k = 0; k < pairs; ++k) {
-        const double c = cos_[r / rows_.heads * pairs + k], s = sin_[r / rows_.heads * pairs + k];
+        const double c = cos_[r / block_.heads * pairs + k], s = sin_[r / block_.heads * pairs + k];
         const double x0 = x[layout.First(input, k)], x1 = x[layout.Second(input, k)];
         y[layout.First(output, k)] = x0 * c - x1 * s;
         y[layout.Second(output, k)] = x1 * c + x0 * s;
@@ -137,6 +139,8 @@ class Slab {
   const DType compute_;
   const CandidateTable& table_;
   const Rows& rows_;
+  const Block block_;
+  const size_t elements_;
   const int64_t offset_;
   const ScaledAs scaled_as_;
   DType table_type_ = DType::kFP32;
@@ -152,7 +156,15 @@ std::vector<DType> ComputeTypes(const Rows& rows) {
   return types;
 }
 
-// Finds the elements of a slab that differ by more than the tolerance.
+// The elements of a block that are not equal. By head row of the block: whether one is beyond the tolerance, the number
+// of all that are not equal, and whether one is a number where NaN was computed. within_row: Misfits::within_row.
+struct Unequal {
+  Unequal(int64_t rows, int64_t width) : beyond(rows), count(rows), undefined(rows), within_row(width) {}
+  int64_t misfits = 0, flips = 0;
+  std::vector<uint8_t> beyond, count, undefined, within_row;
+};
+
+// Finds the elements of a block that differ by more than the tolerance.
 class MisfitFinder {
  public:
   MisfitFinder(const Candidate& candidate, DType table_type, const CandidateTable& table, const Rows& rows,
@@ -164,18 +176,6 @@ class MisfitFinder {
         pair_of_(rows.width, -1),
         partner_of_(rows.width),
         turns_(std::max(1, candidate.turns)) {
-    // A table of the tensor's type rounds its entries to these units, if an attention factor makes them 1 or more.
-    if (table_type == DType::kBF16) of_entry_ = 0x1p-7;
-    if (table_type == DType::kFP16) of_entry_ = 0x1p-10;
-    switch (candidate.fault) {
-      case TableFault::kTableBF16: of_entry_ = 0x1p-7; break;
-      case TableFault::kTableFP16: of_entry_ = 0x1p-10; break;
-      case TableFault::kInvFreqBF16:
-      case TableFault::kAnglesBF16: of_angle_ = 0x1p-7; break;
-      case TableFault::kInvFreqFP16:
-      case TableFault::kAnglesFP16: of_angle_ = 0x1p-10; break;
-      default: break;
-    }
     const RotarySettings& settings = candidate.settings;
     const Pairing output = *settings.output_pairing;
     const PairLayout layout{*settings.input_pairing, output, 2 * static_cast<int64_t>(table.pairs()), offset,
@@ -192,36 +192,56 @@ class MisfitFinder {
       case DType::kFP16: mantissa_bits_ = 10, least_exponent_ = -14; break;
       default: mantissa_bits_ = 7, least_exponent_ = -126; break;
     }
+    if (tolerance == nullptr || !tolerance->flips) return;
+    // A table of the tensor's type rounds its entries to these units, if an attention factor makes them 1 or more.
+    if (table_type == DType::kBF16) of_entry_ = 0x1p-7;
+    if (table_type == DType::kFP16) of_entry_ = 0x1p-10;
+    switch (candidate.fault) {
+      case TableFault::kTableBF16: of_entry_ = 0x1p-7; break;
+      case TableFault::kTableFP16: of_entry_ = 0x1p-10; break;
+      case TableFault::kInvFreqBF16:
+      case TableFault::kAnglesBF16: of_angle_ = 0x1p-7; break;
+      case TableFault::kInvFreqFP16:
+      case TableFault::kAnglesFP16: of_angle_ = 0x1p-10; break;
+      default: break;
+    }
   }
 
-  // Returns the number of elements beyond the tolerance, and marks their rows (of the slab) and places in a row. Counts
-  // the elements of each row that are not equal.
-  int64_t Find(int64_t token, const std::vector<std::byte>& ours, const std::vector<std::byte>& theirs,
-               std::vector<uint8_t>* rows, std::vector<uint8_t>* unequal, std::vector<uint8_t>* within_row) const {
+  // Compares the block's rows, of which `first` is the index of the first.
+  Unequal Find(const Block& block, int64_t first, const std::vector<std::byte>& ours,
+               const std::vector<std::byte>& theirs) const {
     const size_t bytes = rows_.width * SizeOf(rows_.after_dtype);
     std::vector<double> a(rows_.width), b(rows_.width);
-    int64_t misfits = 0;
-    for (size_t row = 0; row < rows->size(); ++row) {
+    Unequal found(block.tokens * block.heads, rows_.width);
+    for (size_t row = 0; row < found.count.size(); ++row) {
       const std::byte *our = ours.data() + row * bytes, *their = theirs.data() + row * bytes;
-      if (only_ != nullptr && !(*only_)[token * rows_.heads + static_cast<int64_t>(row)]) continue;
+      if (only_ != nullptr && !(*only_)[first + static_cast<int64_t>(row)]) continue;
       if (std::memcmp(our, their, bytes) == 0) continue;
       Convert(rows_.after_dtype, DType::kFP64, our, a.data(), a.size());
       Convert(rows_.after_dtype, DType::kFP64, their, b.data(), b.size());
-      const int64_t at = token + static_cast<int64_t>(row) / rows_.heads;
+      const int64_t at = block.token + static_cast<int64_t>(row) / block.heads;
       std::vector<int64_t> beyond, flips;
       for (int64_t e = 0; e < rows_.width; ++e) {
-        if (a[e] == b[e] || std::isnan(a[e])) continue;  // NaN: the input does not say what to expect
-        (*unequal)[row] = static_cast<uint8_t>(std::min((*unequal)[row] + 1, 255));
+        if (a[e] == b[e]) continue;
+        if (std::isnan(a[e])) {  // the input does not say what number to expect
+          found.undefined[row] |= !std::isnan(b[e]);
+          continue;
+        }
+        found.count[row] = static_cast<uint8_t>(std::min(found.count[row] + 1, 255));
         const double off = std::fabs(a[e] - b[e]);
         const auto [usual, flipped] = Allowed(at, a, e);
         if (off <= usual) continue;
         (off <= flipped ? flips : beyond).push_back(e);
       }
-      if (static_cast<double>(flips.size()) > MostFlips(at)) beyond.insert(beyond.end(), flips.begin(), flips.end());
-      misfits += static_cast<int64_t>(beyond.size());
-      for (const int64_t e : beyond) (*rows)[row] = (*within_row)[e] = 1;
+      if (static_cast<double>(flips.size()) > MostFlips(at)) {
+        beyond.insert(beyond.end(), flips.begin(), flips.end());
+      } else {
+        found.flips += static_cast<int64_t>(flips.size());
+      }
+      found.misfits += static_cast<int64_t>(beyond.size());
+      for (const int64_t e : beyond) found.beyond[row] = found.within_row[e] = 1;
     }
-    return misfits;
+    return found;
   }
 
  private:
@@ -276,6 +296,20 @@ absl::StatusOr<CandidateTable> TableOf(const Candidate& candidate, size_t operan
   return CandidateTable::Create(unscaled, arithmetic, tokens, limits);
 }
 
+void AddMisfits(const Unequal& found, const Evidence& evidence, size_t operand, int64_t first_row, Misfits* misfits) {
+  const auto copy = [&](const std::vector<uint8_t>& rows, RowSet* all) {
+    std::copy(rows.begin(), rows.end(), (*all)[operand].begin() + first_row);
+  };
+  misfits->elements += found.misfits;
+  misfits->flips += found.flips;
+  copy(found.count, &misfits->unequal);
+  copy(found.beyond, &misfits->rows);
+  for (size_t e = 0; e < found.within_row.size(); ++e) misfits->within_row[operand][e] |= found.within_row[e];
+  if (std::find(found.undefined.begin(), found.undefined.end(), 1) == found.undefined.end()) return;
+  if (misfits->undefined.empty()) misfits->undefined = NoRows(evidence);
+  copy(found.undefined, &misfits->undefined);
+}
+
 }  // namespace
 
 std::vector<std::vector<DType>> ComputeTypes(const Evidence& evidence) {
@@ -299,65 +333,46 @@ absl::StatusOr<Proof> Prove(const Candidate& candidate, const Variant& variant, 
   Proof proof;
   if (tolerance != nullptr) {
     proof.misfits.emplace();
-    for (const Rows& rows : evidence.operands) {
-      proof.misfits->rows.emplace_back(rows.tokens() * rows.heads);
-      proof.misfits->unequal.emplace_back(rows.tokens() * rows.heads);
-      proof.misfits->within_row.emplace_back(rows.width);
-    }
+    proof.misfits->rows = proof.misfits->unequal = NoRows(evidence);
+    for (const Rows& rows : evidence.operands) proof.misfits->within_row.emplace_back(rows.width);
   }
   std::mutex mutex;
   for (size_t operand = 0; operand < evidence.operands.size(); ++operand) {
     POSENC_ASSIGN_OR_RETURN(const CandidateTable table,
                             TableOf(candidate, operand, variant.precision.frequencies, evidence.tokens, limits));
     const Rows& rows = evidence.operands[operand];
-    const int64_t offset = candidate.offsets[operand], row = rows.heads * rows.width;
+    const int64_t offset = candidate.offsets[operand];
     if (offset < 0 || offset + 2 * static_cast<int64_t>(table.pairs()) > rows.width) {
       return absl::FailedPreconditionError("wider than the head");
     }
-    const int64_t slab = std::max<int64_t>(1, kSlabElements / row);
-    const auto prove_slab = [&](size_t begin, size_t end) {
-      const auto count = static_cast<int64_t>(end - begin);
-      Slab work(candidate, variant, table, evidence, operand);
-      const std::vector<std::byte>& ours = work.Compute(static_cast<int64_t>(begin), count);
+    const MisfitFinder finder(candidate, TableType(variant.precision, variant.compute[operand]), table, rows, offset,
+                              tolerance, only == nullptr ? nullptr : &(*only)[operand]);
+    const auto prove_block = [&](const Block& block, int64_t first_row) {
+      BlockWork work(candidate, variant, table, evidence, operand, block);
+      const std::vector<std::byte>& ours = work.Compute();
       std::vector<std::byte> theirs(ours.size());
-      rows.Load(false, static_cast<int64_t>(begin), count, theirs.data());
-      const size_t elements = count * row;
+      rows.Load(false, block, theirs.data());
+      const size_t elements = block.tokens * block.heads * rows.width;
       Comparison comparison;
       const size_t first = comparison.Add(rows.after_dtype, ours.data(), theirs.data(), elements);
-      const uint64_t digest = XXH3_64bits_withSeed(ours.data(), ours.size(), begin * 2 + operand);
-      const DType table_type = TableType(variant.precision, variant.compute[operand]);
-      const MisfitFinder finder(candidate, table_type, table, rows, offset, tolerance,
-                                only == nullptr ? nullptr : &(*only)[operand]);
-      std::vector<uint8_t> beyond_rows(tolerance == nullptr ? 0 : count * rows.heads), unequal(beyond_rows.size()),
-          beyond(rows.width);
-      const int64_t misfits =
-          tolerance == nullptr || first == elements
-              ? 0
-              : finder.Find(static_cast<int64_t>(begin), ours, theirs, &beyond_rows, &unequal, &beyond);
+      const uint64_t digest = XXH3_64bits_withSeed(ours.data(), ours.size(), first_row * 2 + operand);
+      std::optional<Unequal> unequal;
+      if (tolerance != nullptr && first < elements) unequal = finder.Find(block, first_row, ours, theirs);
       const std::lock_guard lock(mutex);
       proof.comparison.Merge(comparison);
       proof.digest += digest;
-      if (tolerance != nullptr) {
-        std::copy(unequal.begin(), unequal.end(),
-                  proof.misfits->unequal[operand].begin() + static_cast<int64_t>(begin) * rows.heads);
-      }
-      if (misfits > 0) {
-        proof.misfits->elements += misfits;
-        std::copy(beyond_rows.begin(), beyond_rows.end(),
-                  proof.misfits->rows[operand].begin() + static_cast<int64_t>(begin) * rows.heads);
-        for (int64_t e = 0; e < rows.width; ++e) proof.misfits->within_row[operand][e] |= beyond[e];
-      }
+      if (unequal) AddMisfits(*unequal, evidence, operand, first_row, &*proof.misfits);
       if (first == elements) return;
-      const int64_t token = static_cast<int64_t>(begin + first / row), within = static_cast<int64_t>(first % row);
-      if (proof.first && (proof.first->operand != rows.which || proof.first->row <= token)) return;
+      const int64_t row = first_row + static_cast<int64_t>(first) / rows.width;
+      if (proof.first && (proof.first->operand != rows.which || proof.first->row <= row)) return;
       const size_t size = SizeOf(rows.after_dtype);
-      proof.first = Difference{rows.which, rows.Index(token, within / rows.width, within % rows.width), token,
-                               ValueOf(rows.after_dtype, ours.data() + first * size),
+      proof.first = Difference{rows.which,
+                               rows.Index(row / rows.heads, row % rows.heads, static_cast<int64_t>(first) % rows.width),
+                               row, ValueOf(rows.after_dtype, ours.data() + first * size),
                                ValueOf(rows.after_dtype, theirs.data() + first * size)};
     };
     // Ours and theirs, ours in another type, and the row that is compared.
-    const int64_t bytes = std::min(slab, rows.tokens()) * row * 3 * static_cast<int64_t>(sizeof(double));
-    POSENC_RETURN_IF_ERROR(pool.ParallelFor(rows.tokens(), slab, cancelled, prove_slab, bytes));
+    POSENC_RETURN_IF_ERROR(ForEachBlock(rows, pool, cancelled, 3 * sizeof(double), prove_block));
   }
   return proof;
 }

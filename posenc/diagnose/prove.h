@@ -28,14 +28,21 @@ struct Tolerance {
   double ulp = 2;               // FP16 and BF16, of which the nearest variant rounds like most systems
   double wide_ulp = 4;          // FP32 and FP64: each table entry, product and sum may be rounded elsewhere
   double of_angle = 0x1.4p-22;  // 5 roundings to float32: frequency (4) and product
+  // Allows a few elements of a row in which an entry of a narrow table, or a rounding fault's angle, was rounded to the
+  // other side.
+  bool flips = true;
 };
 
 // Elements beyond the tolerance. Head rows are indexed by token * heads + head.
 struct Misfits {
   int64_t elements = 0;
+  int64_t flips = 0;                             // elements that are not beyond it thanks to Tolerance::flips only
   RowSet rows;                                   // those with an element that is beyond
   RowSet unequal;                                // number of elements that differ at all, at most 255
   std::vector<std::vector<uint8_t>> within_row;  // per operand: 1 if the element is beyond in some row
+  // Rows with an element that is a number where NaN was computed, which is not beyond the tolerance: nobody knows what
+  // to expect. Empty if there are none.
+  RowSet undefined = {};
 
   bool none() const { return elements == 0; }
 };
@@ -43,7 +50,7 @@ struct Misfits {
 struct Difference {
   Operand operand = Operand::kQuery;
   std::vector<int64_t> index;  // element index in the tensor
-  int64_t row = 0;             // token index, to find the first
+  int64_t row = 0;             // index of the head row, to find the first
   double computed = 0, given = 0;
 };
 

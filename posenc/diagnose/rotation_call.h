@@ -29,6 +29,7 @@ struct RotationCall {
 struct FoundFaults {
   std::vector<Fault> faults;
   std::vector<Explanation> parts;  // explanations of those that are not everywhere
+  RowSet undefined;                // Misfits::undefined of these explanations, in their parts
 };
 
 // Explains the rows in which `reference`, what was asked for, is wrong (all if it is null), part by part. `whole`: the

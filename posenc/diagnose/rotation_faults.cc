@@ -15,11 +15,7 @@ constexpr size_t kComplete = 4;  // candidates of a part that are compared with 
 constexpr size_t kMostFaults = 4;
 constexpr int64_t kFewRows = 16;  // too few to measure anything
 
-RowSet EveryRow(const Evidence& evidence) {
-  RowSet rows;
-  for (const Rows& operand : evidence.operands) rows.emplace_back(operand.tokens() * operand.heads, 1);
-  return rows;
-}
+RowSet EveryRow(const Evidence& evidence) { return Complement(NoRows(evidence)); }
 
 // True for departures that change every pair that turns.
 bool IsOfAllPairs(const std::vector<Departure>& departures) {
@@ -151,6 +147,7 @@ class FaultFinder {
       return false;
     }
     JoinWithTheSame();
+    AddRows(Without(best->proof.misfits->undefined, Complement(rows)), &found_.undefined);
     *rest = Without(*rest, rows);
     if (!best->fits()) found_.parts.push_back(*best);
     return true;

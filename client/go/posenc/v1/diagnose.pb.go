@@ -407,7 +407,7 @@ type Explanation struct {
 	Direction     Direction `protobuf:"varint,6,opt,name=direction,proto3,enum=posenc.v1.Direction" json:"direction,omitempty"`
 	// Amount by which the tokens' true positions exceed those in `positions`.
 	PositionShift float64 `protobuf:"fixed64,7,opt,name=position_shift,json=positionShift,proto3" json:"position_shift,omitempty"`
-	// Sequence length that the scaling used, if that is a departure; else 0.
+	// Sequence length that the scaling used, if that is a departure or was found for inv_freq; else 0.
 	SeqLen int64 `protobuf:"varint,8,opt,name=seq_len,json=seqLen,proto3" json:"seq_len,omitempty"`
 	// Precision that comes nearest. For a table and for inv_freq only `frequencies` counts.
 	Precision *PrecisionAxes `protobuf:"bytes,9,opt,name=precision,proto3" json:"precision,omitempty"`

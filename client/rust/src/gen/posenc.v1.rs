@@ -2885,7 +2885,7 @@ pub struct Explanation {
     /// Amount by which the tokens' true positions exceed those in `positions`.
     #[prost(double, tag = "7")]
     pub position_shift: f64,
-    /// Sequence length that the scaling used, if that is a departure; else 0.
+    /// Sequence length that the scaling used, if that is a departure or was found for inv_freq; else 0.
     #[prost(int64, tag = "8")]
     pub seq_len: i64,
     /// Precision that comes nearest. For a table and for inv_freq only `frequencies` counts.

@@ -172,7 +172,7 @@ export type Explanation = Message<"posenc.v1.Explanation"> & {
   positionShift: number;
 
   /**
-   * Sequence length that the scaling used, if that is a departure; else 0.
+   * Sequence length that the scaling used, if that is a departure or was found for inv_freq; else 0.
    *
    * @generated from field: int64 seq_len = 8;
    */

@@ -1,0 +1,217 @@
+// Where a diagnosis must not say too much: NaN, bits beyond the tolerance, samples; and how long its steps are.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "posenc/base/interruption.h"
+#include "posenc/diagnose/blocks.h"
+#include "posenc/diagnose/explain_sample.h"
+#include "tests/diagnose/diagnose_case.h"
+#include "tests/service/call.h"
+
+namespace posenc::diagnose::diagnose_limits_test {
+namespace {
+
+using ::testing::HasSubstr;
+
+Diagnosis Ask(const Made& made, const Asked& asked) {
+  WorkPool pool(2);
+  auto diagnosis = Diagnose(made.evidence, asked, 6, {}, pool, NeverCancelled);
+  if (!diagnosis.ok()) throw std::runtime_error(std::string(diagnosis.status().message()));
+  return *std::move(diagnosis);
+}
+
+RotarySettings Plain(int64_t width) { return Rope({.rope_type = "default"}, width, Pairing::kHalfSplit); }
+
+Made Right(DType dtype, const Precision& precision, int64_t tokens, int64_t heads, int64_t width) {
+  return Make(Plain(width), precision, dtype, Stretch(5, tokens), Stretch(5, tokens), heads, width);
+}
+
+void SetTensors(Made* made) {
+  made->evidence.operands[0].before = std::make_shared<Bytes>(made->x);
+  made->evidence.operands[0].after = std::make_shared<Bytes>(made->y);
+}
+
+// Sets FP32 head rows: NaN before, ones after.
+void LoseRow(Made* made, int64_t row, int64_t width) {
+  const std::vector<float> nans(width, NAN), ones(width, 1);
+  std::memcpy(made->x.data() + row * width * 4, nans.data(), width * 4);
+  std::memcpy(made->y.data() + row * width * 4, ones.data(), width * 4);
+}
+
+TEST(DiagnoseLimits, NobodyKnowsWhatFollowsFromNan) {
+  Made made = Right(DType::kFP32, kExactPrecision, 96, 2, 64);
+  for (int64_t row = 40; row < 192; ++row) LoseRow(&made, row, 64);
+  SetTensors(&made);
+  const Verdict verdict = Ask(made, AskFor(Plain(64))).verdict;
+  EXPECT_EQ(verdict.kind, VerdictKind::kUnknown);
+  EXPECT_EQ(verdict.sentence, "after has numbers where NaN is expected, in tokens from 20 on; the rest matches");
+  const Asked nothing;
+  EXPECT_EQ(Ask(made, nothing).verdict.sentence, "after has numbers where NaN is expected, in tokens from 20 on");
+}
+
+TEST(DiagnoseLimits, NanOutsideTheSample) {
+  Made made = Right(DType::kFP32, kExactPrecision, 3000, 9, 64);
+  for (const int64_t token : {700, 701}) LoseRow(&made, token * 9 + 1, 64);
+  SetTensors(&made);
+  const Diagnosis diagnosis = Ask(made, AskFor(Plain(64)));
+  EXPECT_EQ(diagnosis.verdict.sentence,
+            "after has numbers where NaN is expected, in head 1, tokens 700-701; the rest matches");
+  ASSERT_EQ(diagnosis.undecided.size(), 1u);
+  EXPECT_EQ(diagnosis.undecided[0].message, "2 rows have elements that are not finite");
+}
+
+TEST(DiagnoseLimits, AFaultAndNan) {
+  const RotarySettings other = Rope({.rope_type = "default", .rope_theta = 5e5}, 64, Pairing::kHalfSplit);
+  Made made = Make(other, kExactPrecision, DType::kFP32, Stretch(5, 96), Stretch(5, 96), 2, 64);
+  for (int64_t token = 3; token < 96; token += 8) LoseRow(&made, token * 2, 64);
+  SetTensors(&made);
+  const Verdict verdict = Ask(made, AskFor(Plain(64))).verdict;
+  EXPECT_EQ(verdict.kind, VerdictKind::kSeveralFaults);
+  EXPECT_THAT(verdict.sentence, HasSubstr("rope_theta 500000 was applied, but the model specifies 10000"));
+  EXPECT_THAT(verdict.sentence, HasSubstr("unexplained: after has numbers where NaN is expected, in head 0"));
+}
+
+// Raises the first elements of each row by some units in the last place.
+Made Raised(DType dtype, const Precision& precision, int64_t elements, uint16_t bits) {
+  Made made = Right(dtype, precision, 96, 2, 64);
+  auto* y = reinterpret_cast<uint16_t*>(made.y.data());
+  for (int64_t row = 0; row < 192; ++row) {
+    for (int64_t e = 0; e < elements; ++e) y[row * 64 + e] += bits;
+  }
+  SetTensors(&made);
+  return made;
+}
+
+TEST(DiagnoseLimits, AToleranceOfZeroAcceptsEqualBitsOnly) {
+  for (const DType dtype : {DType::kBF16, DType::kFP16}) {
+    for (const Precision& precision : {kHfEagerPrecision, kVllmPrecision}) {
+      Asked asked = AskFor(Plain(64));
+      asked.precision = precision;
+      asked.tolerance_ulp = 0;
+      EXPECT_EQ(Ask(Raised(dtype, precision, 0, 0), asked).verdict.kind, VerdictKind::kMatches);
+      EXPECT_NE(Ask(Raised(dtype, precision, 1, 1), asked).verdict.kind, VerdictKind::kMatches);
+    }
+  }
+}
+
+TEST(DiagnoseLimits, TheBoundNamesRoundingsOfTheTable) {
+  Asked asked = AskFor(Plain(64));
+  asked.precision = kHfEagerPrecision;
+  const Verdict verdict = Ask(Raised(DType::kFP16, kHfEagerPrecision, 2, 3), asked).verdict;
+  EXPECT_EQ(verdict.kind, VerdictKind::kMatches);
+  EXPECT_THAT(verdict.sentence, HasSubstr("one rounding of a table's entry more in "));
+}
+
+TEST(DiagnoseLimits, WhatIsComparedWithTheSampleOnlyRanksBelow) {
+  std::vector<Explanation> explanations(2);
+  for (Explanation& one : explanations) one.proof.misfits.emplace();
+  explanations[1].complete = true;
+  explanations[1].proof.misfits->elements = 1;
+  Rank(&explanations);
+  EXPECT_TRUE(explanations[0].complete);
+}
+
+TEST(DiagnoseLimits, OnePairHasOnePairing) {
+  Made made = Right(DType::kFP32, kExactPrecision, 3000, 9, 2);
+  for (int64_t e = 0; e < 8; ++e) made.y[(1400 * 9 + 1) * 8 + e] ^= std::byte{0x5a};
+  SetTensors(&made);
+  for (const Explanation& one : Ask(made, AskFor(Plain(2))).explanations) {
+    EXPECT_THAT(one.sentence, Not(HasSubstr("interleaved")));
+  }
+}
+
+TEST(DiagnoseLimits, FarShiftsOfWideRows) {
+  const Made made = Make(Plain(2048), kExactPrecision, DType::kFP32, Stretch(3005, 24), Stretch(5, 24), 1, 2048);
+  EXPECT_EQ(Ask(made, AskFor(Plain(2048))).verdict.sentence, "positions start at 3005, not 5");
+}
+
+TEST(DiagnoseLimits, HeaviestPairs) {
+  Angles angles{.tokens = 2, .pairs = 4};
+  angles.weight = {1, 0, 2, 5, 1, 0, 3, 0};
+  EXPECT_EQ(angles.HeaviestPairs(2), (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(angles.HeaviestPairs(9).size(), 4u);
+}
+
+TEST(DiagnoseLimits, ATokenOfManyHeadsIsSeveralBlocks) {
+  Made made = Right(DType::kFP16, kExactPrecision, 2, 3000, 128);
+  made.y[2 * ((3000 + 2900) * 128 + 7)] ^= std::byte{1};
+  SetTensors(&made);
+  const Rows& rows = made.evidence.operands[0];
+  WorkPool pool(1);
+  std::vector<int> seen(6000);
+  const auto visit = [&](const Block& block, int64_t first) {
+    EXPECT_LE(block.tokens * block.heads * rows.width, 1 << 17);
+    EXPECT_EQ(first, block.token * 3000 + block.head);
+    for (int64_t n = 0; n < block.tokens * block.heads; ++n) ++seen[first + n];
+  };
+  EXPECT_TRUE(ForEachBlock(rows, pool, NeverCancelled, 8, visit).ok());
+  EXPECT_THAT(seen, ::testing::Each(1));
+  const Proof proof = Ask(made, AskFor(Plain(128))).explanations[0].proof;
+  EXPECT_EQ(proof.comparison.elements() - proof.comparison.equal(), 1u);
+  ASSERT_TRUE(proof.first);
+  EXPECT_EQ(proof.first->index, (std::vector<int64_t>{0, 1, 2900, 7}));
+}
+
+TEST(DiagnoseLimits, ReadingATableCanBeInterrupted) {
+  const TensorShape shape{DType::kFP16, {2048, 128}};
+  const auto bytes = std::make_shared<Bytes>(std::vector<std::byte>(2048 * 128 * 2));
+  for (const std::optional<TableForm> form : {std::optional<TableForm>(), std::optional(TableForm::kHalfWidth)}) {
+    int calls = 0;
+    const Cancellation count = [&calls] { return ++calls, absl::OkStatus(); };
+    const auto rows = RunInterruptibly(count, [&] { return MakeTable({shape, shape, bytes, bytes, form}, {}); });
+    ASSERT_THAT(rows, IsOk());
+    EXPECT_GE(calls, 4);  // 65,536 elements apart
+  }
+}
+
+std::vector<double> FrequenciesAt(const RotarySettings& settings, int64_t length) {
+  return (*Rotary::Create(settings, Frequencies::kFloat32, {})->Plan(length))->inv_freq;
+}
+
+Diagnosis AskFrequencies(const std::vector<double>& inv_freq, const RotarySettings& wanted) {
+  auto diagnosis = DiagnoseFrequencies(DType::kFP32, inv_freq, AskFor(wanted), 9, {});
+  if (!diagnosis.ok()) throw std::runtime_error(std::string(diagnosis.status().message()));
+  return *std::move(diagnosis);
+}
+
+TEST(DiagnoseLimits, FrequenciesOfALengthThatNobodyStated) {
+  RotarySettings dynamic;
+  dynamic.frequencies = RopeParameters{.rope_type = "dynamic", .factor = 2};
+  dynamic.rotary_dim = 64;
+  dynamic.input_pairing = Pairing::kHalfSplit;
+  dynamic.max_position_embeddings = 4096;
+  dynamic = Completed(dynamic);
+  const std::string all = "32 of 32 frequencies are equal, all within 1e-06 of each frequency, for ";
+  Diagnosis diagnosis = AskFrequencies(FrequenciesAt(dynamic, 100), dynamic);
+  EXPECT_EQ(diagnosis.verdict.sentence, all + "lengths up to 4096");
+  EXPECT_EQ(diagnosis.explanations[0].sentence, "the model's encoding of lengths up to 4096 was applied");
+  EXPECT_EQ(AskFrequencies(FrequenciesAt(dynamic, 10000), dynamic).verdict.sentence, all + "length 10000");
+  RopeParameters longrope{
+      .rope_type = "longrope", .factor = 32, .original_max_position_embeddings = 4096, .attention_factor = 1};
+  for (int n = 0; n < 32; ++n) {
+    longrope.short_factor.push_back(1 + 0.01 * n);
+    longrope.long_factor.push_back(2 + 0.1 * n);
+  }
+  const RotarySettings phi = Rope(longrope, 64, Pairing::kHalfSplit);
+  EXPECT_EQ(AskFrequencies(FrequenciesAt(phi, 4096), phi).verdict.sentence, all + "lengths up to 4096");
+  EXPECT_EQ(AskFrequencies(FrequenciesAt(phi, 4097), phi).verdict.sentence, all + "lengths above 4096");
+  // Another base is no length, and it is named without the scaling, which a short sequence does not show.
+  const RotarySettings other = Rope({.rope_type = "default", .rope_theta = 5e5}, 64, Pairing::kHalfSplit);
+  diagnosis = AskFrequencies(FrequenciesAt(other, 0), dynamic);
+  EXPECT_EQ(diagnosis.verdict.sentence,
+            "rope_theta 500000 was applied, but the model specifies 10000, in pairs 1-31; the rest matches");
+}
+
+TEST(DiagnoseLimits, TheSameFrequenciesAreListedOnce) {
+  const Diagnosis diagnosis = AskFrequencies(FrequenciesAt(Plain(64), 0), Plain(64));
+  for (const Explanation& one : diagnosis.explanations) {
+    EXPECT_THAT(one.sentence, Not(HasSubstr("rope_theta 10000 was applied, but")));
+    EXPECT_EQ(one.proof.comparison.share() == 1, one.candidate.departures.empty());
+  }
+}
+
+}  // namespace
+}  // namespace posenc::diagnose::diagnose_limits_test
