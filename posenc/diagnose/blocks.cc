@@ -33,7 +33,7 @@ absl::StatusOr<int64_t> CountNotFinite(const Evidence& evidence, WorkPool& pool,
   std::atomic<int64_t> count = 0;
   for (const Rows& rows : evidence.operands) {
     POSENC_RETURN_IF_ERROR(
-        ForEachBlock(rows, pool, cancelled, 2 * sizeof(double), [&](const Block& block, int64_t /*first*/) {
+        ForEachBlock(rows, pool, cancelled, sizeof(double), [&](const Block& block, int64_t /*first*/) {
           const int64_t all = block.tokens * block.heads;
           std::vector<uint8_t> special(all);
           for (const bool of_before : {true, false}) {
