@@ -385,9 +385,10 @@ type Device struct {
 	// Device description, e.g. "NVIDIA H100 80GB HBM3".
 	Description string `protobuf:"bytes,3,opt,name=description,proto3" json:"description,omitempty"`
 	MemoryBytes int64  `protobuf:"varint,4,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
-	// Time to rotate q and k by their bytes, from and to the server's memory. Measured at the server's start.
+	// Time to rotate q and k by their bytes, from and to the server's memory. Measured at the server's start. Absent if
+	// the device declined some of that work: then it computes only calls that name it.
 	Rotation *Speed `protobuf:"bytes,5,opt,name=rotation,proto3" json:"rotation,omitempty"`
-	// Time to compute tables by their bytes, to the server's memory. Measured at the server's start.
+	// Time to compute tables by their bytes, to the server's memory. Measured, and absent, likewise.
 	Table *Speed `protobuf:"bytes,6,opt,name=table,proto3" json:"table,omitempty"`
 	// Parts of calls (slabs) that this device computed.
 	SlabsComputed int64 `protobuf:"varint,7,opt,name=slabs_computed,json=slabsComputed,proto3" json:"slabs_computed,omitempty"`

@@ -3447,10 +3447,11 @@ pub struct Device {
     pub description: ::prost::alloc::string::String,
     #[prost(int64, tag = "4")]
     pub memory_bytes: i64,
-    /// Time to rotate q and k by their bytes, from and to the server's memory. Measured at the server's start.
+    /// Time to rotate q and k by their bytes, from and to the server's memory. Measured at the server's start. Absent if
+    /// the device declined some of that work: then it computes only calls that name it.
     #[prost(message, optional, tag = "5")]
     pub rotation: ::core::option::Option<Speed>,
-    /// Time to compute tables by their bytes, to the server's memory. Measured at the server's start.
+    /// Time to compute tables by their bytes, to the server's memory. Measured, and absent, likewise.
     #[prost(message, optional, tag = "6")]
     pub table: ::core::option::Option<Speed>,
     /// Parts of calls (slabs) that this device computed.

@@ -220,14 +220,15 @@ export type Device = Message<"posenc.v1.Device"> & {
   memoryBytes: bigint;
 
   /**
-   * Time to rotate q and k by their bytes, from and to the server's memory. Measured at the server's start.
+   * Time to rotate q and k by their bytes, from and to the server's memory. Measured at the server's start. Absent if
+   * the device declined some of that work: then it computes only calls that name it.
    *
    * @generated from field: posenc.v1.Speed rotation = 5;
    */
   rotation?: Speed | undefined;
 
   /**
-   * Time to compute tables by their bytes, to the server's memory. Measured at the server's start.
+   * Time to compute tables by their bytes, to the server's memory. Measured, and absent, likewise.
    *
    * @generated from field: posenc.v1.Speed table = 6;
    */
