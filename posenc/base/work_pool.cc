@@ -56,12 +56,6 @@ thread_local Clock::duration between_slabs{0};
 
 bool RunsTaskOf(const WorkPool& pool) { return running != nullptr && running->pool == &pool; }
 
-// Whether what this thread runs may wait for other tasks between its slabs. A task that itself runs between another
-// one's slabs, and a small one, may not: the stack would grow with the queue, and the first would end last.
-bool IsPatient() {
-  return !alone && (running == nullptr || !(running->is_nested || running->taken->lane == Lane::kSmall));
-}
-
 // noexcept: an exception terminates the process here, instead of unwinding through another task's frames.
 void RunOnce(const std::function<void()>& task) noexcept {
   const InterruptionScope nobody(nullptr);  // the task is not part of the computation that this thread is in
@@ -186,9 +180,10 @@ bool WorkPool::ChargeSoFar() {
   return true;
 }
 
-void WorkPool::RunBetweenSlabs(bool of_patient_loop) {
+// A task that runs between another one's slabs has none run between its own: the stack would grow with the queue.
+void WorkPool::RunBetweenSlabs(bool steals) {
   if (RunsTaskOf(*this)) busy_.Begin(running->thread);  // a task that reaches its next slab is not stuck
-  if (waiting_ == 0 || !of_patient_loop || !IsPatient()) return;
+  if (waiting_ == 0 || !steals || (running != nullptr && running->is_nested)) return;
   Running* const outer = RunsTaskOf(*this) ? running : nullptr;
   const MemoryScope uncounted(nullptr);
   TaskQueue::Taken taken;
@@ -272,11 +267,13 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
     return Unavailable("OVERLOADED", "too many bytes in flight");
   }
 
-  const bool of_patient_loop = IsPatient();  // else it must not wait for a helper that runs other tasks
-  auto take_slabs = [this, &cancelled, body, count, grain, of_patient_loop](Loop& state) {
+  // A caller that runs no other tasks must not wait for a helper that runs some. Nor must a small task, which would end
+  // after all of them.
+  const bool steals = !alone && (running == nullptr || running->taken->lane != Lane::kSmall);
+  auto take_slabs = [this, &cancelled, body, count, grain, steals](Loop& state) {
     for (size_t slab; (slab = state.next.fetch_add(1)) < state.slabs;) {
       try {
-        RunBetweenSlabs(of_patient_loop);
+        RunBetweenSlabs(steals);
         if (absl::Status status = cancelled(); !status.ok()) return state.Fail(std::move(status));
         const InterruptionScope scope(&cancelled);
         const MemoryScope uncounted(nullptr);  // an account is for one thread

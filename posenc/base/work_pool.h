@@ -61,8 +61,8 @@ class WorkPool {
  private:
   void Work(size_t thread);
   void Relieve(size_t thread);
-  // Runs a task that waits, if this thread may and the loop of the slabs may wait for it.
-  void RunBetweenSlabs(bool of_patient_loop);
+  // Runs a task that waits, if the loop `steals` and this thread's task is not itself between another one's slabs.
+  void RunBetweenSlabs(bool steals);
   // Runs a task that was taken and charges its owner.
   void Run(TaskQueue::Taken* taken, size_t thread);
   void Charge(TaskQueue::Taken* taken, double seconds);

@@ -134,6 +134,7 @@ posenc_rotate RotationOf(const PairRotation& work, const posenc_table& table) {
 
 // Returns the memory pieces of a slab's x, run after run; nullopt if they are more than kMostPieces.
 std::optional<std::vector<posenc_piece>> PiecesOf(const RotateSlab& slab) {
+  if (slab.runs > kMostPieces) return std::nullopt;
   std::vector<posenc_piece> pieces;
   for (size_t run = 0; run < slab.runs; ++run) {
     const size_t start = slab.start + run * slab.run_stride;
@@ -282,7 +283,9 @@ absl::Status PluginDevice::StatusOf(int32_t status, const posenc_error& error, s
     case POSENC_OUT_OF_MEMORY: return say(absl::StatusCode::kResourceExhausted, "OUT_OF_MEMORY", error.message);
     case POSENC_BAD_HANDLE: return InvalidArgument("BAD_HANDLE", "handle", "", error.message);
     case POSENC_DEVICE_LOST: return say(absl::StatusCode::kFailedPrecondition, "DEVICE_LOST", error.message);
-    default: return InvalidArgument("UNSUPPORTED", field, "", fmt::format("must suit {}: {}", name_, error.message));
+    default:
+      return InvalidArgument("UNSUPPORTED", field, field == "device" ? name_ : "",
+                             fmt::format("must suit {}: {}", name_, error.message));
   }
 }
 

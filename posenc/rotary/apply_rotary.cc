@@ -155,36 +155,18 @@ size_t RotaryApplication::Start(const Cells& cells, Operand which) const {
 
 void RotaryApplication::Rotate(const Cells& cells, Operand which, const SlabTable& table, bool large, Buffers buffers,
                                size_t origin) const {
-  if (cells.heads == 0) return;
-  PairRotation work = Work(cells, which);
-  work.large = large;
-  work.table_dtype = table.widened();
-  work.cos = table.cos();
-  work.sin = table.sin();
-  RotatePieces(work, *buffers.x, buffers.y, Start(cells, which) - origin);
-}
-
-int64_t RotaryApplication::PartsOfToken(int64_t bytes, int64_t heads) {
-  return std::min((bytes + kSlabBytes - 1) / kSlabBytes, heads);
-}
-
-RotaryApplication::Cells RotaryApplication::PartOf(Cells cells, int64_t part, int64_t parts) {
-  const int64_t begin = cells.heads * part / parts;
-  cells.heads = cells.heads * (part + 1) / parts - begin;
-  cells.head += begin;
-  return cells;
-}
-
-void RotaryApplication::RotateItems(const Cells& cells, int64_t parts, int64_t begin, int64_t end, Operand which,
-                                    bool large, Buffers buffers, size_t origin) const {
-  const TokenPositions& positions = rows_.positions();
-  for (int64_t item = begin; item < end;) {
-    Cells some = PartOf(cells, item % parts, parts);
-    some.token += item / parts;
-    const int64_t in_sequence = positions.begin(positions.SequenceOf(some.token) + 1) - some.token;
-    some.tokens = parts > 1 ? 1 : std::min(end - item, in_sequence);
-    Rotate(some, which, *Table(some, which), large, buffers, origin);
-    item += some.tokens;
+  // All heads, unless one token has more bytes than a slab.
+  const int64_t heads = std::max<int64_t>(kSlabBytes / (RowBytes(which) * cells.tokens), 1);
+  Cells some = cells;
+  for (const int64_t end = cells.head + cells.heads; some.head < end; some.head += heads) {
+    if (some.head > cells.head) InterruptionPoint();
+    some.heads = std::min(heads, end - some.head);
+    PairRotation work = Work(some, which);
+    work.large = large;
+    work.table_dtype = table.widened();
+    work.cos = table.cos();
+    work.sin = table.sin();
+    RotatePieces(work, *buffers.x, buffers.y, Start(some, which) - origin);
   }
 }
 
@@ -193,12 +175,11 @@ RotaryApplication::Division RotaryApplication::Divide() const {
   Division division;
   division.items = share ? q_axes_.length : rows_.positions().tokens();
   division.repeats = share ? q_axes_.sequences : 1;
-  const int64_t of_one = (has_q() ? TokenBytes(Operand::kQuery) : 0) + (has_k() ? TokenBytes(Operand::kKey) : 0);
-  const int64_t token_bytes = of_one * division.repeats;
+  const int64_t token_bytes =
+      ((has_q() ? TokenBytes(Operand::kQuery) : 0) + (has_k() ? TokenBytes(Operand::kKey) : 0)) * division.repeats;
   division.slab = Slab(token_bytes);
   division.together = std::clamp<int64_t>(kSlabBytes * division.repeats / token_bytes, 1, division.repeats);
-  division.head_parts = PartsOfToken(of_one, std::max(q_axes_.heads, k_axes_.heads));
-  division.parts = (division.repeats + division.together - 1) / division.together * division.head_parts;
+  division.parts = (division.repeats + division.together - 1) / division.together;
   return division;
 }
 
@@ -269,10 +250,8 @@ absl::Status RotaryApplication::Rotate(Buffers q, Buffers k, WorkPool& pool, con
 
   const auto rotate = [&](Operand which, Buffers buffers, Cells cells, const SlabTable& table, int64_t part) {
     cells.heads = axes_of(which).heads;
-    cells = PartOf(cells, part % division.head_parts, division.head_parts);
-    const int64_t begin = part / division.head_parts * division.together;
-    const int64_t end = std::min(division.repeats, begin + division.together);
-    for (int64_t n = begin; n < end; ++n) {
+    const int64_t end = std::min(division.repeats, (part + 1) * division.together);
+    for (int64_t n = part * division.together; n < end; ++n) {
       Cells of_sequence = cells;
       of_sequence.token += n * q_axes_.length;
       Rotate(of_sequence, which, table, large, buffers, 0);
@@ -329,14 +308,21 @@ std::vector<RotaryApplication::Cells> RotaryApplication::CellsOf(Operand which, 
 absl::Status RotaryApplication::RotateRows(Operand which, int64_t first, int64_t count, Buffers buffers, WorkPool& pool,
                                            const Cancellation& cancelled) const {
   if (count == 0) return absl::OkStatus();
+  const TokenPositions& positions = rows_.positions();
   const int64_t row = RowBytes(which);
   const bool large = ExceedsCaches(TouchedBytes(buffers, count * row));
   for (const Cells& block : CellsOf(which, first, first + count)) {
-    const int64_t slab = Slab(row * block.heads), parts = PartsOfToken(row * block.heads, block.heads);
-    const auto rotate_slab = [&](int64_t begin, int64_t end) {
-      RotateItems(block, parts, begin, end, which, large, buffers, first * row);
+    const int64_t slab = Slab(row * block.heads);
+    const auto rotate_slab = [&](size_t begin, size_t end) {
+      const auto last = block.token + static_cast<int64_t>(end);
+      for (int64_t token = block.token + static_cast<int64_t>(begin); token < last;) {
+        const int64_t stop = std::min(last, positions.begin(positions.SequenceOf(token) + 1));
+        const Cells cells{token, stop - token, block.head, block.heads};
+        Rotate(cells, which, *Table(cells, which), large, buffers, first * row);
+        token = stop;
+      }
     };
-    POSENC_RETURN_IF_ERROR(pool.ParallelFor(block.tokens * parts, slab, cancelled, rotate_slab, row));
+    POSENC_RETURN_IF_ERROR(pool.ParallelFor(block.tokens, slab, cancelled, rotate_slab, row));
   }
   return absl::OkStatus();
 }

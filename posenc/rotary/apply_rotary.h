@@ -98,20 +98,15 @@ class RotaryApplication {
   int64_t TokenBytes(Operand which) const;
   // How Rotate() divides its work. Rows that all sequences share are computed once, for one sequence's tokens, and
   // reused for the others. If one token of all sequences exceeds a slab (a batch of decode steps), each slab covers
-  // only some sequences; if one token of one sequence does, only some of its heads.
+  // only some sequences.
   struct Division {
-    int64_t items;       // tokens whose rows are computed
-    int64_t repeats;     // sequences that use each row
-    int64_t together;    // of these, in one slab
-    int64_t head_parts;  // slabs that cover the heads of one token
-    int64_t parts;       // slabs that cover one token of all sequences; 1: a slab has several tokens
-    int64_t slab;        // items, or parts of one, in a slab
+    int64_t items;     // tokens whose rows are computed
+    int64_t repeats;   // sequences that use each row
+    int64_t together;  // of these, in one slab
+    int64_t parts;     // slabs of one token that cover them; 1: a slab has several tokens
+    int64_t slab;      // items, or parts of one, in a slab
   };
   Division Divide() const;
-  // Number of slabs that cover a token of `bytes` bytes and so many heads; 1: a slab may have several tokens.
-  static int64_t PartsOfToken(int64_t bytes, int64_t heads);
-  // The heads of part `part` of `parts`. May be none.
-  static Cells PartOf(Cells cells, int64_t part, int64_t parts);
   // Calls visit(cells of one sequence, without heads; part) for each table of items, or parts, [begin, end).
   template <typename Visit>
   void ForEachTable(const Division& division, int64_t begin, int64_t end, const Visit& visit) const;
@@ -131,13 +126,10 @@ class RotaryApplication {
   // Returns false if the device declined; nothing is written then.
   bool RotateOn(Device& device, const Cells& cells, Operand which, Buffers buffers) const;
   absl::Status RunOn(Device& device, Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled) const;
-  void RotateDeclined(const Cells& cells, Operand which, Buffers buffers) const;
+  void RotateDeclined(Cells cells, Operand which, Buffers buffers) const;
   int64_t DeviceSlab(const Device& device) const;
   // End of the tokens from `token` on that one device call can cover; at most token + most.
   int64_t SlabEnd(int64_t token, int64_t most) const;
-  // Rotates items [begin, end) of the cells: tokens if `parts` is 1, else parts of a token's heads.
-  void RotateItems(const Cells& cells, int64_t parts, int64_t begin, int64_t end, Operand which, bool large,
-                   Buffers buffers, size_t origin) const;
   // `cells` must lie in one sequence. The buffers begin at byte `origin` of the tensor.
   void Rotate(const Cells& cells, Operand which, const SlabTable& table, bool large, Buffers buffers,
               size_t origin) const;

@@ -128,12 +128,15 @@ absl::Status RotaryApplication::RunOn(Device& device, Buffers q, Buffers k, Work
 }
 
 // Rotates on the CPU, in CPU-sized slabs, a slab that the device declined.
-void RotaryApplication::RotateDeclined(const Cells& cells, Operand which, Buffers buffers) const {
-  const int64_t bytes = TokenBytes(which), slab = Slab(bytes), parts = PartsOfToken(bytes, cells.heads);
-  const int64_t end = cells.tokens * parts;
-  for (int64_t item = 0; item < end; item += slab) {
+void RotaryApplication::RotateDeclined(Cells cells, Operand which, Buffers buffers) const {
+  const int64_t slab = Slab(std::max<int64_t>(TokenBytes(which), 1)), end = cells.token + cells.tokens;
+  const TokenPositions& positions = rows_.positions();
+  while (cells.token < end) {
     InterruptionPoint();
-    RotateItems(cells, parts, item, std::min(end, item + slab), which, /*large=*/false, buffers, 0);
+    const int64_t stop = std::min({cells.token + slab, end, positions.begin(positions.SequenceOf(cells.token) + 1)});
+    cells.tokens = stop - cells.token;
+    Rotate(cells, which, *Table(cells, which), /*large=*/false, buffers, 0);
+    cells.token = stop;
   }
 }
 
