@@ -65,9 +65,10 @@ class BiasDepartures {
 
   void AddOfAlibi(const AlibiSettings& alibi, const AlibiSettings& wanted, FittedFault* fault) const {
     const std::vector<double> slopes = SlopesHere(found_, alibi), asked_slopes = SlopesHere(asked_, wanted);
-    // Float32 gives other slopes by the same rule.
+    // Float32 gives the same heads other slopes by the same rule.
     const bool same = AreSameSlopes(slopes, asked_slopes) ||
-                      (alibi.num_heads == wanted.num_heads && SlopesHere(found_, wanted) == slopes);
+                      (alibi.num_heads == wanted.num_heads && SlopesHere(found_, wanted) == slopes &&
+                       found_.geometry.head_start == asked_.geometry.head_start);
     if (!same) {
       FittedDeparture one = SlopesDeparture(slopes, asked_slopes, *asked_.geometry.head_start,
                                             wanted.alibi_bias_max.value_or(8), ComparedAs(e_.bias.dtype));

@@ -41,12 +41,14 @@ MeasuredFrequencies AsMeasured(DType dtype, const std::vector<double>& inv_freq)
   return measured;
 }
 
-// Distance of two frequencies that counts as rounding: the tolerance in units of the last place, else float32's
-// recipes.
-double Allowed(const Asked& asked, DType dtype, double computed) {
-  if (!asked.tolerance_ulp) return kRecipe * std::fabs(computed);
-  const int mantissa_bits = dtype == DType::kFP32 ? 23 : 52;
-  return computed == 0 ? 0 : *asked.tolerance_ulp * std::ldexp(1, std::ilogb(computed) - mantissa_bits);
+// True if the frequencies differ by roundings only: by the tolerance in units of the last place, else as much as
+// float32's recipes do.
+bool IsNear(const Asked& asked, DType dtype, double given, double computed) {
+  if (!asked.tolerance_ulp) return std::fabs(given - computed) <= kRecipe * std::fabs(computed);
+  const bool narrow = dtype == DType::kFP32;
+  const double rounded = narrow ? static_cast<float>(computed) : computed;
+  const double unit = rounded == 0 ? 0 : std::ldexp(1, std::ilogb(rounded) - (narrow ? 23 : 52));
+  return std::fabs(given - rounded) <= *asked.tolerance_ulp * unit;
 }
 
 // Of "dynamic" and "longrope": the longest length that has the frequencies of a short one.
@@ -121,8 +123,7 @@ std::optional<Explanation> Compare(const Option& option, const Asked& asked, DTy
     }
     proof.misfits = Misfits{.within_row = {std::vector<uint8_t>(inv_freq.size())}};
     for (size_t k = 0; k < inv_freq.size(); ++k) {
-      const double given = inv_freq[k], ours = (*computed)[k];
-      if (std::fabs(given - ours) <= Allowed(asked, dtype, ours)) continue;
+      if (IsNear(asked, dtype, inv_freq[k], (*computed)[k])) continue;
       ++proof.misfits->elements;
       proof.misfits->within_row[0][k] = 1;
     }
@@ -149,20 +150,41 @@ void AddUnlessSame(Explanation explanation, std::vector<Explanation>* all) {
   same->candidate.aliases.push_back(std::move(explanation.candidate.departures));
 }
 
+// True if the frequencies show the length that was fitted to them. Those of long ones hardly depend on it: then some
+// length fits to any base.
+bool ShowsLength(const Explanation& explanation, const Asked& asked, DType dtype, const std::vector<double>& inv_freq,
+                 const Limits& limits) {
+  Candidate longer = explanation.candidate;
+  ++*longer.seq_len;
+  const auto computed = FrequenciesOf(longer, explanation.variant.precision.frequencies, limits);
+  if (!computed.ok()) return false;
+  for (size_t k = 0; k < inv_freq.size(); ++k) {
+    if (!IsNear(asked, dtype, inv_freq[k], (*computed)[k])) return true;
+  }
+  return false;
+}
+
 // `all`: every explanation, the best first.
-Verdict Judge(const Asked& asked, const std::vector<Explanation>& all) {
+Verdict Judge(const Asked& asked, const std::vector<Explanation>& all, DType dtype, const std::vector<double>& inv_freq,
+              const Limits& limits) {
   Verdict verdict;
   verdict.bound = asked.tolerance_ulp ? fmt::format("{} ulp", Short(*asked.tolerance_ulp))
                                       : fmt::format("{} of each frequency", Short(kRecipe));
   const auto best = std::find_if(all.begin(), all.end(), [](const auto& e) { return e.fits() && IsKnown(e); });
-  // A length that was fitted is expected only if nothing else comes nearer.
+  // A length that was fitted is expected only if nothing that needs no fit comes nearer.
+  const bool may_be_fitted = best != all.end() && (IsExpected(asked, *best) || best->candidate.free_values > 0);
   const auto wanted = std::find_if(all.begin(), all.end(), [&](const auto& e) {
-    return IsExpected(asked, e) && (e.candidate.free_values == 0 || (best != all.end() && &e == &*best));
+    return IsExpected(asked, e) && (e.candidate.free_values == 0 || (may_be_fitted && e.fits()));
   });
   const bool reference = wanted != all.end();
-  if (best == all.end()) {
-    Fault fault{.sentence = "the frequencies match no known settings"};
-    if (reference) fault.parts = {{.pairs = Ranges(wanted->proof.misfits->within_row[0])}};
+  const bool unclear = reference && wanted->candidate.free_values > 0 && wanted->fits() &&
+                       !ShowsLength(*wanted, asked, dtype, inv_freq, limits);
+  if (best == all.end() || unclear) {
+    Fault fault{.sentence = unclear
+                                ? fmt::format("the frequencies may be those of a length near {}, or of another base",
+                                              *wanted->candidate.seq_len)
+                                : "the frequencies match no known settings"};
+    if (reference && !unclear) fault.parts = {{.pairs = Ranges(wanted->proof.misfits->within_row[0])}};
     verdict.faults.push_back(std::move(fault));
   } else if (!asked.settings || (reference && wanted->fits())) {
     verdict.kind = VerdictKind::kMatches;
@@ -234,7 +256,7 @@ absl::StatusOr<Diagnosis> DiagnoseFrequencies(DType dtype, const std::vector<dou
         };
         return rank(a) < rank(b);
       });
-  diagnosis.verdict = Judge(asked, diagnosis.explanations);
+  diagnosis.verdict = Judge(asked, diagnosis.explanations, dtype, inv_freq, limits);
   if (diagnosis.explanations.size() > most_explanations) diagnosis.explanations.resize(most_explanations);
   for (size_t n = 0; n < diagnosis.explanations.size(); ++n) {
     Explanation& explanation = diagnosis.explanations[n];

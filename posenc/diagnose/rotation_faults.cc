@@ -132,7 +132,9 @@ class FaultFinder {
     for (const Explanation& one : explanations) {
       if (!one.complete || !one.proof.misfits || IsAsMeasured(one) || call_.AllDepartures(one).empty()) continue;
       RowSet explained = ExplainedRows(call_.evidence, *rest, one.proof.misfits->rows, whole_heads);
-      const int64_t count = CountOf(explained);
+      // Rows that should be NaN are no reason to take it.
+      const RowSet& undefined = one.proof.misfits->undefined;
+      const int64_t count = CountOf(undefined.empty() ? explained : Without(explained, undefined));
       if (count == 0 || !ComesNearer(one, explained)) continue;
       const uint64_t unequal = CountUnequal(one, explained);
       const bool nearer = count == most && BitsCount() && 2 * unequal < least;
@@ -410,6 +412,9 @@ class FaultFinder {
 }  // namespace
 
 std::string Measurement(const SampleFindings& findings) {
+  const bool finite = std::any_of(findings.census.begin(), findings.census.end(),
+                                  [](const ElementCensus& census) { return census.finite_rows > 0; });
+  if (!finite) return "the rows have elements that are not finite";
   if (!findings.changed()) return "the rows are unchanged";
   if (findings.readings.empty() || findings.readings[0].norm_residual > kNotARotation) {
     return "no pairing keeps the norms of pairs";

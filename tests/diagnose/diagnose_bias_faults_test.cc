@@ -18,6 +18,7 @@ struct Case {
   BiasTreatment given;
   int64_t stated_offset = 0;
   Precision precision = {};
+  std::optional<int64_t> head_start = {};
 };
 
 Verdict Judge(const Case& one, std::optional<double> tolerance = std::nullopt) {
@@ -25,7 +26,7 @@ Verdict Judge(const Case& one, std::optional<double> tolerance = std::nullopt) {
   BiasEvidence evidence = made.evidence;
   evidence.query_offset = one.stated_offset;
   WorkPool pool(1);
-  const AskedBias asked{.method = one.expected, .precision = one.precision};
+  const AskedBias asked{.method = one.expected, .precision = one.precision, .head_start = one.head_start};
   const auto found = DiagnoseBias(evidence, asked, 8, {}, pool, NeverCancelled, tolerance);
   EXPECT_TRUE(found.ok()) << found.status();
   return found.ok() ? found->verdict : Verdict();
@@ -108,6 +109,17 @@ TEST(DiagnoseBiasFaults, NamesSlopesOfFloat32) {
       EXPECT_TRUE(fault.alternatives.empty()) << verdict.sentence;
     }
   }
+}
+
+TEST(DiagnoseBiasFaults, TheSlopesOfOtherHeadsAreNoRounding) {
+  const std::vector<double> all = ReleasedSlopes(16);
+  const Verdict verdict = Judge({.port = {.batch = 1},
+                                 .expected = Released(16),
+                                 .given = {.slopes = {all.begin() + 8, all.end()}},
+                                 .head_start = 0});
+  ASSERT_EQ(verdict.faults.size(), 1u);
+  EXPECT_NE(verdict.faults[0].departures[0].code, "ROUNDING") << verdict.sentence;
+  EXPECT_EQ(verdict.faults[0].free_values, 1);
 }
 
 TEST(DiagnoseBiasFaults, PrintsSlopesThatDifferInTheSeventhDigit) {

@@ -34,11 +34,15 @@ void SetTensors(Made* made) {
   made->evidence.operands[0].after = std::make_shared<Bytes>(made->y);
 }
 
+void SetRow(std::vector<std::byte>* x, int64_t row, int64_t width, float value) {
+  const std::vector<float> values(width, value);
+  std::memcpy(x->data() + row * width * 4, values.data(), width * 4);
+}
+
 // Sets FP32 head rows: NaN before, ones after.
 void LoseRow(Made* made, int64_t row, int64_t width) {
-  const std::vector<float> nans(width, NAN), ones(width, 1);
-  std::memcpy(made->x.data() + row * width * 4, nans.data(), width * 4);
-  std::memcpy(made->y.data() + row * width * 4, ones.data(), width * 4);
+  SetRow(&made->x, row, width, NAN);
+  SetRow(&made->y, row, width, 1);
 }
 
 TEST(DiagnoseLimits, NobodyKnowsWhatFollowsFromNan) {
@@ -61,6 +65,24 @@ TEST(DiagnoseLimits, NanOutsideTheSample) {
             "after has numbers where NaN is expected, in head 1, tokens 700-701; the rest matches");
   ASSERT_EQ(diagnosis.undecided.size(), 1u);
   EXPECT_EQ(diagnosis.undecided[0].message, "2 rows have elements that are not finite");
+}
+
+TEST(DiagnoseLimits, NothingIsNamedFromRowsThatAreNotFinite) {
+  const std::string expected = "the rows have elements that are not finite, in tokens from 70 on; the rest matches";
+  for (const bool of_before : {true, false}) {
+    for (const float value : {INFINITY, NAN}) {
+      if (of_before && std::isnan(value)) continue;  // see above
+      Made made = Right(DType::kFP32, kExactPrecision, 96, 2, 64);
+      for (int64_t row = 140; row < 192; ++row) {
+        SetRow(&made.x, row, 64, of_before ? value : 1);
+        SetRow(&made.y, row, 64, of_before ? 1 : value);
+      }
+      SetTensors(&made);
+      const Verdict verdict = Ask(made, AskFor(Plain(64))).verdict;
+      EXPECT_EQ(verdict.kind, VerdictKind::kUnknown);
+      EXPECT_EQ(verdict.sentence, expected);
+    }
+  }
 }
 
 TEST(DiagnoseLimits, AFaultAndNan) {
@@ -171,19 +193,57 @@ std::vector<double> FrequenciesAt(const RotarySettings& settings, int64_t length
   return (*Rotary::Create(settings, Frequencies::kFloat32, {})->Plan(length))->inv_freq;
 }
 
-Diagnosis AskFrequencies(const std::vector<double>& inv_freq, const RotarySettings& wanted) {
-  auto diagnosis = DiagnoseFrequencies(DType::kFP32, inv_freq, AskFor(wanted), 9, {});
+Diagnosis AskFrequencies(const std::vector<double>& inv_freq, const RotarySettings& wanted,
+                         std::optional<double> tolerance_ulp = std::nullopt) {
+  Asked asked = AskFor(wanted);
+  asked.tolerance_ulp = tolerance_ulp;
+  auto diagnosis = DiagnoseFrequencies(DType::kFP32, inv_freq, asked, 9, {});
   if (!diagnosis.ok()) throw std::runtime_error(std::string(diagnosis.status().message()));
   return *std::move(diagnosis);
 }
 
-TEST(DiagnoseLimits, FrequenciesOfALengthThatNobodyStated) {
+RotarySettings Dynamic(double longest) {
   RotarySettings dynamic;
   dynamic.frequencies = RopeParameters{.rope_type = "dynamic", .factor = 2};
   dynamic.rotary_dim = 64;
   dynamic.input_pairing = Pairing::kHalfSplit;
-  dynamic.max_position_embeddings = 4096;
-  dynamic = Completed(dynamic);
+  dynamic.max_position_embeddings = longest;
+  return Completed(dynamic);
+}
+
+// A length has one number, as a base has. Powers in another order are off by an ulp or two.
+TEST(DiagnoseLimits, ALengthIsExpectedRatherThanABase) {
+  const RotarySettings dynamic = Dynamic(2048);
+  const double base = 1e4 * std::pow(2 * 2049 / 2048. - 1, 64 / 62.);
+  std::vector<double> inv_freq(32);
+  for (int k = 0; k < 32; ++k) {
+    inv_freq[k] = 1 / std::pow(static_cast<float>(base), static_cast<float>(2 * k) / 64);
+  }
+  for (const std::optional<double> tolerance : {std::optional<double>(), std::optional<double>(4)}) {
+    const Verdict verdict = AskFrequencies(inv_freq, dynamic, tolerance).verdict;
+    EXPECT_EQ(verdict.kind, VerdictKind::kMatches);
+    EXPECT_THAT(verdict.sentence, HasSubstr("for length 2049"));
+  }
+}
+
+TEST(DiagnoseLimits, AToleranceIsOfRoundedFrequencies) {
+  std::vector<double> inv_freq = FrequenciesAt(Plain(8), 0);
+  for (double& one : inv_freq) one = std::nextafter(static_cast<float>(one), 0.0F);
+  EXPECT_EQ(AskFrequencies(inv_freq, Plain(8), 1).verdict.kind, VerdictKind::kMatches);
+  EXPECT_NE(AskFrequencies(inv_freq, Plain(8), 0).verdict.kind, VerdictKind::kMatches);
+}
+
+// The frequencies of lengths around 15 million differ by less than the bound, and any base has such a length.
+TEST(DiagnoseLimits, ALengthThatDoesNotShowIsNotExpected) {
+  const RotarySettings other = Rope({.rope_type = "default", .rope_theta = 1e8}, 64, Pairing::kHalfSplit);
+  EXPECT_NE(AskFrequencies(FrequenciesAt(other, 0), Dynamic(4096)).verdict.kind, VerdictKind::kMatches);
+  const Verdict far = AskFrequencies(FrequenciesAt(Dynamic(4096), 15'000'000), Dynamic(4096)).verdict;
+  EXPECT_EQ(far.kind, VerdictKind::kUnknown);
+  EXPECT_THAT(far.sentence, HasSubstr("the frequencies may be those of a length near 1500"));
+}
+
+TEST(DiagnoseLimits, FrequenciesOfALengthThatNobodyStated) {
+  const RotarySettings dynamic = Dynamic(4096);
   const std::string all = "32 of 32 frequencies are equal, all within 1e-06 of each frequency, for ";
   Diagnosis diagnosis = AskFrequencies(FrequenciesAt(dynamic, 100), dynamic);
   EXPECT_EQ(diagnosis.verdict.sentence, all + "lengths up to 4096");
