@@ -212,7 +212,7 @@ Verdict Judge(const Asked& asked, const std::vector<Explanation>& all, DType dty
     }
     verdict.faults.push_back(std::move(fault));
   }
-  Conclude(TokenAxis{"token", "tokens", 0}, reference, &verdict);
+  Conclude(TokenAxis{"token", "tokens", 0}, reference && !unclear, &verdict);
   return verdict;
 }
 
