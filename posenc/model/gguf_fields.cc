@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "absl/strings/escaping.h"
 #include "posenc/base/status.h"
 
 namespace posenc {
@@ -19,7 +20,10 @@ Number Decode(std::string_view bytes) {
   return number;
 }
 
-std::string FullPath(std::string_view key) { return fmt::format("{}.{}", kGguf, Quote(key, 256)); }
+// Keys are ASCII. Other bytes of a caller's key, which may not be UTF-8, are escaped.
+std::string FullPath(std::string_view key) {
+  return fmt::format("{}.{}", kGguf, Quote(absl::CHexEscape({key.data(), key.size()}), 256));
+}
 
 absl::Status WrongType(const GgufPair& pair, std::string_view wanted) {
   return InvalidArgument("OUT_OF_RANGE", FullPath(pair.key), NameOf(pair.type),
@@ -124,10 +128,12 @@ absl::StatusOr<std::optional<std::vector<int64_t>>> GgufFields::NumberOrList(std
   return std::vector<int64_t>(count, Decode<uint32_t>(pair->value));
 }
 
-std::vector<std::string> GgufFields::UnreadRopeKeys() const {
+std::vector<std::string> GgufFields::UnreadRopePaths() const {
   std::vector<std::string> unread;
   for (const GgufPair& pair : gguf_.pairs) {
-    if (pair.key.starts_with(architecture_ + ".rope.") && !read_.contains(pair.key)) unread.push_back(pair.key);
+    if (pair.key.starts_with(architecture_ + ".rope.") && !read_.contains(pair.key)) {
+      unread.push_back(FullPath(pair.key));
+    }
   }
   return unread;
 }

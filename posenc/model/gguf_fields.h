@@ -32,8 +32,8 @@ class GgufFields {
   absl::StatusOr<std::optional<std::vector<int64_t>>> NumberOrList(std::string_view key, size_t count,
                                                                    bool is_signed = false) const;
 
-  // Keys of ARCHITECTURE.rope. that no getter was asked for.
-  std::vector<std::string> UnreadRopeKeys() const;
+  // Paths of the keys of ARCHITECTURE.rope. that no getter was asked for.
+  std::vector<std::string> UnreadRopePaths() const;
 
  private:
   const GgufPair* Find(std::string_view key) const;

@@ -110,9 +110,8 @@ absl::Status AddNotes(GgufFile& file) {
 }
 
 void AddUnread(GgufFile& file) {
-  for (const std::string& key : file.fields.UnreadRopeKeys()) {
-    file.Say("NOT_USED", fmt::format("{}.{}", kGguf, Quote(key, 256)),
-             "llama.cpp does not rotate by this key for the file's architecture");
+  for (const std::string& path : file.fields.UnreadRopePaths()) {
+    file.Say("NOT_USED", path, "llama.cpp does not rotate by this key for the file's architecture");
   }
   for (const GgufFactors& factors : file.gguf.factors) {
     const bool reads_freqs = file.type.divisors == GgufDivisors::kFreqs || file.type.divisors == GgufDivisors::kByType;

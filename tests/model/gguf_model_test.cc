@@ -142,12 +142,13 @@ TEST(GgufModel, Alibi) {
 }
 
 TEST(GgufModel, NotesOfWhatIsNotRead) {
-  Gguf gguf = Model("qwen2", {Float("qwen2.rope.freq_base_swa", 1)});
+  Gguf gguf = Model("qwen2", {Float("qwen2.rope.freq_base_swa", 1), Float("qwen2.rope.f\xaa", 1)});
   gguf.factors = {{std::string(kRopeFreqs), {1, 2, 3, 4}}};
   const auto layers = Read(gguf);
   ASSERT_THAT(layers, IsOk());
   EXPECT_THAT((*layers)[0].notes, HasNote("GGUF", "gguf.general.architecture"));
   EXPECT_THAT((*layers)[0].notes, HasNote("NOT_USED", "gguf.qwen2.rope.freq_base_swa"));
+  EXPECT_THAT((*layers)[0].notes, HasNote("NOT_USED", "gguf.qwen2.rope.f\\xaa"));  // UTF-8, as answers must be
   EXPECT_THAT((*layers)[0].notes, HasNote("NOT_USED", "gguf.rope_freqs.weight"));
 }
 
