@@ -28,8 +28,8 @@ struct BiasEvidence {
   // Distances between batch rows and heads in rows of Sk cells, if this is a part of a larger bias; 0: there are no
   // gaps.
   int64_t batch_stride = 0, head_stride = 0;
-  // What a port may have done, to be undone: Load() transposes (Sq = Sk), and the values that it gives are compared
-  // after a division.
+  // These undo what a port may have done. Load() transposes if `transposed` is set, which requires Sq = Sk. The
+  // comparison divides the values of Load() by `divisor`.
   bool transposed = false;
   double divisor = 1;
 

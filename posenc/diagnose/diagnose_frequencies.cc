@@ -51,15 +51,15 @@ bool IsNear(const Asked& asked, DType dtype, double given, double computed) {
   return std::fabs(given - rounded) <= *asked.tolerance_ulp * unit;
 }
 
-// Of "dynamic" and "longrope": the longest length that has the frequencies of a short one.
+// Returns the longest length that has the frequencies of a short one. The settings are "dynamic" or "longrope".
 int64_t LongestOfShort(const RotarySettings& settings) {
   const auto& p = std::get<RopeParameters>(settings.frequencies);
   const auto length = p.rope_type == "longrope" ? p.original_max_position_embeddings : settings.max_position_embeddings;
   return static_cast<int64_t>(std::clamp(std::floor(length.value_or(1)), 1.0, kLargestPosition / 2));
 }
 
-// The option; if its frequencies depend on the length, at a short one, and at a longer one with the long list or, if
-// nothing else departs, with the base that was measured.
+// Returns the option. If its frequencies depend on the length, returns it at a short length and at a longer one: one
+// that uses the long list or, if nothing else departs, one that gives the measured base.
 std::vector<Option> AtLengths(const Option& option, const MeasuredFrequencies& measured, const Limits& limits) {
   const auto rotary = Rotary::Create(option.settings, Frequencies::kExact, limits);
   if (option.seq_len || !rotary.ok() || !rotary->NeedsSeqLen()) return {option};

@@ -333,7 +333,7 @@ int64_t ChargedBy(const Work& work) {
   return account.charged();
 }
 
-// What a slab for a device takes besides its bytes is charged.
+// The loop charges what a slab for a device takes besides its bytes.
 TEST(Device, PositionsAndScratchAreCharged) {
   constexpr int64_t kRows = 100000;
   Declining device(32 << 20);

@@ -117,7 +117,7 @@ TEST(InPlace, ManyHeads) {
       EXPECT_EQ(k, expected);
       EXPECT_GE(steps.exchange(0), 3 * length);
     }
-    // As a stream does, from within the first token on.
+    // A stream also begins within a token.
     constexpr int64_t kFirst = 7;
     const size_t skipped = kFirst * kWidth * 2;
     const ContiguousBytes rest(x.data() + skipped, size - skipped);

@@ -35,7 +35,7 @@ class FakeMemory final : public wire::SharedMemory {
   mutable std::vector<std::byte> bytes_;
 };
 
-// The same memory under every token.
+// Every token names the same memory.
 class FakeMemorySource final : public wire::SharedMemorySource {
  public:
   explicit FakeMemorySource(std::shared_ptr<const FakeMemory> memory) : memory_(std::move(memory)) {}
