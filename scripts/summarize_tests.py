@@ -1,9 +1,9 @@
 """Counts the tests of one run of scripts/test: every case of every program, once.
 
-Reads in the given directory: programs/*.xml (GoogleTest), ctest.xml (all programs), integration.xml (pytest), reports/
-(sanitizers), and cuda/ (output of scripts/test-cuda). A program without cases, because it crashed or does not use
-GoogleTest, counts as one test. Reads each directory under arm64/ (scripts/test-arm) in the same way and puts its name
-before those of its cases.
+Reads in the given directory: programs/*.xml (GoogleTest), ctest.xml (all programs), integration.xml and attacks.xml
+(pytest), reports/ (sanitizers), and cuda/ (output of scripts/test-cuda). A program without cases, because it crashed or
+does not use GoogleTest, counts as one test. Reads each directory under arm64/ (scripts/test-arm) in the same way and
+puts its name before those of its cases.
 """
 
 import pathlib
@@ -52,11 +52,12 @@ def collect(results):
         cases.append(("ctest", "failed", (results / "ctest.log").read_text()))
     if (results / "integration.skipped").exists():
         cases.append(("tests/integration", "skipped", (results / "integration.skipped").read_text()))
-    elif (results / "integration.log").exists():
-        try:
-            cases += read_cases(results / "integration.xml")
-        except (OSError, ElementTree.ParseError):
-            cases.append(("tests/integration", "failed", (results / "integration.log").read_text()))
+    for name in ("integration", "attacks"):
+        if (log := results / f"{name}.log").exists():
+            try:
+                cases += read_cases(results / f"{name}.xml")
+            except (OSError, ElementTree.ParseError):
+                cases.append((name, "failed", log.read_text()))
     for path in sorted((results / "reports").glob("*")):
         cases.append((f"sanitizer: {path.name}", "failed", "\n".join(path.read_text(errors="replace").splitlines()[:40])))
     return cases or [("no results", "failed", f"{results} holds no cases")]

@@ -31,7 +31,7 @@ def generate_messages(out):
 
 
 # This must run before the test modules are imported, because they import the messages.
-generate_messages(BUILD / "python")
+generate_messages(BUILD / "python" / os.environ.get("PYTEST_XDIST_WORKER", "alone"))
 
 from client import SECONDS, Client  # noqa: E402
 from server_process import ServerProcess  # noqa: E402
