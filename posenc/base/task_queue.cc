@@ -44,7 +44,8 @@ void TaskQueue::Push(std::function<void()> task, Lane lane, const TaskOwner& own
   account.name = &at->first;
   if (account.is_idle() && !owner.name.empty()) account.used = std::max(account.used, now_ - kSavedSeconds);
   account.owner = owner;
-  (lane == Lane::kSmall ? account.small : account.bulk).push_back({std::move(task), lane});
+  auto& tasks = lane == Lane::kSmall ? account.small : account.bulk;
+  tasks.insert(lane == Lane::kTurn ? tasks.begin() : tasks.end(), {std::move(task), lane});
   ++size_;
   if (lane == Lane::kSmall) ++small_;
   if (lane == Lane::kHelp) ++account.help;
@@ -78,17 +79,24 @@ TaskQueue::Taken TaskQueue::TakeBetween(const Taken* running, double seconds) {
   const bool own_too = own == nullptr || own->small_average <= seconds;
   Account* const account = LeastUsed([own, own_too](const Account& a) {
     if (!a.small.empty() && (own == nullptr || (own == &a && own_too))) return true;
-    if (own == nullptr || own == &a || a.used >= own->used) return false;
-    return !a.small.empty() || (!a.bulk.empty() && a.bulk.front().lane != Lane::kBlocking);
+    return !a.small.empty() && own != nullptr && own != &a && a.used < own->used;
   });
   if (account == nullptr) return {};
-  return TakeFrom(account, account->small.empty() ? Lane::kBulk : Lane::kSmall);
+  return TakeFrom(account, Lane::kSmall);
+}
+
+bool TaskQueue::IsTurnOfOther(const Taken& running) const {
+  return std::any_of(accounts_.begin(), accounts_.end(), [&running](const auto& named) {
+    const Account& a = named.second;
+    return !a.bulk.empty() && a.bulk.front().lane != Lane::kBlocking && a.used + kTurnSeconds < running.account->used;
+  });
 }
 
 TaskQueue::Taken TaskQueue::TakeFrom(Account* account, Lane lane) {
   auto& tasks = lane == Lane::kSmall ? account->small : account->bulk;
-  Taken taken = {std::move(tasks.front().task), lane, account, account->name, account->average};
-  if (tasks.front().lane == Lane::kHelp) --account->help;
+  Taken taken = {std::move(tasks.front().task), tasks.front().lane, account, account->name};
+  if (taken.lane != Lane::kTurn) taken.expected = account->average;
+  if (taken.lane == Lane::kHelp) --account->help;
   tasks.pop_front();
   account->small_in_a_row = lane == Lane::kSmall ? account->small_in_a_row + 1 : 0;
   ++account->running;
@@ -113,7 +121,7 @@ void TaskQueue::End(Taken* taken) {
   Account& account = *taken->account;
   account.used -= taken->expected / account.owner.weight;
   // A task that is unlike the last ones changes the expectation by a quarter.
-  account.average += (taken->used - account.average) / 4;
+  if (taken->lane != Lane::kTurn) account.average += (taken->used - account.average) / 4;
   if (taken->lane == Lane::kSmall) {
     account.small_average += (taken->used - account.small_average) / 4;
     account.small_in_a_row += std::max(0.0, taken->used / kSmallSeconds - 1);

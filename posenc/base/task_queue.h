@@ -18,9 +18,10 @@ namespace posenc {
 // Priority lanes of one owner's tasks. Small tasks run before bulk ones, and also between a bulk task's slabs, one at a
 // time, so a long bulk task does not block them. After eight small tasks in a row, or some that took as long as eight
 // should, a bulk task is next, so bulk does not starve. Tasks of kBlocking are bulk tasks that may wait for something
-// other than a processor, such as a file: they do not run between the slabs of another task, which would wait with
-// them. Tasks of kHelp are bulk tasks that help a loop, which does not wait for them.
-enum class Lane { kSmall, kBulk, kBlocking, kHelp };
+// other than a processor, such as a file: no task that runs gives up its place for them. Tasks of kHelp are bulk tasks
+// that help a loop, which does not wait for them. A task of kTurn gives its thread's place to a bulk task that has let
+// others run; it comes first among its owner's bulk tasks and takes no time.
+enum class Lane { kSmall, kBulk, kBlocking, kHelp, kTurn };
 
 struct TaskOwner {
   std::string name;   // empty: nobody, whose tasks are not measured and come first
@@ -31,6 +32,8 @@ class TaskQueue {
  public:
   // Compute time of an owner of weight 1.
   static constexpr double kSavedSeconds = 1;
+  // A bulk task lets others run only if they have used so much less, in the same unit: changes of threads take time.
+  static constexpr double kTurnSeconds = 0.005;
 
   struct Account;
 
@@ -57,10 +60,12 @@ class TaskQueue {
   Taken Take();
   // Takes the next small task. Requires small() > 0.
   Taken TakeSmall();
-  // Takes a task to run between the slabs of one of `running`: a small task of the same owner if such tasks take at
-  // most `seconds`, or any task but a blocking one of an owner that has used less. Returns one without an account if
-  // there is none. `running` is null: any small task.
+  // Takes a small task to run between the slabs of `running`: one of the same owner if such tasks take at most
+  // `seconds`, or of an owner that has used less. Returns one without an account if there is none. `running` is null:
+  // any small task.
   Taken TakeBetween(const Taken* running, double seconds = std::numeric_limits<double>::infinity());
+  // True if a bulk task waits, but no blocking one, whose owner has used less than that of `running`, by kTurnSeconds.
+  bool IsTurnOfOther(const Taken& running) const;
 
   // Charges time that a task has used since the last call.
   void Charge(Taken* taken, double seconds);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <new>
+#include <system_error>
 #include <utility>
 
 #include "hwy/cache_control.h"
@@ -34,7 +35,6 @@ double Seconds(Clock::duration duration) { return std::chrono::duration<double>(
 struct Running {
   const WorkPool* pool;
   TaskQueue::Taken* taken;
-  bool is_nested;           // between the slabs of another one
   size_t thread;            // number in busy_
   Clock::time_point since;  // when its time was charged last
   double own = 0;           // seconds until then
@@ -77,13 +77,18 @@ constexpr int64_t kMostOfBodies = 64 << 20;
 // Time after which the relief thread runs a small task that waits.
 constexpr std::chrono::milliseconds kLate(1);
 
+// Spare threads for each place. As many owners less one can have all places between the slabs of each other's tasks.
+constexpr size_t kMostSpares = 8;
+
 }  // namespace
 
 WorkPool::WorkPool(size_t threads, Meter meter)
-    : meter_(std::move(meter)), awake_(std::max<size_t>(threads, 1)), busy_(awake_ + 1) {
-  const size_t count = awake_;
-  for (size_t i = 0; i < count; ++i) threads_.emplace_back([this, i] { Work(i); });
-  relief_ = std::thread([this, count] { Relieve(count); });
+    : meter_(std::move(meter)),
+      places_(std::max<size_t>(threads, 1)),
+      awake_(places_),
+      busy_(1 + places_ * (1 + kMostSpares)) {
+  for (size_t thread = 1; thread <= places_; ++thread) threads_.emplace_back([this, thread] { Work(thread); });
+  relief_ = std::thread([this] { Relieve(0); });
 }
 
 WorkPool::~WorkPool() {
@@ -93,6 +98,7 @@ WorkPool::~WorkPool() {
   }
   ready_.notify_all();
   late_.notify_all();
+  place_given_up_.notify_all();
   for (std::thread& thread : threads_) thread.join();
   relief_.join();
 }
@@ -106,7 +112,7 @@ void WorkPool::Submit(std::function<void()> task, Lane lane, const TaskOwner* ow
     if (owner == nullptr) {
       owner = RunsTaskOf(*this) ? &TaskQueue::OwnerOf(*running->taken) : owner_of_helpers ? owner_of_helpers : &kNobody;
     }
-    if (lane == Lane::kHelp && tasks_.CountHelp(*owner) >= kMostHelp * threads_.size()) return;
+    if (lane == Lane::kHelp && tasks_.CountHelp(*owner) >= kMostHelp * places_) return;
     tasks_.Push(std::move(task), lane, *owner);
     CountWaiting();
     if (waiting_ <= awake_) return;
@@ -145,6 +151,13 @@ void WorkPool::Work(size_t thread) {
       if (taken.lane == Lane::kSmall) ++small_taken_;
       CountWaiting();
       if (idle_ == 0 && tasks_.small() > 0) late_.notify_one();
+      if (taken.lane == Lane::kTurn) {
+        taken.task();
+        tasks_.End(&taken);
+        ++spare_;
+        if (!AwaitPlace(&lock)) return;
+        continue;
+      }
     }
     busy_.Begin(thread);
     Run(&taken, thread);
@@ -152,8 +165,52 @@ void WorkPool::Work(size_t thread) {
   }
 }
 
+bool WorkPool::AddSpare() {
+  const size_t thread = 1 + threads_.size();
+  if (thread > places_ * (1 + kMostSpares)) return false;
+  try {
+    threads_.emplace_back([this, thread] {
+      std::unique_lock lock(mutex_);
+      if (!AwaitPlace(&lock)) return;
+      lock.unlock();
+      ++awake_;
+      Work(thread);
+    });
+  } catch (const std::system_error&) {
+    return false;
+  }
+  ++spare_;
+  return true;
+}
+
+bool WorkPool::AwaitPlace(std::unique_lock<std::mutex>* lock) {
+  place_given_up_.wait(*lock, [this] { return given_up_ > 0 || stopping_; });
+  if (given_up_ == 0) return false;
+  --given_up_;
+  return true;
+}
+
+void WorkPool::GiveUpPlace(std::unique_lock<std::mutex>* lock) {
+  if (stopping_ || !tasks_.IsTurnOfOther(*running->taken) || (spare_ == 0 && !AddSpare())) return;
+  std::condition_variable its_turn;
+  bool is_its_turn = false;
+  const auto give_back = [&] {
+    is_its_turn = true;
+    its_turn.notify_one();
+  };
+  tasks_.Push(give_back, Lane::kTurn, TaskQueue::OwnerOf(*running->taken));
+  CountWaiting();
+  --spare_;
+  ++given_up_;
+  place_given_up_.notify_one();
+  busy_.End(running->thread);
+  its_turn.wait(*lock, [&] { return is_its_turn; });
+  busy_.Begin(running->thread);
+  running->since = Clock::now();
+}
+
 void WorkPool::Run(TaskQueue::Taken* taken, size_t thread) {
-  Running here = {this, taken, running != nullptr, thread, Clock::now()};
+  Running here = {this, taken, thread, Clock::now()};
   Running* const outer = std::exchange(running, &here);
   const bool of_same_owner = outer != nullptr && outer->pool == this && outer->taken->account == taken->account;
   RunOnce(taken->task);
@@ -180,25 +237,32 @@ bool WorkPool::ChargeSoFar() {
   return true;
 }
 
-// A task that runs between another one's slabs has none run between its own: the stack would grow with the queue.
-void WorkPool::RunBetweenSlabs(bool steals) {
-  if (RunsTaskOf(*this)) busy_.Begin(running->thread);  // a task that reaches its next slab is not stuck
-  if (waiting_ == 0 || !steals || (running != nullptr && running->is_nested)) return;
+bool WorkPool::IsTurnOfOther() {
+  if (waiting_ == 0 || !ChargeSoFar()) return false;
+  const std::lock_guard lock(mutex_);
+  return tasks_.IsTurnOfOther(*running->taken);
+}
+
+void WorkPool::LetOthersRun() {
+  if (waiting_ == 0) return;
   Running* const outer = RunsTaskOf(*this) ? running : nullptr;
   const MemoryScope uncounted(nullptr);
-  TaskQueue::Taken taken;
   ChargeSoFar();
+  const Clock::time_point begin = Clock::now();
+  TaskQueue::Taken taken;
   {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     taken = outer == nullptr
                 ? tasks_.TakeBetween(nullptr)
                 : tasks_.TakeBetween(outer->taken, kMostNested * outer->own + kNestedAtFirst - outer->nested);
-    if (taken.account == nullptr) return;
-    if (taken.lane == Lane::kSmall) ++small_taken_;
-    CountWaiting();
+    if (taken.account != nullptr) {
+      ++small_taken_;
+      CountWaiting();
+    } else if (outer != nullptr && outer->taken->lane != Lane::kHelp) {
+      GiveUpPlace(&lock);
+    }
   }
-  const Clock::time_point begin = Clock::now();
-  Run(&taken, outer == nullptr ? 0 : outer->thread);
+  if (taken.account != nullptr) Run(&taken, outer == nullptr ? 0 : outer->thread);
   between_slabs += Clock::now() - begin;
 }
 
@@ -251,6 +315,27 @@ struct Loop {
   }
 };
 
+// A task that helps a loop. It leaves the loop when it is another owner's turn, and helps again later: if it gave up
+// its place instead, the loop's caller would keep its own place and wait.
+template <class TakeSlabs>
+struct Helper {
+  WorkPool* pool;
+  std::shared_ptr<Loop> loop;
+  TakeSlabs
+      take_slabs;  // refers to the caller's frame. Enter() guards it: the caller closes the loop before it returns
+
+  void operator()() const {
+    if (!loop->Enter()) return;
+    take_slabs(*loop, /*helps=*/true);
+    loop->Leave();
+    if (loop->next >= loop->slabs) return;
+    try {
+      pool->Submit(*this, Lane::kHelp);
+    } catch (const std::bad_alloc&) {  // the loop has one thread less
+    }
+  }
+};
+
 }  // namespace
 
 absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellation& cancelled,
@@ -259,7 +344,7 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
   grain = std::max<size_t>(grain, 1);
   auto loop = std::make_shared<Loop>();
   loop->slabs = (count - 1) / grain + 1;
-  size_t helpers = !helped ? 0 : std::min(loop->slabs - 1, threads_.size() - 1);
+  size_t helpers = !helped ? 0 : std::min(loop->slabs - 1, places_ - 1);
   if (body_bytes > 0) helpers = std::min<size_t>(helpers, kMostOfBodies / body_bytes);
   const CountedBytes counted(body_bytes * static_cast<int64_t>(1 + helpers));
   if (counted.refused()) {
@@ -270,10 +355,14 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
   // A caller that runs no other tasks must not wait for a helper that runs some. Nor must a small task, which would end
   // after all of them.
   const bool steals = !alone && (running == nullptr || running->taken->lane != Lane::kSmall);
-  auto take_slabs = [this, &cancelled, body, count, grain, steals](Loop& state) {
-    for (size_t slab; (slab = state.next.fetch_add(1)) < state.slabs;) {
+  const auto take_slabs = [this, &cancelled, body, count, grain, steals](Loop& state, bool helps) {
+    for (;;) {
+      if (helps && IsTurnOfOther()) return;
+      const size_t slab = state.next.fetch_add(1);
+      if (slab >= state.slabs) return;
       try {
-        RunBetweenSlabs(steals);
+        if (RunsTaskOf(*this)) busy_.Begin(running->thread);  // a task that reaches its next slab is not stuck
+        if (steals) LetOthersRun();
         if (absl::Status status = cancelled(); !status.ok()) return state.Fail(std::move(status));
         const InterruptionScope scope(&cancelled);
         const MemoryScope uncounted(nullptr);  // an account is for one thread
@@ -290,19 +379,12 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
   };
 
   try {
-    for (size_t i = 0; i < helpers; ++i) {
-      // The closure refers to this frame. Enter() guards it: the caller closes the loop before it returns.
-      const auto help = [loop, take_slabs] {
-        if (!loop->Enter()) return;
-        take_slabs(*loop);
-        loop->Leave();
-      };
-      Submit(help, Lane::kHelp);
-    }
+    const Helper<decltype(take_slabs)> helper = {this, loop, take_slabs};
+    for (size_t i = 0; i < helpers; ++i) Submit(helper, Lane::kHelp);
   } catch (const std::bad_alloc&) {
     // Continue with fewer helpers: those already submitted refer to this frame, so it must not return yet.
   }
-  take_slabs(*loop);
+  take_slabs(*loop, /*helps=*/false);
   StayAwake([&loop] { return loop->running == 0; });
   std::unique_lock lock(loop->mutex);
   loop->closed = true;

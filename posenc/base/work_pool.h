@@ -21,6 +21,9 @@ namespace posenc {
 // Tasks run in the order of TaskQueue: owners share the threads by weight, and small tasks need not wait for bulk ones.
 // If no small task is taken for a millisecond, because all threads are in slabs of slow values, one more thread runs
 // them.
+//
+// A bulk task whose owner has used more than another one gives up its place between two slabs: its thread waits until
+// the queue comes to it again, and a spare one takes its place, so threads() threads compute at any time.
 class WorkPool {
  public:
   // Is told the seconds that tasks of an owner, other than nobody, have used, by the thread that ran them.
@@ -28,12 +31,12 @@ class WorkPool {
 
   // 0 threads counts as 1.
   explicit WorkPool(size_t threads, Meter meter = nullptr);
-  // Runs all submitted tasks, then joins the threads.
+  // Runs all submitted tasks, each to its end, then joins the threads.
   ~WorkPool();
   WorkPool(const WorkPool&) = delete;
   WorkPool& operator=(const WorkPool&) = delete;
 
-  size_t threads() const { return threads_.size(); }
+  size_t threads() const { return places_; }
   // Number of threads that have been in one task for longer than `time`. Thread-safe.
   size_t CountLongTasks(std::chrono::steady_clock::duration time) const { return busy_.CountLongerThan(time); }
 
@@ -55,14 +58,22 @@ class WorkPool {
   // Charges the owner of the task that this thread runs for its time until now, which otherwise happens at its end or
   // before another one runs between its slabs. Returns false if this thread runs no task of the pool.
   bool ChargeSoFar();
-  // The time in which this thread, since its start, has run tasks between the slabs of others.
+  // The time in which this thread, since its start, has let other tasks run between the slabs of its own.
   static std::chrono::steady_clock::duration TimeBetweenSlabs();
 
  private:
   void Work(size_t thread);
   void Relieve(size_t thread);
-  // Runs a task that waits, if the loop `steals` and this thread's task is not itself between another one's slabs.
-  void RunBetweenSlabs(bool steals);
+  // Starts a thread that waits for a place. Returns false if there are enough, or none can be had. Requires mutex_.
+  bool AddSpare();
+  // Waits for a place that a task gives up. Returns false if the pool ends.
+  bool AwaitPlace(std::unique_lock<std::mutex>* lock);
+  // If it is another owner's turn, lets a spare thread compute in place of this one until its task's turn. The lock
+  // must hold mutex_, and this thread run a bulk task.
+  void GiveUpPlace(std::unique_lock<std::mutex>* lock);
+  bool IsTurnOfOther();
+  // Runs a small task that waits, or gives up this thread's place.
+  void LetOthersRun();
   // Runs a task that was taken and charges its owner.
   void Run(TaskQueue::Taken* taken, size_t thread);
   void Charge(TaskQueue::Taken* taken, double seconds);
@@ -70,13 +81,16 @@ class WorkPool {
   void CountWaiting();
 
   const Meter meter_;
+  const size_t places_;  // threads that compute at a time
   std::mutex mutex_;
-  std::condition_variable ready_, late_;
+  std::condition_variable ready_, late_, place_given_up_;
   TaskQueue tasks_;
   std::atomic<size_t> waiting_{0};  // tasks, readable without mutex_
   std::atomic<size_t> awake_;       // threads that check for a task without a notify
   size_t idle_ = 0;                 // threads that wait for a task
   size_t small_taken_ = 0;          // tasks since the start
+  size_t spare_ = 0;                // threads that wait for a place, or will, and have not been promised one
+  size_t given_up_ = 0;             // places that were given up and not yet taken
   bool stopping_ = false;
   BusyThreads busy_;  // each thread, and the relief thread
   std::vector<std::thread> threads_;

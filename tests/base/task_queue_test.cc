@@ -124,46 +124,68 @@ TEST(TaskQueue, NobodysTasksComeFirst) {
   EXPECT_EQ(ran, "a---aa");
 }
 
-TEST(TaskQueue, BetweenSlabsRunSmallTasksAndThoseOfWhoHasUsedLess) {
+TEST(TaskQueue, SmallTasksOfTheSameOwnerOrOfWhoHasUsedLessRunBetweenSlabs) {
   TaskQueue queue;
   std::string ran;
   for (int n = 0; n < 2; ++n) Push(&queue, &ran, 'a', 1);
   TaskQueue::Taken bulk = queue.Take();
-  EXPECT_EQ(queue.TakeBetween(&bulk).account, nullptr) << "no bulk task of the same owner";
-  Push(&queue, &ran, 'b', 1);
-  Push(&queue, &ran, 'b', 1, Lane::kSmall);
+  for (const Lane lane : {Lane::kBulk, Lane::kSmall}) Push(&queue, &ran, 'b', 1, lane);
   EXPECT_EQ(queue.TakeBetween(&bulk).account, nullptr) << "a has used as little as b";
   queue.Charge(&bulk, 1);
-  for (const Lane lane : {Lane::kSmall, Lane::kBulk}) {
+  Push(&queue, &ran, 'a', 1, Lane::kSmall);
+  for (const std::string owner : {"b", "a"}) {
     TaskQueue::Taken between = queue.TakeBetween(&bulk);
     ASSERT_NE(between.account, nullptr);
-    EXPECT_EQ(TaskQueue::OwnerOf(between).name, "b");
-    EXPECT_EQ(between.lane, lane);
-    queue.Charge(&between, 0.25);
+    EXPECT_EQ(TaskQueue::OwnerOf(between).name, owner);
+    EXPECT_EQ(between.lane, Lane::kSmall);
     queue.End(&between);
   }
-  Push(&queue, &ran, 'a', 1, Lane::kSmall);
-  TaskQueue::Taken own = queue.TakeBetween(&bulk);
-  ASSERT_NE(own.account, nullptr);
-  EXPECT_EQ(own.lane, Lane::kSmall);
-  queue.End(&own);
+  EXPECT_EQ(queue.TakeBetween(&bulk).account, nullptr) << "no bulk task";
   queue.End(&bulk);
 }
 
-TEST(TaskQueue, ATaskThatMayBlockRunsBetweenNoSlabs) {
+TEST(TaskQueue, ItIsTheTurnOfWhoHasUsedLessAndHasABulkTaskThatDoesNotBlock) {
+  constexpr double kLess = TaskQueue::kTurnSeconds / 2, kEnough = 2 * TaskQueue::kTurnSeconds;
   TaskQueue queue;
   std::string ran;
-  Push(&queue, &ran, 'a', 1);
+  for (int n = 0; n < 2; ++n) Push(&queue, &ran, 'a', 1);
   TaskQueue::Taken bulk = queue.Take();
-  queue.Charge(&bulk, 1);
-  for (const Lane lane : {Lane::kBlocking, Lane::kBulk, Lane::kSmall}) Push(&queue, &ran, 'b', 1, lane);
-  TaskQueue::Taken small = queue.TakeBetween(&bulk);
-  EXPECT_EQ(small.lane, Lane::kSmall);
-  queue.End(&small);
-  EXPECT_EQ(queue.TakeBetween(&bulk).account, nullptr);
+  queue.Charge(&bulk, kEnough);
+  EXPECT_FALSE(queue.IsTurnOfOther(bulk)) << "the same owner's";
+  Push(&queue, &ran, 'b', 1, Lane::kSmall);
+  EXPECT_FALSE(queue.IsTurnOfOther(bulk)) << "a small one";
+  Push(&queue, &ran, 'c', 1, Lane::kBlocking);
+  EXPECT_FALSE(queue.IsTurnOfOther(bulk)) << "one that may block";
+  Push(&queue, &ran, 'b', 1);
+  EXPECT_TRUE(queue.IsTurnOfOther(bulk));
   queue.End(&bulk);
   while (queue.size() > 0) RunNext(&queue, 0);
-  EXPECT_EQ(ran, "bb") << "the small one was taken and not run";
+
+  for (const char owner : {'a', 'b'}) Push(&queue, &ran, owner, 1);
+  bulk = queue.Take();
+  queue.Charge(&bulk, kLess);
+  EXPECT_FALSE(queue.IsTurnOfOther(bulk)) << "used less, but not by enough";
+  queue.Charge(&bulk, kEnough);
+  EXPECT_TRUE(queue.IsTurnOfOther(bulk));
+  queue.End(&bulk);
+}
+
+TEST(TaskQueue, ATaskThatLetOthersRunComesFirstAgainAmongItsOwnersBulkTasks) {
+  TaskQueue queue;
+  std::string ran;
+  for (int n = 0; n < 3; ++n) Push(&queue, &ran, 'a', 1);
+  TaskQueue::Taken bulk = queue.Take();
+  queue.Charge(&bulk, 1);
+  Push(&queue, &ran, 'b', 1);
+  Push(&queue, &ran, 'A', 1);
+  queue.Push([&ran] { ran += '!'; }, Lane::kTurn, TaskQueue::OwnerOf(bulk));
+  for (int n = 0; n < 2; ++n) RunNext(&queue, 0);
+  EXPECT_EQ(ran, "Ab") << "in the order of names, as both have used nothing";
+  RunNext(&queue, 0);
+  EXPECT_EQ(ran, "Ab!");
+  queue.End(&bulk);
+  while (queue.size() > 0) RunNext(&queue, 0);
+  EXPECT_EQ(ran, "Ab!aa");
 }
 
 TEST(TaskQueue, SmallTasksThatTookLongMayNotFit) {

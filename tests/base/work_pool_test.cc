@@ -105,6 +105,7 @@ TEST(WorkPool, EachOwnerIsToldOfItsOwnTime) {
   bool was_between = false;
   {
     WorkPool pool(1, bill.meter());
+    std::promise<void> done;
     bool ended = false;
     const auto long_task = [&] {
       EXPECT_TRUE(
@@ -122,8 +123,10 @@ TEST(WorkPool, EachOwnerIsToldOfItsOwnTime) {
               },
               Lane::kBulk, &second);
           long_task();
+          done.set_value();
         },
         Lane::kBulk, &first);
+    done.get_future().wait();  // a pool that ends lets each task end at once
   }
   const double all = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   EXPECT_TRUE(was_between);
@@ -445,6 +448,105 @@ TEST(WorkPool, ASmallTaskDoesNotWaitForOtherTasksOfHelpers) {
   pool.Submit(long_task, Lane::kBulk, &other);
   submitted = true;
   EXPECT_TRUE(saw_the_end.get_future().get());
+}
+
+// Owners of such a weight have saved ten milliseconds, not a second, when they come.
+constexpr double kLittleSaved = TaskQueue::kSavedSeconds / 0.01;
+
+// A loop lets another owner's loop run, and goes on before that one ends, whatever its length.
+TEST(WorkPool, LoopsOfTwoOwnersTakeTurns) {
+  const TaskOwner first{"first", kLittleSaved}, second{"second", kLittleSaved};
+  for (const size_t threads : {1, 2}) {
+    std::atomic<bool> second_runs{false}, ended{false};
+    std::promise<bool> saw_the_end;
+    const auto work = [] { std::this_thread::sleep_for(std::chrono::microseconds(500)); };
+    WorkPool pool(threads);
+    const auto long_loop = [&] {
+      const Cancellation until_the_end = [&] { return ended ? absl::CancelledError("seen") : absl::OkStatus(); };
+      second_runs = true;
+      saw_the_end.set_value(!pool.ParallelFor(20000, 1, until_the_end, [&](size_t, size_t) { work(); }).ok());
+    };
+    pool.Submit(
+        [&] {
+          pool.Submit(long_loop, Lane::kBulk, &second);
+          const Cancellation until_it_runs = [&] { return second_runs ? absl::CancelledError("") : absl::OkStatus(); };
+          EXPECT_FALSE(pool.ParallelFor(20000, 1, until_it_runs, [&](size_t, size_t) { work(); }).ok());
+          EXPECT_TRUE(pool.ParallelFor(100, 1, NeverCancelled, [&](size_t, size_t) { work(); }).ok());
+          ended = true;
+        },
+        Lane::kBulk, &first);
+    EXPECT_TRUE(saw_the_end.get_future().get()) << threads << " threads";
+  }
+}
+
+// Each of many owners' loops, which take turns all the time, covers its items once; the pool waits for all of them.
+TEST(WorkPool, LoopsOfManyOwnersEnd) {
+  constexpr int kOwners = 12, kLoops = 6, kItems = 200;
+  std::vector<TaskOwner> owners;
+  for (int n = 0; n < kOwners; ++n) owners.push_back({"owner " + std::to_string(n), kLittleSaved * (1 + n % 3)});
+  for (const size_t threads : {1, 3}) {
+    std::atomic<int> covered{0}, ended{0}, at_once{0}, most_at_once{0};
+    {
+      WorkPool pool(threads);
+      for (int n = 0; n < kOwners * kLoops; ++n) {
+        const auto loop = [&] {
+          EXPECT_TRUE(pool.ParallelFor(kItems, 1, NeverCancelled,
+                                       [&](size_t, size_t) {
+                                         const int now = ++at_once;
+                                         for (int most = most_at_once; most < now;) {
+                                           most_at_once.compare_exchange_weak(most, now);
+                                         }
+                                         std::this_thread::sleep_for(std::chrono::microseconds(50));
+                                         ++covered;
+                                         --at_once;
+                                       })
+                          .ok());
+          ++ended;
+        };
+        pool.Submit(loop, Lane::kBulk, &owners[n % kOwners]);
+      }
+      while (ended < kOwners * kLoops / 2) std::this_thread::yield();  // the others end with the pool
+    }
+    EXPECT_EQ(covered, kOwners * kLoops * kItems);
+    EXPECT_LE(most_at_once, static_cast<int>(threads));
+  }
+}
+
+// A helper leaves its loop for another owner's task, and helps again afterwards.
+TEST(WorkPool, AHelperLeavesItsLoopForOthers) {
+  const TaskOwner first{"first", kLittleSaved}, second{"second", kLittleSaved};
+  std::atomic<int> slabs_of_helper{0}, slabs_at_the_end{-1};
+  const auto wait_for = [](const auto& holds) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!holds() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    return holds();
+  };
+  std::atomic<bool> helped_again{false};
+  std::promise<void> done;
+  {
+    WorkPool pool(2);
+    pool.Submit(
+        [&] {
+          const auto here = std::this_thread::get_id();
+          const auto body = [&](size_t, size_t) {
+            if (std::this_thread::get_id() != here) {
+              ++slabs_of_helper;
+              std::this_thread::sleep_for(std::chrono::milliseconds(20));
+              return;
+            }
+            // One slab: this thread never reaches the next one, so only the helper can leave.
+            EXPECT_TRUE(wait_for([&] { return slabs_of_helper > 0; }));
+            pool.Submit([&] { slabs_at_the_end = slabs_of_helper.load(); }, Lane::kBulk, &second);
+            helped_again = wait_for([&] { return slabs_at_the_end >= 0 && slabs_of_helper > slabs_at_the_end; });
+          };
+          const Cancellation until_then = [&] { return helped_again ? absl::CancelledError("") : absl::OkStatus(); };
+          (void)pool.ParallelFor(100000, 1, until_then, body);
+          done.set_value();
+        },
+        Lane::kBulk, &first);
+    done.get_future().wait();
+  }
+  EXPECT_TRUE(helped_again);
 }
 
 TEST(WorkPool, WhoIsAloneMayBeHelped) {
