@@ -15,8 +15,11 @@
 namespace posenc {
 namespace {
 
-// Bytes per slab: enough work to outweigh scheduling. Cancellation is checked once per slab.
+// Bytes per slab: enough work to outweigh scheduling. Cancellation is checked once per slab, and after as many bytes of
+// a token's heads.
 constexpr int64_t kSlabBytes = int64_t{1} << 20;
+// Bytes of a token above which its heads are divided among threads.
+constexpr int64_t kLargeTokenBytes = 16 * kSlabBytes;
 
 absl::StatusOr<TensorAxes> ReadAxes(std::string_view name, const TensorShape& tensor, Layout layout) {
   const auto& s = tensor.shape;
@@ -113,7 +116,9 @@ const RotaryOperand& RotaryApplication::operand(Operand which) const {
   return which == Operand::kQuery ? call_.q : *call_.k;
 }
 
-std::shared_ptr<const SlabTable> RotaryApplication::Table(const Cells& cells, Operand which) const {
+std::shared_ptr<const SlabTable> RotaryApplication::Table(const Cells& cells, Operand which,
+                                                          const Tables* tables) const {
+  if (tables != nullptr) return tables->at({cells.token, which});
   return TableOf(rows_, cells.token, cells.tokens, TableType(which), which);
 }
 
@@ -156,7 +161,7 @@ size_t RotaryApplication::Start(const Cells& cells, Operand which) const {
 void RotaryApplication::Rotate(const Cells& cells, Operand which, const SlabTable& table, bool large, Buffers buffers,
                                size_t origin) const {
   // All heads, unless one token has more bytes than a slab.
-  const int64_t heads = std::max<int64_t>(kSlabBytes / (RowBytes(which) * cells.tokens), 1);
+  const int64_t heads = HeadsOfSlab(which, cells.tokens);
   Cells some = cells;
   for (const int64_t end = cells.head + cells.heads; some.head < end; some.head += heads) {
     if (some.head > cells.head) InterruptionPoint();
@@ -168,6 +173,10 @@ void RotaryApplication::Rotate(const Cells& cells, Operand which, const SlabTabl
     work.sin = table.sin();
     RotatePieces(work, *buffers.x, buffers.y, Start(some, which) - origin);
   }
+}
+
+int64_t RotaryApplication::HeadsOfSlab(Operand which, int64_t tokens) const {
+  return std::max<int64_t>(kSlabBytes / (RowBytes(which) * tokens), 1);
 }
 
 RotaryApplication::Division RotaryApplication::Divide() const {
@@ -248,6 +257,11 @@ absl::Status RotaryApplication::Rotate(Buffers q, Buffers k, WorkPool& pool, con
   if (has_k()) count(Operand::kKey, k);
   const bool large = ExceedsCaches(touched);
 
+  const auto is_large = [this](Operand which) { return TokenBytes(which) > kLargeTokenBytes; };
+  if ((has_q() && is_large(Operand::kQuery)) || (has_k() && is_large(Operand::kKey))) {
+    return RotateLargeTokens(division, q, k, large, pool, cancelled, tables);
+  }
+
   const auto rotate = [&](Operand which, Buffers buffers, Cells cells, const SlabTable& table, int64_t part) {
     cells.heads = axes_of(which).heads;
     const int64_t end = std::min(division.repeats, (part + 1) * division.together);
@@ -257,19 +271,44 @@ absl::Status RotaryApplication::Rotate(Buffers q, Buffers k, WorkPool& pool, con
       Rotate(of_sequence, which, table, large, buffers, 0);
     }
   };
-  const auto table_of = [&](const Cells& cells, Operand which) {
-    return tables != nullptr ? tables->at({cells.token, which}) : Table(cells, which);
-  };
   const bool one_table = HaveOneTable();
   const auto rotate_both = [&](const Cells& cells, int64_t part) {
-    const auto table = table_of(cells, has_q() ? Operand::kQuery : Operand::kKey);
+    const auto table = Table(cells, has_q() ? Operand::kQuery : Operand::kKey, tables);
     if (has_q()) rotate(Operand::kQuery, q, cells, *table, part);
     if (has_k())
-      rotate(Operand::kKey, k, cells, has_q() && !one_table ? *table_of(cells, Operand::kKey) : *table, part);
+      rotate(Operand::kKey, k, cells, has_q() && !one_table ? *Table(cells, Operand::kKey, tables) : *table, part);
   };
   const auto rotate_slab = [&](int64_t begin, int64_t end) { ForEachTable(division, begin, end, rotate_both); };
   const int64_t row = std::max(has_q() ? RowBytes(Operand::kQuery) : 0, has_k() ? RowBytes(Operand::kKey) : 0);
   return pool.ParallelFor(division.items * division.parts, division.slab, cancelled, rotate_slab, row);
+}
+
+absl::Status RotaryApplication::RotateLargeTokens(const Division& division, Buffers q, Buffers k, bool large,
+                                                  WorkPool& pool, const Cancellation& cancelled,
+                                                  const Tables* tables) const {
+  const auto rotate = [&](int64_t token, Operand which, const SlabTable& table, Buffers buffers) {
+    const int64_t heads = axes_of(which).heads, together = HeadsOfSlab(which, 1);
+    const int64_t parts = (heads + together - 1) / together;
+    const auto rotate_parts = [&](size_t begin, size_t end) {
+      for (auto n = static_cast<int64_t>(begin); n < static_cast<int64_t>(end); ++n) {
+        Cells some{token + n / parts * q_axes_.length, 1, n % parts * together, 0};
+        some.heads = std::min(together, heads - some.head);
+        Rotate(some, which, table, large, buffers, 0);
+      }
+    };
+    return pool.ParallelFor(division.repeats * parts, 1, cancelled, rotate_parts, RowBytes(which));
+  };
+  return RunInterruptibly(cancelled, [&]() -> absl::Status {
+    for (int64_t token = 0; token < division.items; ++token) {
+      const Cells cells{token, 1, 0, 0};
+      auto table = Table(cells, has_q() ? Operand::kQuery : Operand::kKey, tables);
+      if (has_q()) POSENC_RETURN_IF_ERROR(rotate(token, Operand::kQuery, *table, q));
+      if (!has_k()) continue;
+      if (has_q() && !HaveOneTable()) table = Table(cells, Operand::kKey, tables);
+      POSENC_RETURN_IF_ERROR(rotate(token, Operand::kKey, *table, k));
+    }
+    return absl::OkStatus();
+  });
 }
 
 std::vector<RotaryApplication::Cells> RotaryApplication::CellsOf(Operand which, int64_t first, int64_t end) const {

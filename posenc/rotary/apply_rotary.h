@@ -117,8 +117,8 @@ class RotaryApplication {
   // Tokens per slab: enough work to outweigh scheduling, few enough that their table stays in the L2 cache.
   int64_t Slab(int64_t token_bytes) const;
   std::vector<Cells> CellsOf(Operand which, int64_t first, int64_t end) const;
-  // `cells` must lie in one sequence.
-  std::shared_ptr<const SlabTable> Table(const Cells& cells, Operand which) const;
+  // One of `tables`, or computed if that is null. `cells` must lie in one sequence.
+  std::shared_ptr<const SlabTable> Table(const Cells& cells, Operand which, const Tables* tables = nullptr) const;
   PairRotation Work(const Cells& cells, Operand which) const;
   size_t Start(const Cells& cells, Operand which) const;
   // UNSUPPORTED if a device cannot rotate the operand in place.
@@ -130,6 +130,11 @@ class RotaryApplication {
   int64_t DeviceSlab(const Device& device) const;
   // End of the tokens from `token` on that one device call can cover; at most token + most.
   int64_t SlabEnd(int64_t token, int64_t most) const;
+  // As many heads of `tokens` tokens as have the bytes of a slab, but at least one.
+  int64_t HeadsOfSlab(Operand which, int64_t tokens) const;
+  // Rotates one token after another, with several threads for its sequences and heads.
+  absl::Status RotateLargeTokens(const Division& division, Buffers q, Buffers k, bool large, WorkPool& pool,
+                                 const Cancellation& cancelled, const Tables* tables) const;
   // `cells` must lie in one sequence. The buffers begin at byte `origin` of the tensor.
   void Rotate(const Cells& cells, Operand which, const SlabTable& table, bool large, Buffers buffers,
               size_t origin) const;

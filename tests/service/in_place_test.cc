@@ -77,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(All, RotaryBytes,
 
 // A token's heads take several slabs, with a table of their own or not. Rotates like a few heads at a time.
 TEST(InPlace, ManyHeads) {
-  constexpr int64_t kHeads = 600000, kFew = 1000, kWidth = 2;
+  constexpr int64_t kHeads = 600000, kVeryMany = 4500000, kFew = 1000, kWidth = 2;
   constexpr uint32_t kSeed = 7;
   std::mt19937 random(kSeed);
   WorkPool many(4), one(1);
@@ -95,12 +95,20 @@ TEST(InPlace, ManyHeads) {
     EXPECT_THAT(application, IsOk());
     return *std::move(application);
   };
-  for (const auto& [layout, length] : {std::pair{Layout::kBSHD, 1}, {Layout::kBHSD, 1}, {Layout::kBHSD, 2}}) {
-    const size_t few_bytes = kFew * length * kWidth * 2, size = few_bytes * (kHeads / kFew);
+  struct Case {
+    Layout layout;
+    int64_t length, heads;
+  };
+  for (const auto& [layout, length, heads] : {Case{Layout::kBSHD, 1, kHeads},
+                                              {Layout::kBHSD, 1, kHeads},
+                                              {Layout::kBHSD, 2, kHeads},
+                                              {Layout::kBSHD, 1, kVeryMany},
+                                              {Layout::kBHSD, 2, kVeryMany}}) {
+    const size_t few_bytes = kFew * length * kWidth * 2, size = few_bytes * (heads / kFew);
     std::vector<std::byte> x(size), y(size), z(size), k(3 * length * kWidth * 2), expected(k.size());
     for (std::byte& b : x) b = static_cast<std::byte>(random());
     const ContiguousBytes bytes(x.data(), size), k_bytes(k.data(), k.size());
-    const RotaryApplication few = application_of(layout, length, kFew), all = application_of(layout, length, kHeads);
+    const RotaryApplication few = application_of(layout, length, kFew), all = application_of(layout, length, heads);
     for (size_t at = 0; at < size; at += few_bytes) {
       const ContiguousBytes part(x.data() + at, few_bytes);
       ASSERT_THAT(few.Rotate({&part, y.data() + at}, {&k_bytes, expected.data()}, one, NeverCancelled), IsOk());
@@ -110,12 +118,13 @@ TEST(InPlace, ManyHeads) {
       ++steps;
       return absl::OkStatus();
     };
-    for (const size_t most : {3, 3000, 30000000}) {
+    const int64_t slabs = (size >> 20) / length;
+    for (const size_t most : {heads == kHeads ? 3 : 300, 3000, 30000000}) {
       const Pieces pieces({x.data(), size}, most, random);
       ASSERT_THAT(all.Rotate({&pieces, z.data()}, {&k_bytes, k.data()}, many, count), IsOk());
       EXPECT_EQ(z, y) << "pieces of at most " << most;
       EXPECT_EQ(k, expected);
-      EXPECT_GE(steps.exchange(0), 3 * length);
+      EXPECT_GE(steps.exchange(0), slabs * length);
     }
     // A stream also begins within a token.
     constexpr int64_t kFirst = 7;
@@ -123,10 +132,10 @@ TEST(InPlace, ManyHeads) {
     const ContiguousBytes rest(x.data() + skipped, size - skipped);
     std::fill(z.begin(), z.end(), std::byte{0});
     ASSERT_THAT(
-        all.RotateRows(Operand::kQuery, kFirst, kHeads * length - kFirst, {&rest, z.data() + skipped}, many, count),
+        all.RotateRows(Operand::kQuery, kFirst, heads * length - kFirst, {&rest, z.data() + skipped}, many, count),
         IsOk());
     EXPECT_TRUE(std::equal(y.begin() + skipped, y.end(), z.begin() + skipped));
-    EXPECT_GE(steps.exchange(0), 3 * length);
+    EXPECT_GE(steps.exchange(0), slabs * length);
   }
 }
 
