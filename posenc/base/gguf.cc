@@ -23,7 +23,7 @@ constexpr std::string_view kValueTypes[] = {"UINT8", "INT8",   "UINT16", "INT16"
                                             "BOOL",  "STRING", "ARRAY",  "UINT64", "INT64",  "FLOAT64"};
 constexpr uint64_t kValueSizes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};  // 0: strings and arrays
 
-std::string Path(std::string_view name) { return fmt::format("{}.{}", kGguf, Quote(name, kLongestName)); }
+std::string Path(std::string_view name) { return fmt::format("{}.{}", kGguf, Quote(name)); }
 
 template <typename Number>
 Number Decode(std::string_view bytes) {

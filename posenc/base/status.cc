@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/escaping.h"
 
@@ -10,15 +9,25 @@ namespace posenc {
 namespace {
 
 constexpr char kPayload[] = "posenc/ErrorDetails";
-constexpr size_t kLongestMessage = 1024;
-constexpr size_t kLongestLimit = 512;  // lists of choices may come from a caller's file
+// Names and lists of choices may come from a caller's file. With these limits, a message has at most 1024 bytes, and
+// always says value and limit.
+constexpr size_t kLongestField = 384, kLongestLimit = 512;
 constexpr char kSeparator = '\0';
 
-// Truncates to at most `size` bytes, at a UTF-8 character boundary.
-void Cut(size_t size, std::string& text) {
-  if (text.size() <= size) return;
-  while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80) --size;
-  text.resize(size);
+// Returns the size of the character that begins a text, which is not empty: 0 if it is not UTF-8, or a control
+// character.
+size_t SizeOfPrintable(std::string_view text) {
+  constexpr uint32_t kLeast[] = {0, 0x20, 0xa0, 0x800, 0x10000};  // by size; above the control characters
+  const auto lead = static_cast<unsigned char>(text[0]);
+  const size_t size = lead < 0x80 ? 1 : lead < 0xc0 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf8 ? 4 : 0;
+  if (size == 0 || size > text.size()) return 0;
+  uint32_t code = size == 1 ? lead : lead & (0x7f >> size);
+  for (const char c : text.substr(1, size - 1)) {
+    if ((static_cast<unsigned char>(c) & 0xc0) != 0x80) return 0;
+    code = code << 6 | (static_cast<unsigned char>(c) & 0x3f);
+  }
+  const bool is_surrogate = code >= 0xd800 && code <= 0xdfff;
+  return code < kLeast[size] || code == 0x7f || code > 0x10ffff || is_surrogate ? 0 : size;
 }
 
 // Returns the value, or what stands for an empty one.
@@ -29,13 +38,13 @@ std::string Shown(std::string_view reason, std::string value) {
 }
 
 absl::Status Build(absl::StatusCode code, ErrorDetails details) {
-  Cut(kLongestLimit, details.limit);
+  details.field = Quote(details.field, kLongestField);
+  details.limit = Quote(details.limit, kLongestLimit);
   std::string message(details.field);
   const bool says_value = details.value != kAbsent && details.value != kPresent && !details.value.empty();
   if (says_value) message += (message.empty() ? "is " : ": is ") + details.value;
   if (!details.limit.empty()) message += (message.empty() ? "" : says_value ? "; " : ": ") + details.limit;
   if (!details.line.empty()) message += " (line " + details.line + ", column " + details.column + ")";
-  Cut(kLongestMessage, message);
   return Restore(code, message, details);
 }
 
@@ -44,12 +53,13 @@ absl::Status Build(absl::StatusCode code, ErrorDetails details) {
 std::string Quote(std::string_view text, size_t limit) {
   std::string quoted;
   size_t kept = 0;  // bytes of `quoted` that leave room for "..."
-  for (const char c : text.substr(0, limit + 1)) {
-    const bool starts_character = (static_cast<unsigned char>(c) & 0xc0) != 0x80;
-    if (starts_character && quoted.size() + 3 <= limit) kept = quoted.size();
-    quoted += absl::ascii_iscntrl(static_cast<unsigned char>(c)) ? absl::CEscape(std::string(1, c)) : std::string(1, c);
+  while (!text.empty() && quoted.size() <= limit) {
+    if (quoted.size() + 3 <= limit) kept = quoted.size();
+    const size_t size = SizeOfPrintable(text);
+    quoted += size > 0 ? std::string(text.substr(0, size)) : absl::CHexEscape(std::string(1, text[0]));
+    text.remove_prefix(std::max<size_t>(size, 1));
   }
-  if (text.size() <= limit && quoted.size() <= limit) return quoted;
+  if (quoted.size() <= limit) return quoted;
   return quoted.substr(0, kept) + "...";
 }
 

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "absl/strings/escaping.h"
 #include "posenc/base/status.h"
 
 namespace posenc {
@@ -20,10 +19,7 @@ Number Decode(std::string_view bytes) {
   return number;
 }
 
-// Keys are ASCII. Other bytes of a caller's key, which may not be UTF-8, are escaped.
-std::string FullPath(std::string_view key) {
-  return fmt::format("{}.{}", kGguf, Quote(absl::CHexEscape({key.data(), key.size()}), 256));
-}
+std::string FullPath(std::string_view key) { return fmt::format("{}.{}", kGguf, Quote(key)); }
 
 absl::Status WrongType(const GgufPair& pair, std::string_view wanted) {
   return InvalidArgument("OUT_OF_RANGE", FullPath(pair.key), NameOf(pair.type),

@@ -1,6 +1,5 @@
 #include "server/core/rich_status.h"
 
-#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,24 +14,6 @@ constexpr size_t kMaxTextBytes = 1024;
 constexpr size_t kMaxValueBytes = 64;
 constexpr char kDomain[] = "posenc";
 constexpr char kErrorInfoType[] = "type.googleapis.com/google.rpc.ErrorInfo";
-
-// Escapes all but printable ASCII, so that a caller's text is valid in a proto3 string. At most `most` bytes.
-std::string Printable(std::string_view text, size_t most = kMaxTextBytes) {
-  std::string printable;
-  printable.reserve(std::min(text.size(), most));
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool as_is = byte >= 0x20 && byte < 0x7f;
-    if (printable.size() + (as_is ? 1 : 4) > most) break;
-    if (as_is) {
-      printable += c;
-    } else {
-      constexpr std::string_view kHex = "0123456789abcdef";
-      printable += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
-    }
-  }
-  return printable;
-}
 
 // BadRequest with one violation. Its description is the message without the leading "field: ".
 google::rpc::BadRequest ViolationOf(const std::string& field, std::string_view message) {
@@ -60,13 +41,13 @@ v1::RichStatus ToRich(const absl::Status& status, bool started) {
       {"operand", details.operand}, {"byte_offset", details.byte_offset}};
   for (const auto& [key, part] : parts) {
     const size_t most = &part == &details.value ? kMaxValueBytes : kMaxTextBytes;
-    if (!part.empty()) metadata[key] = Printable(part, most);
+    if (!part.empty()) metadata[key] = Quote(part, most);
   }
   metadata["started"] = started ? "true" : "false";
 
   v1::RichStatus rich;
   rich.set_code(static_cast<int>(status.code()));  // absl and gRPC use the same numbers
-  rich.set_message(Printable({status.message().data(), status.message().size()}));
+  rich.set_message(Quote({status.message().data(), status.message().size()}, kMaxTextBytes));
   google::protobuf::Any* detail = rich.add_details();
   detail->set_type_url(kErrorInfoType);
   detail->set_value(info.SerializeAsString());

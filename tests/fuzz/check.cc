@@ -57,7 +57,8 @@ void CheckError(const absl::Status& status, bool of_inference) {
     check(!details.field.empty() && !details.value.empty(), "no field or value is named");
     check(details.limit.starts_with("must "), "the limit is not a condition");
   }
-  check(status.message().size() <= 1024 && details.value.size() <= 64, "long error");
+  const std::string message(status.message());
+  check(message == Quote(message, 1024) && details.value.size() <= 64, "long or unescaped error");
 }
 
 }  // namespace posenc::fuzz

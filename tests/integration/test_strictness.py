@@ -218,6 +218,15 @@ def test_caller_text_in_errors_is_escaped_and_cut(client):
     assert refusal.message.isprintable() and len(refusal.message) < 400
 
 
+@pytest.mark.parametrize("key, shown", [(b"a" * 1024, "a" * 61 + "..."), (b"\xaa" * 300, r"\xaa" * 15 + "..."),
+                                        ("\u952e".encode() * 300, "\u952e" * 20 + "...")], ids=["long", "not-utf8", "chinese"])
+def test_errors_of_a_long_key_say_what_is_wrong(client, key, shown):
+    pair = len(key).to_bytes(8, "little") + key + bytes(5)  # a UINT8 of 0
+    counts = (3).to_bytes(4, "little") + bytes(8) + (2).to_bytes(8, "little")
+    request = service_pb2.ExplainRequest(model=rotary_pb2.ModelConfig(gguf=b"GGUF" + counts + 2 * pair))
+    assert client.refusal("Explain", request).message == f"model.gguf.{shown}: is given twice; must be given once"
+
+
 def test_an_unknown_method_is_named(client):
     call = client.channel.unary_unary("/posenc.v1.PositionalEncodingService/Nothing")
     with pytest.raises(grpc.RpcError) as error:

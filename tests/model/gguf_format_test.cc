@@ -113,6 +113,14 @@ TEST(GgufFormat, HostileFiles) {
       {"a boolean of 2", File(0, 1, Pair("a", GgufValueType::kBool, "\2")), "MALFORMED", "gguf.a"},
       {"a key given twice", File(0, 2, Pair("a", GgufValueType::kInt8, "1") + Pair("a", GgufValueType::kInt8, "1")),
        "MALFORMED", "gguf.a"},
+      {"a long key given twice",
+       File(0, 2,
+            Pair(std::string(1024, 'k'), GgufValueType::kInt8, "1") +
+                Pair(std::string(1024, 'k'), GgufValueType::kInt8, "1")),
+       "MALFORMED", "gguf." + std::string(61, 'k') + "..."},
+      {"a key that is not UTF-8, given twice",
+       File(0, 2, Pair("k\xff", GgufValueType::kInt8, "1") + Pair("k\xff", GgufValueType::kInt8, "1")), "MALFORMED",
+       "gguf.k\\xff"},
       {"an alignment of 3", File(0, 1, aligned), "OUT_OF_RANGE", "gguf.general.alignment"},
       {"five dimensions", File(1, 0, Text("t") + Bytes<uint32_t>(5)), "MALFORMED", "gguf.t"},
       {"factors beyond the file", File(1, 0, TensorOf(freqs, 4, 320)), "MALFORMED", "gguf.rope_freqs.weight"},
@@ -125,7 +133,9 @@ TEST(GgufFormat, HostileFiles) {
        "MALFORMED", "gguf.rope_freqs.weight"},
   };
   for (const Hostile& hostile : cases) {
-    EXPECT_THAT(ReadGguf(hostile.file), IsInvalid(hostile.reason, hostile.field)) << hostile.name;
+    const absl::Status status = ReadGguf(hostile.file).status();
+    EXPECT_THAT(status, IsInvalid(hostile.reason, hostile.field)) << hostile.name;
+    EXPECT_THAT(std::string(status.message()), testing::EndsWith(DetailsOf(status).limit)) << hostile.name;
   }
 }
 

@@ -142,13 +142,13 @@ TEST(GgufModel, Alibi) {
 }
 
 TEST(GgufModel, NotesOfWhatIsNotRead) {
-  Gguf gguf = Model("qwen2", {Float("qwen2.rope.freq_base_swa", 1), Float("qwen2.rope.f\xaa", 1)});
+  Gguf gguf = Model("qwen2", {Float("qwen2.rope.freq_base_swa", 1), Float("qwen2.rope.\"f\xaa", 1)});
   gguf.factors = {{std::string(kRopeFreqs), {1, 2, 3, 4}}};
   const auto layers = Read(gguf);
   ASSERT_THAT(layers, IsOk());
   EXPECT_THAT((*layers)[0].notes, HasNote("GGUF", "gguf.general.architecture"));
   EXPECT_THAT((*layers)[0].notes, HasNote("NOT_USED", "gguf.qwen2.rope.freq_base_swa"));
-  EXPECT_THAT((*layers)[0].notes, HasNote("NOT_USED", "gguf.qwen2.rope.f\\xaa"));  // UTF-8, as answers must be
+  EXPECT_THAT((*layers)[0].notes, HasNote("NOT_USED", "gguf.qwen2.rope.\"f\\xaa"));  // UTF-8, as answers must be
   EXPECT_THAT((*layers)[0].notes, HasNote("NOT_USED", "gguf.rope_freqs.weight"));
 }
 
@@ -157,6 +157,8 @@ TEST(GgufModel, Refusals) {
                           const std::string& field) {
     EXPECT_THAT(Read(architecture, std::move(more)), IsInvalid(reason, field)) << architecture << " " << field;
   };
+  refuses("llama\xff", {}, "UNSUPPORTED", "gguf.general.architecture");
+  EXPECT_EQ(DetailsOf(Read("llama\xff").status()).value, "llama\\xff");
   refuses("llama99", {}, "UNSUPPORTED", "gguf.general.architecture");
   refuses("gpt2", {}, "UNSUPPORTED", "gguf.general.architecture");
   refuses("llama", {Number("llama.block_count", 0)}, "OUT_OF_RANGE", "gguf.llama.block_count");
