@@ -24,12 +24,16 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kMostBytes = 16 << 20;  // the service has a lower limit and reports it
 constexpr size_t kMostListed = 10;         // names of files in an error
+constexpr size_t kLongestMessage = 8192;   // bytes; a path has at most 4096
+
+absl::Status WithMessage(const absl::Status& status, const std::string& message) {
+  const ErrorDetails details = DetailsOf(status);
+  return details.field.empty() ? absl::Status(status.code(), message) : Restore(status.code(), message, details);
+}
 
 // Begins the status's message with the name of the file.
 absl::Status In(const std::string& name, const absl::Status& status) {
-  const std::string message = absl::StrCat(name, ": ", status.message());
-  const ErrorDetails details = DetailsOf(status);
-  return details.field.empty() ? absl::Status(status.code(), message) : Restore(status.code(), message, details);
+  return WithMessage(status, absl::StrCat(name, ": ", status.message()));
 }
 
 absl::Status Wrong(const std::string& name, const std::string& what) {
@@ -196,9 +200,7 @@ absl::Status NoSuchFile(const std::string& path) {
           : absl::StrCat("download a snapshot and give its folder, e.g. in the Hugging Face cache: ", cache)));
 }
 
-}  // namespace
-
-absl::StatusOr<v1::ModelConfig> ReadModelFile(const std::string& path) {
+absl::StatusOr<v1::ModelConfig> ReadFileOrFolder(const std::string& path) {
   if (path == "-") {
     const std::string name = "standard input";
     POSENC_ASSIGN_OR_RETURN(std::string bytes, ReadStream(std::cin, name));
@@ -210,6 +212,15 @@ absl::StatusOr<v1::ModelConfig> ReadModelFile(const std::string& path) {
   if (fs::is_directory(status)) return ReadFolder(path);
   if (!fs::exists(status)) return NoSuchFile(path);
   return ReadFile(path);
+}
+
+}  // namespace
+
+absl::StatusOr<v1::ModelConfig> ReadModelFile(const std::string& path) {
+  auto model = ReadFileOrFolder(path);
+  if (model.ok()) return model;
+  // Names of files, which the message has, need not be UTF-8.
+  return WithMessage(model.status(), Quote(std::string(model.status().message()), kLongestMessage));
 }
 
 }  // namespace posenc

@@ -140,6 +140,24 @@ static void NamesWhatIsWrong(posenc_context* context) {
   Fails(context, &call, 3, "MISMATCH", "outputs[0]");
 }
 
+/* ExplainRequest { model { gguf: bytes that are neither GGUF nor UTF-8 } } */
+static const unsigned char kNoModel[] = {0x0a, 0x06, 0x42, 0x04, 0xff, 0xfe, 'U', 'F'};
+
+static void AnswersInUtf8(posenc_context* context) {
+  posenc_call call = {0};
+  call.struct_size = sizeof call;
+  call.rpc = "Explain";
+  call.request = kNoModel;
+  call.request_size = sizeof kNoModel;
+  const posenc_answer* answer = posenc_run(context, &call);
+  CHECK(answer->code == 3 && strcmp(answer->error->value, "\\xff\\xfeUF") == 0);
+  CHECK(answer->code == 3 && strcmp(answer->error->message, "model.gguf.magic: is \\xff\\xfeUF; must be GGUF") == 0);
+  posenc_free(answer);
+  answer = posenc_read_model("\xff");
+  CHECK(answer->code == 5 && strcmp(answer->error->message, "\\xff: no such file or folder") == 0);
+  posenc_free(answer);
+}
+
 static void OptionsAreCheckedAndMayBeShorter(void) {
   posenc_options options = {0};
   options.struct_size = sizeof options;
@@ -290,6 +308,7 @@ int main(void) {
   AllocatesWhatHasNoOutput(context);
   TakesPositionsBesideTheMessage(context);
   NamesWhatIsWrong(context);
+  AnswersInUtf8(context);
   OptionsAreCheckedAndMayBeShorter();
   StreamsTiles(context);
   StreamsChunks(context);

@@ -1,6 +1,7 @@
 """Files of models as users have them: config.json, folders, the Hugging Face cache, standard input, GGUF."""
 
 import json
+import os
 import subprocess
 
 import gguf_file
@@ -60,6 +61,7 @@ def test_a_snapshot_is_chosen_only_where_one_can_be(posenc, tmp_path, config):
     ((), "has no config.json and no .gguf file"),
     (("config.json", "a.gguf"), "has several model files; give one of them: a.gguf, config.json"),
     (("b.gguf", "a.gguf"), "has several model files; give one of them: a.gguf, b.gguf"),
+    ((os.fsdecode(b"\xff.gguf"), "a.gguf"), "has several model files; give one of them: a.gguf, \\xff.gguf"),
     (("transformer/config.json",), "give one of the folders in it: transformer"),
 ))
 def test_a_folder_without_exactly_one_model(posenc, tmp_path, names, told):

@@ -97,7 +97,7 @@ def test_a_bad_file_makes_its_model_unavailable(serve, repository, configs):
         (repository / name).mkdir()
         (repository / name / "config.json").write_bytes(text)
     (repository / "two").mkdir()
-    for name in ("a.gguf", "b.gguf"):
+    for name in ("a.gguf", os.fsdecode(b"\xff.gguf")):
         (repository / "two" / name).write_bytes(b"GGUF")
     (repository / "pipe").mkdir()
     os.mkfifo(repository / "pipe" / "config.json")
