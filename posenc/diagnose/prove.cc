@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <mutex>
+#include <numbers>
 
 #include "posenc/base/status.h"
 #include "posenc/diagnose/blocks.h"
@@ -157,11 +158,12 @@ std::vector<DType> ComputeTypes(const Rows& rows) {
 }
 
 // The elements of a block that are not equal. By head row of the block: whether one is beyond the tolerance, the number
-// of all that are not equal, and whether one is a number where NaN was computed. within_row: Misfits::within_row.
+// of all that are not equal, whether one is a number where NaN was computed, and whether too few pairs are evidence.
+// within_row: Misfits::within_row.
 struct Unequal {
-  Unequal(int64_t rows, int64_t width) : beyond(rows), count(rows), undefined(rows), within_row(width) {}
+  Unequal(int64_t rows, int64_t width) : beyond(rows), count(rows), undefined(rows), unclear(rows), within_row(width) {}
   int64_t misfits = 0, flips = 0;
-  std::vector<uint8_t> beyond, count, undefined, within_row;
+  std::vector<uint8_t> beyond, count, undefined, unclear, within_row;
 };
 
 // Finds the elements of a block that differ by more than the tolerance.
@@ -220,7 +222,7 @@ class MisfitFinder {
       Convert(rows_.after_dtype, DType::kFP64, our, a.data(), a.size());
       Convert(rows_.after_dtype, DType::kFP64, their, b.data(), b.size());
       const int64_t at = block.token + static_cast<int64_t>(row) / block.heads;
-      std::vector<int64_t> beyond, flips;
+      std::vector<int64_t> beyond, flips, no_evidence;
       for (int64_t e = 0; e < rows_.width; ++e) {
         if (a[e] == b[e]) continue;
         if (std::isnan(a[e])) {  // the input does not say what number to expect
@@ -231,7 +233,13 @@ class MisfitFinder {
         const double off = std::fabs(a[e] - b[e]);
         const auto [usual, flipped] = Allowed(at, a, e);
         if (off <= usual) continue;
-        (off <= flipped ? flips : beyond).push_back(e);
+        const bool is_evidence = pair_of_[e] < 0 || PhaseError(at, pair_of_[e]) < kLargestPhaseError;
+        (!is_evidence ? no_evidence : off <= flipped ? flips : beyond).push_back(e);
+      }
+      // Where other pairs do not fit, nothing vouches for these.
+      if (!no_evidence.empty() && (!beyond.empty() || MayFitByChance(at))) {
+        found.unclear[row] = beyond.empty();
+        beyond.insert(beyond.end(), no_evidence.begin(), no_evidence.end());
       }
       if (static_cast<double>(flips.size()) > MostFlips(at)) {
         beyond.insert(beyond.end(), flips.begin(), flips.end());
@@ -245,6 +253,24 @@ class MisfitFinder {
   }
 
  private:
+  static constexpr double kLargestPhaseError = 0.5;  // radians
+
+  // The error of the pair's angle that the tolerance allows, in radians.
+  double PhaseError(int64_t token, int64_t pair) const {
+    return turns_ * tolerance_->of_angle * table_.Angle(token, pair);
+  }
+
+  // True if random angles would be within the tolerance in more than one token of 10,000.
+  bool MayFitByChance(int64_t token) const {
+    constexpr double kChance = 1e-4;
+    double chance = 1;
+    for (size_t k = 0; k < table_.pairs() && chance > kChance; ++k) {
+      const double error = PhaseError(token, static_cast<int64_t>(k));
+      if (error > 0 && error < kLargestPhaseError) chance *= error / std::numbers::pi;
+    }
+    return chance > kChance;
+  }
+
   // A rounding of the fault may flip now and then; a table's entries as often as the phases are off by one of their
   // units.
   double MostFlips(int64_t token) const {
@@ -268,9 +294,9 @@ class MisfitFinder {
       return {least, least};
     }
     const int exponent = std::max(std::ilogb(square) >> 1, least_exponent_);  // of the norm
-    const double norm = std::sqrt(square), angle = table_.Angle(token, pair_of_[e]);
-    const double usual = ulp * LastPlace(exponent) + turns_ * tolerance_->of_angle * angle * norm;
-    return {usual, usual + (of_entry_ + of_angle_ * angle) * norm};
+    const double norm = std::sqrt(square), error = PhaseError(token, pair_of_[e]);
+    const double usual = ulp * LastPlace(exponent) + (error < kLargestPhaseError ? error * norm : 0);
+    return {usual, usual + (of_entry_ + of_angle_ * table_.Angle(token, pair_of_[e])) * norm};
   }
   double LastPlace(int exponent) const { return std::ldexp(1, exponent - mantissa_bits_); }
 
@@ -305,9 +331,13 @@ void AddMisfits(const Unequal& found, const Evidence& evidence, size_t operand, 
   copy(found.count, &misfits->unequal);
   copy(found.beyond, &misfits->rows);
   for (size_t e = 0; e < found.within_row.size(); ++e) misfits->within_row[operand][e] |= found.within_row[e];
-  if (std::find(found.undefined.begin(), found.undefined.end(), 1) == found.undefined.end()) return;
-  if (misfits->undefined.empty()) misfits->undefined = NoRows(evidence);
-  copy(found.undefined, &misfits->undefined);
+  const auto copy_if_any = [&](const std::vector<uint8_t>& rows, RowSet* all) {
+    if (std::find(rows.begin(), rows.end(), 1) == rows.end()) return;
+    if (all->empty()) *all = NoRows(evidence);
+    copy(rows, all);
+  };
+  copy_if_any(found.undefined, &misfits->undefined);
+  copy_if_any(found.unclear, &misfits->unclear);
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ struct Variant {
 };
 
 // The distance between a computed and a given element that counts as rounding: `ulp` units in the last place of the
-// given type at the norm of the element's pair, plus `of_angle` times the pair's angle times that norm.
+// given type at the norm of the element's pair, plus `of_angle` times the pair's angle times that norm. A pair whose
+// angle is so large that the second term is half of the norm or more is no evidence: any angle would nearly do.
 struct Tolerance {
   double ulp = 2;               // FP16 and BF16, of which the nearest variant rounds like most systems
   double wide_ulp = 4;          // FP32 and FP64: each table entry, product and sum may be rounded elsewhere
@@ -43,6 +44,8 @@ struct Misfits {
   // Rows with an element that is a number where NaN was computed, which is not beyond the tolerance: nobody knows what
   // to expect. Empty if there are none.
   RowSet undefined = {};
+  // Rows beyond the tolerance only because too few of their pairs are evidence. Empty if there are none.
+  RowSet unclear = {};
 
   bool none() const { return elements == 0; }
 };

@@ -41,11 +41,13 @@ class FaultFinder {
       POSENC_ASSIGN_OR_RETURN(const bool found, FindFault(&rest, &measured));
       if (!found) break;
     }
+    const RowSet unclear = Unclear(rest);
+    rest = Without(rest, unclear);
     if (!IsEmpty(rest)) {
-      Fault fault{.sentence = reference_ != nullptr && CountOf(rest) <= kFewRows ? Difference() : measured};
-      fault.parts = PartsOf(call_.evidence, rest, RowSet(rest));
-      SetPairs(&fault, rest);
-      found_.faults.push_back(std::move(fault));
+      AddUnexplained(reference_ != nullptr && CountOf(rest) <= kFewRows ? Difference(rest) : measured, rest);
+    }
+    if (!IsEmpty(unclear)) {
+      AddUnexplained("positions are too large for float32 phases, and nothing gives the same bits", unclear);
     }
     return std::move(found_);
   }
@@ -70,6 +72,19 @@ class FaultFinder {
   }
 
  private:
+  void AddUnexplained(std::string sentence, const RowSet& rows) {
+    Fault fault{.sentence = std::move(sentence)};
+    fault.parts = PartsOf(call_.evidence, rows, RowSet(rows));
+    SetPairs(&fault, rows);
+    found_.faults.push_back(std::move(fault));
+  }
+
+  // Those of the rows in which too few pairs of the reference are evidence.
+  RowSet Unclear(const RowSet& rows) const {
+    if (reference_ == nullptr || reference_->proof.misfits->unclear.empty()) return NoRows(call_.evidence);
+    return Without(rows, Complement(reference_->proof.misfits->unclear));
+  }
+
   // Explains as many of the rows as one explanation can, and removes them. Returns false if none explains a part.
   absl::StatusOr<bool> FindFault(RowSet* rest, std::string* measured) {
     if (UseBest(whole_.explanations, true, rest)) return true;
@@ -137,7 +152,8 @@ class FaultFinder {
       const int64_t count = CountOf(undefined.empty() ? explained : Without(explained, undefined));
       if (count == 0 || !ComesNearer(one, explained)) continue;
       const uint64_t unequal = CountUnequal(one, explained);
-      const bool nearer = count == most && BitsCount() && 2 * unequal < least;
+      const bool nearer =
+          count == most && BitsCount() && 2 * unequal < least;
       if (count > most || nearer) best = &one, most = count, least = unequal, rows = std::move(explained);
     }
     if (best == nullptr) return false;
@@ -397,10 +413,16 @@ class FaultFinder {
     return unequal;
   }
 
-  std::string Difference() const {
-    const Proof& proof = reference_->proof;
-    return fmt::format("{} of {} elements differ by more than {}", proof.misfits->elements, proof.comparison.elements(),
-                       Describe(call_.tolerance, call_.NarrowestAfter()));
+  // How much the reference differs in the rows.
+  std::string Difference(const RowSet& rows) const {
+    const auto proof = Prove(reference_->candidate, reference_->variant, call_.evidence, call_.limits, call_.pool,
+                             call_.cancelled, &call_.tolerance, &rows);
+    int64_t elements = 0;
+    for (size_t n = 0; n < rows.size(); ++n) {
+      elements += call_.evidence.operands[n].width * std::count(rows[n].begin(), rows[n].end(), 1);
+    }
+    return fmt::format("{} of {} elements differ by more than {}", proof.ok() ? proof->misfits->elements : elements,
+                       elements, Describe(call_.tolerance, call_.NarrowestAfter()));
   }
 
   const RotationCall& call_;

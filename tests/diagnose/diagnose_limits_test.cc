@@ -96,6 +96,15 @@ TEST(DiagnoseLimits, AFaultAndNan) {
   EXPECT_THAT(verdict.sentence, HasSubstr("unexplained: after has numbers where NaN is expected, in head 0"));
 }
 
+TEST(DiagnoseLimits, AFewRowsAreCountedAlone) {
+  const RotarySettings other = Rope({.rope_type = "default", .rope_theta = 5e5}, 64, Pairing::kHalfSplit);
+  Made made = Make(other, kExactPrecision, DType::kFP32, Stretch(5, 96), Stretch(5, 96), 2, 64);
+  SetRow(&made.y, 2 * 35 + 1, 64, 1);
+  SetTensors(&made);
+  EXPECT_THAT(Ask(made, AskFor(Plain(64))).verdict.sentence,
+              ::testing::ContainsRegex("unexplained: 6[0-9] of 64 elements differ by .*, in head 1, token 35"));
+}
+
 // Raises the first elements of each row by some units in the last place.
 Made Raised(DType dtype, const Precision& precision, int64_t elements, uint16_t bits) {
   Made made = Right(dtype, precision, 96, 2, 64);
