@@ -67,6 +67,7 @@ struct Candidate {
   TableFault fault = TableFault::kNone;
   std::array<ScaledAs, 2> scaled_as = {};  // per operand, if settings have xPos
   int64_t free_values = 0;                 // numbers that were fitted to the data
+  int digits = 0;                          // of the fitted numbers: few if they are round
   std::vector<Departure> departures;
   std::vector<std::vector<Departure>> aliases;  // other departures that give the same frequencies
 };

@@ -56,6 +56,27 @@ absl::StatusOr<std::optional<Explanation>> Nearest(const Candidate& candidate, c
   return best;
 }
 
+// Moves an explanation by a rounder number before the first one, if both fit and neither gives clearly more bits. One
+// base, for example, follows from a length, a factor or the base itself: which comes nearest is chance, unless one
+// gives all bits.
+void PreferRound(std::vector<Explanation>* explanations) {
+  constexpr double kAbout = 4;
+  if (explanations->empty()) return;
+  const Explanation& first = explanations->front();
+  const double distance = first.proof.comparison.mean_log();
+  if (!first.fits() || first.candidate.digits == 0 || distance == 0) return;
+  auto roundest = explanations->begin();
+  for (auto one = roundest + 1; one != explanations->end(); ++one) {
+    if (one->complete == first.complete && one->fits() && one->candidate.digits > 0 &&
+        one->candidate.digits < roundest->candidate.digits &&
+        one->candidate.departures.size() == first.candidate.departures.size() &&
+        one->proof.comparison.mean_log() <= kAbout * distance) {
+      roundest = one;
+    }
+  }
+  std::rotate(explanations->begin(), roundest, roundest + 1);
+}
+
 class Explainer {
  public:
   Explainer(const Asked& asked, const Tolerance& tolerance, const Limits& limits, WorkPool& pool,
@@ -81,9 +102,9 @@ class Explainer {
       POSENC_RETURN_IF_ERROR(Try(candidate));
     }
     Rank(&f_.explanations);
-    if (!AllEqual() || BestIsRounded()) POSENC_RETURN_IF_ERROR(TryFaults());
+    if (!AllEqual() || BestIsRounded() || BestShiftsOnePosition()) POSENC_RETURN_IF_ERROR(TryFaults());
     if (!Fits() || (!AllEqual() && BestDeparts())) POSENC_RETURN_IF_ERROR(TryTurns());
-    if (!Fits()) POSENC_RETURN_IF_ERROR(TryFitted());
+    if (!Fits() || BaseMayBeScaled()) POSENC_RETURN_IF_ERROR(TryFitted());
     return absl::OkStatus();
   }
 
@@ -109,6 +130,19 @@ class Explainer {
   }
   // True if that is a rounding: others may give the same bytes.
   bool BestIsRounded() const { return BestDeparts() && f_.explanations[0].candidate.fault != TableFault::kNone; }
+  // True if that is a shift of the only position: a rounding may give the same position.
+  bool BestShiftsOnePosition() const {
+    const std::vector<double>& positions = f_.sample.tokens.positions[0];
+    return BestDeparts() && f_.explanations[0].candidate.position_shift != 0 &&
+           std::equal(positions.begin() + 1, positions.end(), positions.begin());
+  }
+  // True if a fitted base explains the data best, but the expected scaling changes the base: one of its numbers may
+  // explain them by a rounder number.
+  bool BaseMayBeScaled() const {
+    if (!BestDeparts() || f_.explanations[0].candidate.free_values == 0) return false;
+    const auto* p = std::get_if<RopeParameters>(&asked_.settings->frequencies);
+    return p != nullptr && (p->rope_type == "dynamic" || p->rope_type == "ntk" || p->rope_type == "ntk_alpha");
+  }
   // True if something but the measured frequencies fits.
   bool Fits() const {
     return std::any_of(f_.explanations.begin(), f_.explanations.end(),
@@ -264,10 +298,11 @@ bool IsAsMeasured(const Explanation& explanation) {
 void Rank(std::vector<Explanation>* explanations) {
   const auto key = [](const Explanation& e) {
     const bool named = e.fits() && !IsAsMeasured(e);
-    return std::tuple(!e.complete, !named, Distance(e), e.candidate.departures.size());
+    return std::tuple(!e.complete, !named, Distance(e), e.candidate.departures.size(), e.candidate.digits);
   };
   std::stable_sort(explanations->begin(), explanations->end(),
                    [&key](const Explanation& a, const Explanation& b) { return key(a) < key(b); });
+  PreferRound(explanations);
 }
 
 absl::StatusOr<std::optional<Explanation>> ProveNearest(const Candidate& candidate, const Evidence& evidence,

@@ -41,7 +41,7 @@ absl::StatusOr<SampleFindings> ExplainSample(Evidence sample, const Asked& asked
                                              const Limits& limits, WorkPool& pool, const Cancellation& cancelled);
 
 // Sorts explanations, best first: those compared with all elements, then those that fit, then the nearest with the
-// fewest departures. The sort is stable.
+// fewest departures and the roundest numbers. The sort is stable.
 void Rank(std::vector<Explanation>* explanations);
 
 // True if the explanation only repeats the measured frequencies.

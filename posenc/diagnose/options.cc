@@ -111,7 +111,20 @@ class Collector {
                     : "long factors were used");
   }
 
+  void CollectLinear(std::string_view instead_of) {
+    Add(
+        [](RotarySettings& s, RopeParameters* q) {
+          RopeParameters linear = Unscaled(*q);
+          linear.rope_type = "linear";
+          linear.factor = q->factor;
+          *q = linear;
+          s.max_position_embeddings.reset();
+        },
+        "SCALING_TYPE", fmt::format("linear scaling was applied instead of {}", instead_of));
+  }
+
   void CollectDynamic() {
+    CollectLinear("dynamic");
     const auto lmax = static_cast<int64_t>(std::min(base_.max_position_embeddings.value_or(1), kLargestPosition));
     Add([](RotarySettings&, RopeParameters*) {}, "SCALING_LENGTH",
         "frequencies are those of a short sequence: the dynamic scaling did not grow with the length")
@@ -133,20 +146,12 @@ class Collector {
           fmt::format("yarn's ramp limits were{} rounded to whole pairs, {} truncate = {}", truncate ? " not" : "",
                       asked_.Wants(), truncate));
     }
-    Add(
-        [](RotarySettings& s, RopeParameters* q) {
-          RopeParameters linear = Unscaled(*q);
-          linear.rope_type = "linear";
-          linear.factor = q->factor;
-          *q = linear;
-          s.max_position_embeddings.reset();
-        },
-        "SCALING_TYPE", "linear scaling was applied instead of yarn");
+    CollectLinear("yarn");
     CollectLengths(p);
   }
 
   void CollectLengths(const RopeParameters& p) {
-    for (double l0 : {2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 131072.0}) {
+    for (double l0 : {2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0, 131072.0, 262144.0}) {
       if (p.original_max_position_embeddings == l0) continue;
       Add([l0](RotarySettings&, RopeParameters* q) { q->original_max_position_embeddings = l0; }, "ORIGINAL_LENGTH",
           fmt::format("original_max_position_embeddings {} was applied, {} {}", Short(l0), asked_.Wants(),

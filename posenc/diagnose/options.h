@@ -52,6 +52,7 @@ struct Option {
   std::optional<std::pair<int64_t, int64_t>> exchanged_axes = {};
   std::vector<Departure> departures = {};
   int64_t free_values = 0;  // numbers that were fitted to the data
+  int digits = 0;           // DigitsOf() them
 };
 
 // Options of width `rotary_dim`. The settings asked for come first, with this width. Some options may be invalid
@@ -66,6 +67,13 @@ std::vector<Option> MeasuredOptions(const Asked& asked, int64_t rotary_dim, cons
 // with which they fit within the uncertainty.
 std::vector<Option> FittedOptions(const Asked& asked, int64_t rotary_dim, const Angles& angles,
                                   const MeasuredFrequencies& measured, const Tokens& tokens, const Limits& limits);
+
+// Returns 1 for a power of two, and for others about twice the number of their significant decimal digits, or bits if
+// these are fewer.
+int DigitsOf(double value);
+
+// For a departure of one number, in words: the range of numbers that have the same frequencies. Empty if it is narrow.
+std::string SameFrequencies(const RotarySettings& settings, std::string_view code, const Limits& limits);
 
 // Returns the nearest number of few digits within the relative `tolerance`, else `value`.
 double Snap(double value, double tolerance);

@@ -137,7 +137,7 @@ class FaultFinder {
   }
 
   // Adds the fault of the explanation that explains the most of the rows, and removes its rows. Of equals it takes the
-  // first, or one that gives clearly more of their bits.
+  // first, or one that gives clearly more of their bits by numbers that are as round.
   // `whole_heads`: it must explain a head of a batch row entirely; else runs of tokens.
   bool UseBest(const std::vector<Explanation>& explanations, bool whole_heads, RowSet* rest) {
     const Explanation* best = nullptr;
@@ -153,7 +153,7 @@ class FaultFinder {
       if (count == 0 || !ComesNearer(one, explained)) continue;
       const uint64_t unequal = CountUnequal(one, explained);
       const bool nearer =
-          count == most && BitsCount() && 2 * unequal < least;
+          count == most && BitsCount() && 2 * unequal < least && one.candidate.digits <= best->candidate.digits;
       if (count > most || nearer) best = &one, most = count, least = unequal, rows = std::move(explained);
     }
     if (best == nullptr) return false;
@@ -258,9 +258,19 @@ class FaultFinder {
       if (same(fault.departures) || std::any_of(fault.alternatives.begin(), fault.alternatives.end(), same)) continue;
       if (fault.alternatives.size() < kMostAlternatives) fault.alternatives.push_back(departures);
     }
+    AddRange(explanation.candidate.settings, &fault);
     fault.parts = PartsOf(call_.evidence, Widened(explanation, rows), Fitting(explanation));
     SetPairs(&fault, rows);
     found_.faults.push_back(std::move(fault));
+  }
+
+  // Adds to a departure of one number which others have the same frequencies.
+  void AddRange(const RotarySettings& settings, Fault* fault) const {
+    for (Departure& departure : fault->departures) {
+      const std::string range = SameFrequencies(settings, departure.code, call_.limits);
+      if (!range.empty()) departure.message += fmt::format(" ({})", range);
+    }
+    fault->sentence = Sentence(fault->departures);
   }
 
   // The rows, and those of other heads in which the reference is within the tolerance, but the explanation gives most

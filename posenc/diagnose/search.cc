@@ -146,8 +146,9 @@ class Finder {
       for (Option& option : OptionsOf(asked_, width, sample_.tokens)) Try(n, option);
       if (n > 0 && asked_.settings) continue;  // only the likeliest layout tries measured frequencies
       for (Option& option : MeasuredOptions(asked_, width, reading.frequencies, reading.angles.attention_scaling)) {
-        const bool as_measured = std::holds_alternative<GivenFrequencies>(option.settings.frequencies);
-        if (!as_measured || !AreKnown(n)) Try(n, option);
+        const auto* law = std::get_if<RopeParameters>(&option.settings.frequencies);
+        if (law != nullptr) option.digits = DigitsOf(*law->rope_theta) + (law->factor ? DigitsOf(*law->factor) : 0);
+        if (law != nullptr || !AreKnown(n)) Try(n, option);
       }
     }
     std::stable_sort(found_.begin(), found_.end(),
@@ -241,6 +242,7 @@ class Finder {
     candidate.exchanged_axes = option.exchanged_axes;
     candidate.fault = option.fault;
     candidate.free_values = option.free_values + (match.shift == 0 ? 0 : 1) + (scaling ? 1 : 0);
+    candidate.digits = option.digits;
     if (reading.scales) SetScales(*reading.scales, &candidate);
     for (Entry& other : found_) {
       if (SameCandidate(candidate, other.scored.candidate, entry.frequency, other.frequency, entry.scaling,

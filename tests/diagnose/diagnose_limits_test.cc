@@ -105,6 +105,15 @@ TEST(DiagnoseLimits, AFewRowsAreCountedAlone) {
               ::testing::ContainsRegex("unexplained: 6[0-9] of 64 elements differ by .*, in head 1, token 35"));
 }
 
+// One position does not tell a shift from a rounding.
+TEST(DiagnoseLimits, AShiftOfOnePositionMayBeARounding) {
+  const Made made = Make(Plain(64), kExactPrecision, DType::kFP32, Stretch(776, 1), Stretch(777, 1), 4, 64);
+  EXPECT_EQ(
+      Ask(made, AskFor(Plain(64))).verdict.sentence,
+      "positions start at 776, not 777 (or, with the same bytes on this data: positions were rounded to bfloat16, "
+      "which shows from position 257 on)");
+}
+
 // Raises the first elements of each row by some units in the last place.
 Made Raised(DType dtype, const Precision& precision, int64_t elements, uint16_t bits) {
   Made made = Right(dtype, precision, 96, 2, 64);
