@@ -92,9 +92,10 @@ absl::StatusOr<ExplainedBias> ExplainBias(const BiasEvidence& e, const std::opti
   if (asked && !found[0].fits()) candidates = AskedFormCandidates(found[0]);
   std::vector<BiasCandidate> alibi = AlibiCandidates(e, structure);
   std::move(alibi.begin(), alibi.end(), std::back_inserter(candidates));
-  POSENC_ASSIGN_OR_RETURN(std::vector<BiasCandidate> t5,
-                          T5Candidates(e, structure, asked ? &found[0] : nullptr, asked && asked->method.table,
-                                       call.limits.max_bias_values, call.cancelled));
+  POSENC_ASSIGN_OR_RETURN(
+      std::vector<BiasCandidate> t5,
+      T5Candidates(e, structure, asked ? &found[0] : nullptr, asked && asked->method.table && !asked->table_found,
+                   call.limits.max_bias_values, call.cancelled));
   std::move(t5.begin(), t5.end(), std::back_inserter(candidates));
   if (structure.follows == Follows::kNothing && structure.mask.cells < e.batch() * e.heads() * e.queries() * e.keys()) {
     BiasCandidate nope{.query_offset = UsualOffsets(e, structure)[0],

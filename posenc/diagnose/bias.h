@@ -19,7 +19,8 @@ struct AskedBias {
   BiasMethod method;  // T5 without a table: the table is taken from the data
   Precision precision;
   std::optional<int64_t> head_start;
-  bool of_model = false;  // true: from a model; false: from settings
+  bool of_model = false;     // true: from a model; false: from settings
+  bool table_found = false;  // the table was taken from a larger part of the data
 };
 
 // Cells that differ by more than the tolerance, and the rows [B, H, Sq] and distances j - i + Sq - 1 that have one.

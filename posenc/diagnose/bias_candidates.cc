@@ -25,9 +25,9 @@ class SlopeRange {
   void Add(double value, double steps) {
     const double nearest = value / steps;
     if (std::isnan(slope_)) slope_ = nearest;
-    if (value == 0) return;
     // The rounding error is at most half an ULP away from zero; towards zero, half of that at a power of two.
-    const double outer = std::ldexp(1, std::ilogb(value) - mantissa_bits_ - 1) / std::abs(steps);
+    const int exponent_of_ulp = std::max(std::ilogb(value), mantissa_bits_ == 10 ? -14 : -126) - mantissa_bits_;
+    const double outer = std::ldexp(1, exponent_of_ulp - 1) / std::abs(steps);
     int exponent;
     const double inner = std::abs(std::frexp(value, &exponent)) == 0.5 ? outer / 2 : outer;
     low_ = std::max(low_, nearest - (nearest > 0 ? inner : outer));
@@ -60,7 +60,11 @@ double Slope(const ByDistance& values, int64_t origin, int64_t side, DType dtype
   return range.slope();
 }
 
-double Tolerance(DType dtype) { return dtype == DType::kBF16 ? 0x1p-6 : dtype == DType::kFP16 ? 0x1p-9 : 0x1p-20; }
+// True if a value is the wanted one within roundings; subnormal values of float16 are 2^-24 apart.
+bool IsNear(double value, double wanted, DType dtype) {
+  const double relative = dtype == DType::kBF16 ? 0x1p-6 : dtype == DType::kFP16 ? 0x1p-9 : 0x1p-20;
+  return std::abs(value - wanted) <= relative * std::abs(wanted) + (dtype == DType::kFP16 ? 0x1p-24 : 0);
+}
 
 // True if values fall linearly from `origin` to that side, within the type's tolerance.
 bool IsLinear(const ByDistance& values, int64_t origin, int64_t side, double slope, DType dtype) {
@@ -68,7 +72,7 @@ bool IsLinear(const ByDistance& values, int64_t origin, int64_t side, double slo
   const int64_t end = side < 0 ? std::min(origin, values.last()) : values.last();
   for (int64_t d = begin; d <= end; ++d) {
     const double value = values.At(d), wanted = -slope * static_cast<double>(std::abs(d - origin));
-    if (!std::isnan(value) && !(std::abs(value - wanted) <= Tolerance(dtype) * std::abs(wanted))) return false;
+    if (!std::isnan(value) && !IsNear(value, wanted, dtype)) return false;
   }
   return true;
 }
@@ -147,9 +151,7 @@ std::vector<double> KeySlopes(const BiasEvidence& e, const std::vector<std::vect
     const double slope = range.slope();
     for (int64_t j = 0; j < e.keys(); ++j) {
       const double wanted = slope * static_cast<double>(j - zero);
-      if (!std::isnan(head[j]) && !(std::abs(head[j] - wanted) <= Tolerance(e.bias.dtype) * std::abs(wanted))) {
-        return {};
-      }
+      if (!std::isnan(head[j]) && !IsNear(head[j], wanted, e.bias.dtype)) return {};
     }
     slopes.push_back(slope);
   }
@@ -175,6 +177,12 @@ std::vector<int64_t> UsualOffsets(const BiasEvidence& e, const BiasStructure& st
   AddOnce(e.keys() - e.queries(), &offsets);
   AddOnce(0, &offsets);
   return offsets;
+}
+
+bool IsPlaced(const BiasEvidence& e, const BiasStructure& structure) {
+  const MaskKind mask = structure.mask.kind;
+  return e.query_offset || e.queries() == e.keys() || mask == MaskKind::kCausal || mask == MaskKind::kWindow ||
+         mask == MaskKind::kPrefix;
 }
 
 std::vector<int64_t> QueryOffsets(const BiasEvidence& e, const BiasStructure& structure) {

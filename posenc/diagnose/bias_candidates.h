@@ -50,8 +50,16 @@ struct BiasCandidate {
 
 // Likely positions of the first query, from the caller, the mask and common practice (Sk - Sq, 0). No duplicates.
 std::vector<int64_t> UsualOffsets(const BiasEvidence& evidence, const BiasStructure& structure);
+// True if it is known where the first query stands: it was stated, the mask says it, or there are as many queries as
+// keys. If not, the first query of a correct bias may stand anywhere.
+bool IsPlaced(const BiasEvidence& evidence, const BiasStructure& structure);
 // UsualOffsets() and the positions at which values that fall or rise with the distance begin.
 std::vector<int64_t> QueryOffsets(const BiasEvidence& evidence, const BiasStructure& structure);
+// Positions of the first query at which T5's values are the expected table's; without a table, or if there are none,
+// positions at which values change only where buckets begin. UsualOffsets() if there are none either; among several,
+// only the usual ones.
+std::vector<int64_t> T5Offsets(const BiasEvidence& evidence, const BiasStructure& structure, const BiasMethod& method,
+                               const Precision& precision, int64_t head_start);
 // Words for the first query's position. Empty if the caller gave that position, or if it is 0 in a square bias.
 std::string Place(const BiasEvidence& evidence, int64_t offset);
 
@@ -99,7 +107,7 @@ FittedDeparture SlopesDeparture(const std::vector<double>& found, const std::vec
 FittedDeparture TableDeparture(const BiasStructure& structure, const BiasExplanation& found,
                                const BiasExplanation& asked, DType dtype);
 // Says that queries stand `shift` positions too far.
-std::string OffsetFault(int64_t shift);
+std::string OffsetFault(const BiasEvidence& evidence, int64_t shift);
 
 // Descriptions of a bias: its mask and structure in words, and the questions that the data leave open.
 

@@ -68,21 +68,16 @@ class ChangeFinder {
   }
 
   absl::Status TryOffsets() {
+    if (!IsPlaced(e_, structure_)) return absl::OkStatus();  // ProveAsked() tried all offsets
     const BiasSearch search(e_, structure_, call_);
     AskedBias completed = asked_;
     POSENC_RETURN_IF_ERROR(Complete(completed.method, call_.limits));
-    std::optional<BiasExplanation> best;
-    for (const int64_t offset : search.WrongOffsets(completed.method)) {
-      auto one = search.ProveAskedAt(completed, offset);
-      POSENC_RETURN_IF_ERROR(call_.cancelled());
-      if (one.ok() && one->fits() && (!best || IsBetter(one->comparison, best->comparison))) best = *std::move(one);
-      if (best && best->comparison.share() == 1) break;
-    }
+    POSENC_ASSIGN_OR_RETURN(std::optional<BiasExplanation> best, search.ProveElsewhere(completed));
     if (!best) return absl::OkStatus();
     ++best->free_values;
     best->asked = false;
     const int64_t shift = OffsetOf(*best) - OffsetOf(expected_);
-    changes_.push_back({*std::move(best), {"QUERY_OFFSET", OffsetFault(shift)}});
+    changes_.push_back({*std::move(best), {"QUERY_OFFSET", OffsetFault(e_, shift)}});
     return absl::OkStatus();
   }
 
@@ -119,8 +114,11 @@ class ChangeFinder {
 
 }  // namespace
 
-std::string OffsetFault(int64_t shift) {
-  return fmt::format("positions of the queries are {} too {}", std::abs(shift), shift > 0 ? "large" : "small");
+std::string OffsetFault(const BiasEvidence& e, int64_t shift) {
+  const int64_t by = std::abs(shift);
+  const std::string queries = fmt::format("positions of the queries are {} too {}", by, shift > 0 ? "large" : "small");
+  if (e.query_offset || e.queries() == e.keys()) return queries;
+  return queries + fmt::format(", or the mask is {} too {}", by, shift > 0 ? "narrow" : "wide");
 }
 
 absl::StatusOr<std::vector<BiasChange>> ProveChanges(const BiasEvidence& evidence, const BiasStructure& structure,

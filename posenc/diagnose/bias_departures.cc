@@ -138,8 +138,9 @@ FittedDeparture SlopesDeparture(const std::vector<double>& found, const std::vec
   if (const auto narrow = RoundedSlopes(found, wanted)) {
     return {{"ROUNDING", fmt::format("slopes were rounded to {}", Name(*narrow))}};
   }
-  const double ratio = found[0] / wanted[0];
-  const std::string factor = Short(Snap(std::fabs(ratio) < 1 ? 1 / ratio : ratio, 1e-5));
+  double ratio = 0;  // of all heads, which are better known together
+  for (size_t h = 0; h < found.size(); ++h) ratio += found[h] / wanted[h] / static_cast<double>(count);
+  const std::string factor = Short(Snap(std::fabs(ratio) < 1 ? 1 / ratio : ratio, tolerance / 4));
   if (found.size() > 1 && factor != "1" && AllNear(found, wanted, ratio, tolerance)) {
     const double step = wanted[0] / wanted[1];  // ratio of adjacent heads' slopes
     const char* why = std::fabs(ratio / step - 1) < tolerance   ? ", as if exponents began one head too early"

@@ -42,9 +42,8 @@ class BiasDepartures {
     if (Alibi(found_) != nullptr && Alibi(asked_) != nullptr) {
       AddOfAlibi(*Alibi(found_), *Alibi(asked_), &fault);
     } else if (t5 != nullptr && wanted != nullptr) {
-      fault.Add(OfT5(*t5, *wanted));
-    } else if (found_.method.settings.index() == asked_.method.settings.index() &&
-               OffsetOf(found_) != OffsetOf(asked_)) {
+      AddOfT5(*t5, *wanted, &fault);
+    } else if (found_.method.settings.index() == asked_.method.settings.index() && IsElsewhere()) {
       fault.Add(Offset());
     } else {
       fault.Add({{"METHOD", found_.sentence}, found_.free_values});
@@ -53,14 +52,22 @@ class BiasDepartures {
   }
 
  private:
-  FittedDeparture Offset() const { return {{"QUERY_OFFSET", OffsetFault(OffsetOf(found_) - OffsetOf(asked_))}, 1}; }
+  bool IsElsewhere() const { return OffsetOf(found_) != OffsetOf(asked_) && IsPlaced(e_, structure_); }
+  FittedDeparture Offset() const { return {{"QUERY_OFFSET", OffsetFault(e_, OffsetOf(found_) - OffsetOf(asked_))}, 1}; }
 
-  FittedDeparture OfT5(const T5Settings& t5, const T5Settings& wanted) const {
+  void AddOfT5(const T5Settings& t5, const T5Settings& wanted, FittedFault* fault) const {
     const bool same = *t5.num_buckets == *wanted.num_buckets && *t5.max_distance == *wanted.max_distance &&
                       *t5.bidirectional == *wanted.bidirectional;
-    if (!same) return {{"BUCKETS", found_.sentence}, found_.free_values};
-    return OffsetOf(found_) != OffsetOf(asked_) ? Offset()
-                                                : TableDeparture(structure_, found_, asked_, ComparedAs(e_.bias.dtype));
+    if (!same) return fault->Add({{"BUCKETS", found_.sentence}, found_.free_values});
+    const bool has_table = asked_.free_values == 0;
+    if (!IsElsewhere() || has_table) {
+      FittedDeparture table = TableDeparture(structure_, found_, asked_, ComparedAs(e_.bias.dtype));
+      // The table's values in other buckets are those of the other offset.
+      if (!IsElsewhere() || table.departure.code != "BUCKETS") fault->Add(std::move(table));
+    } else {
+      fault->free_values += found_.free_values;
+    }
+    if (IsElsewhere()) fault->Add(Offset());
   }
 
   void AddOfAlibi(const AlibiSettings& alibi, const AlibiSettings& wanted, FittedFault* fault) const {
@@ -85,7 +92,7 @@ class BiasDepartures {
     };
     if (alibi.form != wanted.form && !(no_later && is_later_only(alibi.form) && is_later_only(wanted.form))) {
       fault->Add({{"FORM", causal ? "another form of ALiBi, equal after softmax" : found_.sentence}});
-    } else if (OffsetOf(found_) != OffsetOf(asked_) && !IsKeyOnly(alibi.form)) {
+    } else if (IsElsewhere() && !IsKeyOnly(alibi.form)) {
       fault->Add(Offset());
     }
     if (fault->departures.empty()) fault->Add({{"ROUNDING", found_.sentence}});

@@ -61,15 +61,37 @@ absl::StatusOr<BiasExplanation> BiasSearch::ProveAsked(AskedBias asked) const {
         TooLarge("t5.num_buckets", fmt::format("{} for {} heads", *t5->num_buckets, evidence_.heads()),
                  fmt::format("must be at most {} values (max_bias_values)", call_.limits.max_bias_values)));
   }
+  const std::vector<int64_t> usual = UsualOffsets(evidence_, structure_);
   std::optional<BiasExplanation> best;
-  for (const int64_t offset : RightOffsets()) {
+  int exact = 0;  // offsets that give every bit
+  for (const int64_t offset : RightOffsets(asked)) {
     auto one = ProveAskedAt(asked, offset);
     if (best && CannotBe(one.status())) continue;
     POSENC_RETURN_IF_ERROR(one.status());
+    exact += one->comparison.share() == 1;
     if (!best || IsBetter(one->comparison, best->comparison)) best = *std::move(one);
-    if (IsWithoutPlace(asked.method) || best->comparison.share() == 1) break;
+    if (IsWithoutPlace(asked.method) || exact > 1 || (exact > 0 && Contains(usual, OffsetOf(*best)))) break;
+  }
+  if (exact > 1) best->sentence += " or elsewhere";
+  if (!best->fits() && !IsPlaced(evidence_, structure_)) {
+    POSENC_ASSIGN_OR_RETURN(std::optional<BiasExplanation> elsewhere, ProveElsewhere(asked));
+    if (elsewhere) best = std::move(elsewhere);
   }
   return *std::move(best);
+}
+
+absl::StatusOr<std::optional<BiasExplanation>> BiasSearch::ProveElsewhere(const AskedBias& completed) const {
+  BiasCall call = call_;
+  call.only_fits = true;
+  const BiasSearch quick(evidence_, structure_, call);
+  std::optional<BiasExplanation> best;
+  for (const int64_t offset : OtherOffsets(completed)) {
+    auto one = quick.ProveAskedAt(completed, offset);
+    POSENC_RETURN_IF_ERROR(call_.cancelled());
+    if (one.ok() && one->fits() && (!best || IsBetter(one->comparison, best->comparison))) best = *std::move(one);
+    if (best && best->comparison.share() == 1) break;
+  }
+  return best;
 }
 
 absl::StatusOr<BiasExplanation> BiasSearch::ProveAskedAt(const AskedBias& asked, int64_t offset) const {
@@ -92,30 +114,32 @@ absl::StatusOr<BiasExplanation> BiasSearch::ProveAskedAt(const AskedBias& asked,
   return one;
 }
 
-// The stated position. Else the mask's, and 0 if there are as many queries as keys; a bias of some queries without a
-// mask may begin anywhere.
-std::vector<int64_t> BiasSearch::RightOffsets() const {
+std::vector<int64_t> BiasSearch::RightOffsets(const AskedBias& asked) const {
   if (evidence_.query_offset) return {*evidence_.query_offset};
-  const MaskKind mask = structure_.mask.kind;
-  const bool placed = mask == MaskKind::kCausal || mask == MaskKind::kWindow || mask == MaskKind::kPrefix;
-  const bool square = evidence_.queries() == evidence_.keys();
-  if (placed && !square) return {structure_.mask.offset};
-  return placed || square ? UsualOffsets(evidence_, structure_) : QueryOffsets(evidence_, structure_);
+  if (evidence_.queries() == evidence_.keys()) return UsualOffsets(evidence_, structure_);
+  if (IsPlaced(evidence_, structure_)) return {structure_.mask.offset};
+  return std::holds_alternative<T5Settings>(asked.method.settings)
+             ? T5Offsets(evidence_, structure_, asked.method, asked.precision, asked.head_start.value_or(0))
+             : QueryOffsets(evidence_, structure_);
 }
 
-std::vector<int64_t> BiasSearch::WrongOffsets(const BiasMethod& method) const {
-  std::vector<int64_t> wrong;
-  if (IsWithoutPlace(method)) return wrong;
-  const std::vector<int64_t> right = RightOffsets();
+std::vector<int64_t> BiasSearch::OtherOffsets(const AskedBias& asked) const {
+  const bool is_t5 = std::holds_alternative<T5Settings>(asked.method.settings);
+  std::vector<int64_t> others;
+  if (IsWithoutPlace(asked.method) || (is_t5 && !IsPlaced(evidence_, structure_))) return others;
+  const std::vector<int64_t> right = RightOffsets(asked);
   const auto add = [&](int64_t offset) {
-    if (!Contains(right, offset) && !Contains(wrong, offset)) wrong.push_back(offset);
+    if (!Contains(right, offset) && !Contains(others, offset)) others.push_back(offset);
   };
-  const bool is_t5 = std::holds_alternative<T5Settings>(method.settings);
-  const int64_t farthest = is_t5 && !method.table ? 1 : 16;
-  for (int64_t step = 1; step <= farthest; ++step) add(right[0] + step), add(right[0] - step);
-  if (is_t5) return wrong;  // a peak of its values says nothing
-  for (const int64_t offset : QueryOffsets(evidence_, structure_)) add(offset);
-  return wrong;
+  const bool has_values = !is_t5 || asked.method.table;  // else almost every offset fits
+  for (int64_t step = 1; step <= (has_values ? 16 : 1); ++step) add(right[0] + step), add(right[0] - step);
+  for (const int64_t offset :
+       !has_values ? UsualOffsets(evidence_, structure_)
+       : is_t5     ? T5Offsets(evidence_, structure_, asked.method, asked.precision, asked.head_start.value_or(0))
+                   : QueryOffsets(evidence_, structure_)) {
+    add(offset);
+  }
+  return others;
 }
 
 absl::StatusOr<std::optional<BiasExplanation>> BiasSearch::ProveCandidate(const BiasCandidate& candidate) const {

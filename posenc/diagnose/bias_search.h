@@ -30,14 +30,17 @@ class BiasSearch {
   absl::StatusOr<BiasExplanation> ProveAsked(AskedBias asked) const;
   // Proves what was asked for, with the first query at `offset`.
   absl::StatusOr<BiasExplanation> ProveAskedAt(const AskedBias& completed, int64_t offset) const;
-  // Offsets near those, at which a port may have put the first query by mistake. Empty if the method has no positions.
-  std::vector<int64_t> WrongOffsets(const BiasMethod& method) const;
+  // Proves what was asked for at other offsets. Returns the one that fits best; absent if none does.
+  absl::StatusOr<std::optional<BiasExplanation>> ProveElsewhere(const AskedBias& completed) const;
   // Returns the first variant that gives the same bytes, else the nearest one; absent if none can be computed.
   absl::StatusOr<std::optional<BiasExplanation>> ProveCandidate(const BiasCandidate& candidate) const;
 
  private:
   absl::Status CheckFits(const AskedBias& asked) const;
-  std::vector<int64_t> RightOffsets() const;
+  // Offsets at which the first query may stand, the likeliest first.
+  std::vector<int64_t> RightOffsets(const AskedBias& completed) const;
+  // Other offsets, at which a port may have put the first query. Empty if the method has no positions.
+  std::vector<int64_t> OtherOffsets(const AskedBias& completed) const;
   absl::Status Prove(BiasExplanation* explanation) const;
   BiasGeometry Geometry(int64_t offset, int64_t head_start) const;
 

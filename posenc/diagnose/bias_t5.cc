@@ -38,6 +38,13 @@ class Changes {
   }
 
   int64_t count() const { return static_cast<int64_t>(begin_.size()); }
+  // The first distance at which a head has another value than at the distance before; 0 if there is none.
+  int64_t First() const {
+    for (int64_t n = 1; n < count(); ++n) {
+      if (begin_[n] == n) return n;
+    }
+    return 0;
+  }
   // True if no head has two values at the distances first .. last.
   bool IsOneValue(int64_t first, int64_t last) const { return begin_[last] <= first; }
   // Number of the distances first .. last at which a head has a value.
@@ -179,8 +186,8 @@ BiasCandidate CandidateOf(const BiasEvidence& e, const BiasStructure& structure,
 }
 
 // Adds a candidate with the expected table and other settings if head 0 has the table's values near the first query.
-void TryTable(const BiasStructure& structure, const BiasExplanation& asked, const T5Settings& settings,
-              std::vector<BiasCandidate>* candidates) {
+void TryTable(const BiasEvidence& e, const BiasStructure& structure, const BiasExplanation& asked,
+              const T5Settings& settings, int64_t offset, std::vector<BiasCandidate>* candidates) {
   const auto& wanted = std::get<T5Settings>(asked.method.settings);
   const BiasTable& expected = *asked.method.table;
   const int64_t free_values = (*settings.num_buckets != *wanted.num_buckets) +
@@ -188,7 +195,7 @@ void TryTable(const BiasStructure& structure, const BiasExplanation& asked, cons
                               (*settings.bidirectional != *wanted.bidirectional);
   if (free_values == 0 || *settings.num_buckets > expected.columns) return;
   const ByDistance values(structure, 0);
-  const int64_t offset = OffsetOf(asked), near = 512;
+  constexpr int64_t near = 512;
   const int64_t first = std::max(values.first(), offset - near), last = std::min(values.last(), offset + near);
   if (first > last) return;
   const auto buckets = T5Buckets(asked.precision.frequencies, settings, first - offset, last - first + 1);
@@ -205,13 +212,71 @@ void TryTable(const BiasStructure& structure, const BiasExplanation& asked, cons
   }
   BiasCandidate candidate{.head_start = *asked.geometry.head_start, .query_offset = offset, .free_values = free_values};
   candidate.variants.push_back({{settings, table}, asked.precision, ""});
-  candidate.sentence =
-      fmt::format("T5, {} buckets up to a distance of {}, {}, with the expected table", columns, *settings.max_distance,
-                  *settings.bidirectional ? "in both directions" : "for earlier keys only");
+  candidate.sentence = fmt::format(
+      "T5, {} buckets up to a distance of {}, {}, with the expected table{}", columns, *settings.max_distance,
+      *settings.bidirectional ? "in both directions" : "for earlier keys only", Place(e, offset));
   candidates->push_back(std::move(candidate));
 }
 
+// True if the head's values are near those of the table's row where the buckets are these.
+bool HasTable(const BiasEvidence& e, const std::vector<double>& head, const std::vector<Shared>& buckets,
+              const float* row) {
+  for (const Shared& one : buckets) {
+    for (int64_t n = one.first; n <= one.last; ++n) {
+      InterruptionPointOfStep(n);
+      const double computed = row[one.bucket];
+      if (std::abs(head[n] / e.divisor - computed) > 0x1p-6 * std::abs(computed)) return false;  // NaN is not
+    }
+  }
+  return true;
+}
+
 }  // namespace
+
+std::vector<int64_t> T5Offsets(const BiasEvidence& e, const BiasStructure& structure, const BiasMethod& method,
+                               const Precision& precision, int64_t head_start) {
+  const std::vector<int64_t> usual = UsualOffsets(e, structure);
+  const auto& settings = std::get<T5Settings>(method.settings);
+  const int64_t farthest = *settings.max_distance, distances = e.queries() + e.keys() - 1;
+  if (structure.follows != Follows::kDistance || farthest > *std::max_element(kDistances, std::end(kDistances))) {
+    return usual;
+  }
+  const std::vector<Shared> all = BucketsOf(precision.frequencies, settings, -farthest, 2 * farthest + 1);
+  // Where a value changes, a bucket begins: try each.
+  const auto try_each = [&](int64_t changed, const auto& holds) {
+    std::vector<int64_t> offsets;
+    for (size_t n = 1; changed > 0 && n < all.size(); ++n) {
+      const int64_t offset = structure.first_distance + changed - (all[n].first - farthest);
+      if (holds(offset)) offsets.push_back(offset);
+    }
+    return offsets;
+  };
+  std::vector<int64_t> offsets;
+  for (int64_t h = 0; method.table && h < e.heads() && offsets.empty(); ++h) {
+    const std::vector<double>& head = structure.values[h];
+    const float* row = method.table->values.data() + (head_start + h) * method.table->columns;
+    int64_t changed = 1;  // NaN equals nothing
+    while (changed < distances && !(std::abs(head[changed] - head[changed - 1]) > 0)) ++changed;
+    offsets = try_each(changed < distances ? changed : 0, [&](int64_t offset) {
+      const int64_t first = structure.first_distance - offset;
+      return HasTable(e, head, BucketsOf(precision.frequencies, settings, first, distances), row);
+    });
+  }
+  if (offsets.empty()) {
+    const Changes changes(structure);
+    offsets = try_each(changes.First(), [&](int64_t offset) {
+      std::map<size_t, std::vector<Found>> found;
+      TryT5(changes, structure.first_distance, {settings, precision.frequencies, offset, {}}, &found);
+      return !found.empty();
+    });
+  }
+  if (offsets.empty()) return usual;
+  std::vector<int64_t> both;
+  for (const int64_t offset : usual) {
+    if (std::find(offsets.begin(), offsets.end(), offset) != offsets.end()) both.push_back(offset);
+  }
+  return both.empty() ? offsets : both;
+}
 
 absl::StatusOr<std::vector<BiasCandidate>> T5Candidates(const BiasEvidence& e, const BiasStructure& structure,
                                                         const BiasExplanation* asked, bool has_table,
@@ -221,17 +286,22 @@ absl::StatusOr<std::vector<BiasCandidate>> T5Candidates(const BiasEvidence& e, c
   if (structure.follows != Follows::kDistance) return candidates;
   std::vector<T5Settings> all = Settings(t5);
   std::erase_if(all, [&](const T5Settings& settings) { return *settings.num_buckets > most_values / e.heads(); });
-  if (t5 != nullptr && has_table) {
+  std::vector<int64_t> offsets = UsualOffsets(e, structure);
+  if (t5 != nullptr && std::find(offsets.begin(), offsets.end(), OffsetOf(*asked)) == offsets.end()) {
+    offsets.push_back(OffsetOf(*asked));
+  }
+  for (const int64_t offset : offsets) {
+    if (t5 == nullptr || !has_table || (IsPlaced(e, structure) && offset != OffsetOf(*asked))) continue;
     for (const T5Settings& settings : all) {
       POSENC_RETURN_IF_ERROR(cancelled());
-      TryTable(structure, *asked, settings, &candidates);
+      TryTable(e, structure, *asked, settings, offset, &candidates);
     }
   }
   if (IsConstant(structure)) return candidates;
   // Keyed by the number of buckets that have a value. More buckets fit more biases, so prefer the fewest.
   const Changes changes(structure);
   std::map<size_t, std::vector<Found>> found;
-  for (const int64_t offset : UsualOffsets(e, structure)) {
+  for (const int64_t offset : offsets) {
     for (const Frequencies arithmetic : {Frequencies::kExact, Frequencies::kFloat32}) {
       for (const T5Settings& settings : all) {
         POSENC_RETURN_IF_ERROR(cancelled());

@@ -65,7 +65,8 @@ class BiasJudge {
     if (const int64_t masked = whole_.diagnosis.structure.mask.cells; masked > 0) {
       verdict_.sentence += fmt::format("; {} cells are masked", masked);
     }
-    if (asked_->sentence.find("; ") != std::string::npos) verdict_.sentence += Place(e_, OffsetOf(*asked_));
+    const size_t place = asked_->sentence.find("; ");
+    if (place != std::string::npos) verdict_.sentence += asked_->sentence.substr(place);
   }
 
   // Explains the rows that are not as asked for, part by part.
@@ -106,7 +107,9 @@ class BiasJudge {
     BiasBox of_fitted;
     for (const BiasBox& box : BoxesOf(e_, *rest)) {
       POSENC_ASSIGN_OR_RETURN(std::optional<Fault> fault, NameFaultIn(box, asked, *rest));
-      if (fault && fault->free_values <= box.heads.last - box.heads.first + 1) {
+      // If the table or the position is not known, parts are no better measure than one explanation of all.
+      const bool of_all = IsWhole(box) && (asked_->free_values > 0 || !IsPlaced());
+      if (fault && (of_all || fault->free_values <= box.heads.last - box.heads.first + 1)) {
         Take(box, *std::move(fault), rest);
         return true;
       }
@@ -136,9 +139,10 @@ class BiasJudge {
       return fault;
     }
     BiasEvidence part = Crop(e_, box);
-    part.query_offset = OffsetOf(*asked_) + box.queries.first;
+    if (IsPlaced()) part.query_offset = OffsetOf(*asked_) + box.queries.first;
     AskedBias of_part = asked;
     of_part.method = asked_->method;  // T5's table is the one of the whole
+    of_part.table_found = asked_->free_values > 0;
     if (HeadsOf(of_part.method)) of_part.head_start = asked.head_start.value_or(0) + box.heads.first;
     BiasCall call = call_;
     call.only_fits = true;
@@ -191,6 +195,11 @@ class BiasJudge {
   bool IsWhole(const BiasBox& box) const {
     return box.batch_rows == IndexRange{0, e_.batch() - 1} && box.heads == IndexRange{0, e_.heads() - 1} &&
            box.queries == IndexRange{0, e_.queries() - 1};
+  }
+  // True if it is known where the queries stand; if nothing else says it, rows that are as asked for do.
+  bool IsPlaced() const {
+    const std::vector<uint8_t>& rows = asked_->misfits.rows;
+    return diagnose::IsPlaced(e_, whole_.diagnosis.structure) || std::find(rows.begin(), rows.end(), 0) != rows.end();
   }
   TokenAxis Axis() const { return {"query", "queries", e_.queries()}; }
 

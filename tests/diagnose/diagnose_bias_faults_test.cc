@@ -16,7 +16,7 @@ struct Case {
   BiasPort port;
   BiasMethod expected;
   BiasTreatment given;
-  int64_t stated_offset = 0;
+  std::optional<int64_t> stated_offset = 0;
   Precision precision = {};
   std::optional<int64_t> head_start = {};
 };
@@ -32,17 +32,31 @@ Verdict Judge(const Case& one, std::optional<double> tolerance = std::nullopt) {
   return found.ok() ? found->verdict : Verdict();
 }
 
+std::vector<std::vector<double>> RandomTable(int64_t heads, int64_t buckets) {
+  std::mt19937_64 random(1910);
+  std::vector<std::vector<double>> table(heads, std::vector<double>(buckets));
+  for (auto& row : table) {
+    for (double& value : row) value = static_cast<float>(static_cast<double>(random() >> 11) * 0x1p-51 - 2);
+  }
+  return table;
+}
+
+BiasTable TableOf(const std::vector<std::vector<double>>& values) {
+  BiasTable table{
+      .rows = static_cast<int64_t>(values.size()), .columns = static_cast<int64_t>(values[0].size()), .shared = false};
+  for (const auto& row : values) table.values.insert(table.values.end(), row.begin(), row.end());
+  return table;
+}
+
 // T5 with 32 buckets up to 128 in both directions, whose data have other tables than the expected one.
 class TableCase {
  public:
   TableCase(DType dtype, DType values) : port_{.batch = 1, .heads = 3, .queries = 200, .keys = 200, .dtype = dtype} {
-    std::mt19937_64 random(1910);
-    given.assign(port_.heads, std::vector<double>(32));
+    given = RandomTable(port_.heads, 32);
     for (auto& row : given) {
-      for (double& value : row) value = Rounded(values, static_cast<double>(random() >> 11) * 0x1p-51 - 2);
+      for (double& value : row) value = Rounded(values, value);
     }
-    table_ = {.rows = port_.heads, .columns = 32, .shared = false};
-    for (const auto& row : given) table_.values.insert(table_.values.end(), row.begin(), row.end());
+    table_ = TableOf(given);
   }
   std::string Sentence() const {
     return Judge({port_, {T5Settings{32, 128, true}, table_}, BiasTreatment{.table = given}}).sentence;
@@ -193,6 +207,128 @@ TEST(DiagnoseBiasFaults, SaysThatBatchRowsShareSlopes) {
 TEST(DiagnoseBiasFaults, AMatchStatesTheNumberOfMaskedCells) {
   const Case one{{.batch = 1, .causal = true}, Released(8), {.slopes = ReleasedSlopes(8)}};
   EXPECT_EQ(Judge(one).sentence, "all 2400 cells are equal, bit for bit; 2208 cells are masked");
+}
+
+// T5 with 32 buckets up to 128, for queries from `first` on; the caller does not say where they stand.
+Case SliceOfT5(BiasPort port, int64_t first, bool bidirectional, bool with_table) {
+  port.batch = 1;
+  port.offset = first;
+  Case one{port, {T5Settings{32, 128, bidirectional}, {}}, {.bucket = {.bidirectional = bidirectional}}, std::nullopt};
+  one.given.table = RandomTable(port.heads, 32);
+  if (with_table) one.expected.table = TableOf(one.given.table);
+  return one;
+}
+
+TEST(DiagnoseBiasFaults, ASliceOfT5MayBeginAnywhere) {
+  for (const int64_t heads : {1, 8}) {
+    for (const DType dtype : {DType::kFP32, DType::kBF16}) {
+      for (const bool bidirectional : {true, false}) {
+        for (const auto& [queries, keys, first] : {std::tuple<int64_t, int64_t, int64_t>{16, 128, 40},
+                                                   {16, 128, 100},
+                                                   {48, 200, 153},
+                                                   {64, 512, 300},
+                                                   {1, 256, 200}}) {
+          const BiasPort port{.heads = heads, .queries = queries, .keys = keys, .dtype = dtype};
+          const std::string all = fmt::format("all {} cells are equal, bit for bit; the first query is at position {}",
+                                              heads * queries * keys, first);
+          EXPECT_EQ(Judge(SliceOfT5(port, first, bidirectional, true)).sentence, all);
+          EXPECT_EQ(Judge(SliceOfT5(port, first, bidirectional, false)).sentence, all);
+        }
+      }
+    }
+  }
+}
+
+TEST(DiagnoseBiasFaults, SaysThatASliceMayBeginElsewhere) {
+  // One border of the buckets shows, but not which one.
+  Case one = SliceOfT5({.heads = 1, .queries = 2, .keys = 8}, 30, false, false);
+  EXPECT_THAT(Judge(one).sentence, testing::HasSubstr("; the first query is at position "));
+  EXPECT_THAT(Judge(one).sentence, testing::EndsWith(" or elsewhere"));
+}
+
+TEST(DiagnoseBiasFaults, FaultsOfATableAreNoOffsets) {
+  const struct {
+    const char* sentence;
+    std::function<void(BiasTreatment*)> apply;
+  } faults[] = {{"the bias has the wrong sign", [](BiasTreatment* t) { t->factor = -1; }},
+                {"the bias was divided by 8", [](BiasTreatment* t) { t->factor = 0.125; }},
+                {"values of the heads are in reverse order",
+                 [](BiasTreatment* t) { std::reverse(t->table.begin(), t->table.end()); }},
+                {"the table has other values", [](BiasTreatment* t) {
+                   for (auto& row : t->table) {
+                     for (double& value : row) value = static_cast<float>(std::sin(99 * value));
+                   }
+                 }}};
+  for (const auto& [sentence, apply] : faults) {
+    for (const bool bidirectional : {true, false}) {
+      for (const BiasPort& port : {BiasPort{.heads = 8, .queries = 48, .keys = 200},
+                                   {.heads = 32, .queries = 48, .keys = 200, .dtype = DType::kBF16},
+                                   {.heads = 12, .queries = 16, .keys = 128, .dtype = DType::kFP16},
+                                   {.heads = 12, .queries = 1, .keys = 256, .dtype = DType::kFP16}}) {
+        for (const int64_t first : {port.keys - port.queries, port.keys / 2}) {
+          Case one = SliceOfT5(port, first, bidirectional, true);
+          apply(&one.given);
+          EXPECT_EQ(Judge(one).sentence, sentence) << port.heads << " heads from " << first;
+        }
+      }
+    }
+  }
+}
+
+TEST(DiagnoseBiasFaults, AnOffsetAndATableAreTwoFaults) {
+  Case one = SliceOfT5({.heads = 4, .queries = 48, .keys = 200}, 152, true, true);
+  one.stated_offset = 0;
+  EXPECT_EQ(Judge(one).sentence, "positions of the queries are 152 too large");
+  std::reverse(one.given.table.begin(), one.given.table.end());
+  EXPECT_EQ(Judge(one).sentence,
+            "values of the heads are in reverse order; positions of the queries are 152 too large");
+  const Verdict without_table = Judge([] {
+    Case other = SliceOfT5({.heads = 4, .queries = 48, .keys = 200}, 152, true, false);
+    other.stated_offset = 0;
+    return other;
+  }());
+  EXPECT_EQ(without_table.sentence, "positions of the queries are 152 too large");
+  EXPECT_GE(without_table.faults[0].free_values, 4 * 31) << "the table was taken from the data";
+}
+
+TEST(DiagnoseBiasFaults, OneExplanationOfAllIsBetterThanATableOfTheFirstQueries) {
+  for (const int64_t heads : {1, 4, 16}) {
+    Case one = SliceOfT5({.heads = heads, .queries = 32, .keys = 32}, 0, false, false);
+    one.given.bucket.buckets = 16;
+    EXPECT_THAT(Judge(one).sentence, testing::StartsWith("T5, 16 buckets up to a distance of 128"));
+  }
+}
+
+TEST(DiagnoseBiasFaults, AMaskThatIsTooWideIsAnAlternative) {
+  Case one{{.batch = 1, .queries = 4, .keys = 64, .offset = 61, .causal = true},
+           Released(8),
+           {.slopes = ReleasedSlopes(8), .shift = -1},
+           std::nullopt};
+  EXPECT_EQ(Judge(one).sentence, "positions of the queries are 1 too small, or the mask is 1 too wide");
+}
+
+TEST(DiagnoseBiasFaults, AFactorHasTheDigitsThatTheTypeKnows) {
+  for (const int64_t heads : {8, 16, 32, 71}) {
+    for (const DType dtype : {DType::kFP32, DType::kFP16, DType::kBF16}) {
+      for (const double by : {8, 3, 2}) {
+        Case one{{.batch = 1, .heads = heads, .dtype = dtype}, Released(heads), {.slopes = ReleasedSlopes(heads)}};
+        one.given.factor = 1 / by;
+        EXPECT_THAT(Judge(one).sentence, testing::StartsWith(fmt::format("slopes were divided by {}", by)))
+            << heads << " heads, " << Name(dtype);
+        EXPECT_THAT(Judge(one).sentence, testing::Not(testing::HasSubstr(fmt::format("{}.", by))));
+      }
+    }
+  }
+}
+
+TEST(DiagnoseBiasFaults, NamesSlopesWhoseValuesAreSubnormal) {
+  for (const AlibiForm form : {AlibiForm::kSymmetric, AlibiForm::kBloom}) {
+    Case one{{.batch = 1, .heads = 71, .dtype = DType::kFP16}, Released(71), {.slopes = ReleasedSlopes(71, 16)}};
+    std::get<AlibiSettings>(one.expected.settings).form = form;
+    one.given.form = form == AlibiForm::kBloom ? BiasForm::kBloom : BiasForm::kSymmetric;
+    EXPECT_EQ(Judge(one).sentence,
+              "exponents of the slopes were multiplied by 2, as by an alibi_bias_max of 16 instead of 8");
+  }
 }
 
 // Number of times that a diagnosis asks whether it is cancelled, which it does again after some work.
