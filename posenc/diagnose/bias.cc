@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <tuple>
 
 #include <fmt/format.h>
 
 #include "posenc/base/status.h"
 #include "posenc/diagnose/bias_verdict.h"
+#include "posenc/methods/bias/bias.h"
 #include "posenc/methods/bias/bias_methods.h"
 
 namespace posenc::diagnose {
@@ -43,6 +45,26 @@ void NameOtherForm(const BiasExplanation& asked, const FoundMask& mask, BiasExpl
   // If queries see no later key, the forms differ by a constant per row.
   const bool causal = mask.kind == MaskKind::kCausal || mask.kind == MaskKind::kWindow;
   if (causal && mask.offset <= OffsetOf(*found)) found->sentence += ": equal after softmax";
+}
+
+// The offset at which most single heads of single batch rows are what was asked for; absent if none is anywhere.
+absl::StatusOr<std::optional<int64_t>> CommonOffset(const BiasEvidence& e, const AskedBias& asked,
+                                                    const BiasCall& call) {
+  constexpr int64_t kMostHeads = 16;
+  std::map<int64_t, int> count;
+  for (int64_t n = 0; n < std::min(kMostHeads, e.batch() * e.heads()); ++n) {
+    const int64_t b = n % e.batch(), h = n / e.batch();
+    const BiasEvidence part = Crop(e, {{b, b}, {h, h}, {0, e.queries() - 1}});
+    AskedBias of_part = asked;
+    if (HeadsOf(asked.method)) of_part.head_start = asked.head_start.value_or(0) + h;
+    POSENC_ASSIGN_OR_RETURN(const BiasStructure structure, FindStructure(part, call.limits, call.cancelled));
+    const auto one = BiasSearch(part, structure, call).ProveAsked(of_part);
+    POSENC_RETURN_IF_ERROR(call.cancelled());
+    if (one.ok() && one->fits()) ++count[OffsetOf(*one)];
+  }
+  const auto most =
+      std::max_element(count.begin(), count.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == count.end() ? std::nullopt : std::optional(most->first);
 }
 
 // Removes explanations beyond the first `most`, but keeps what was asked for, however badly it fits.
@@ -86,7 +108,16 @@ absl::StatusOr<ExplainedBias> ExplainBias(const BiasEvidence& e, const std::opti
   if (asked) {
     BiasCall entirely = call;  // to know where it does not fit
     entirely.only_fits = false;
-    POSENC_ASSIGN_OR_RETURN(found.emplace_back(), BiasSearch(e, structure, entirely).ProveAsked(*asked));
+    const BiasSearch whole(e, structure, entirely);
+    POSENC_ASSIGN_OR_RETURN(found.emplace_back(), whole.ProveAsked(*asked));
+    if (!found[0].fits() && !IsPlaced(e, structure) && e.batch() * e.heads() > 1) {
+      POSENC_ASSIGN_OR_RETURN(const std::optional<int64_t> offset, CommonOffset(e, *asked, entirely));
+      AskedBias completed = *asked;
+      POSENC_RETURN_IF_ERROR(Complete(completed.method, call.limits));
+      if (offset) {
+        POSENC_ASSIGN_OR_RETURN(found[0], whole.ProveAskedAt(completed, *offset));
+      }
+    }
   }
   std::vector<BiasCandidate> candidates;
   if (asked && !found[0].fits()) candidates = AskedFormCandidates(found[0]);

@@ -55,9 +55,9 @@ std::vector<int64_t> UsualOffsets(const BiasEvidence& evidence, const BiasStruct
 bool IsPlaced(const BiasEvidence& evidence, const BiasStructure& structure);
 // UsualOffsets() and the positions at which values that fall or rise with the distance begin.
 std::vector<int64_t> QueryOffsets(const BiasEvidence& evidence, const BiasStructure& structure);
-// Positions of the first query at which T5's values are the expected table's; without a table, or if there are none,
-// positions at which values change only where buckets begin. UsualOffsets() if there are none either; among several,
-// only the usual ones.
+// Positions of the first query at which head 0 has the expected T5 table's values; without a table, or if there are
+// none, positions at which values change only where buckets begin. UsualOffsets() if there are none either; among
+// several, only the usual ones.
 std::vector<int64_t> T5Offsets(const BiasEvidence& evidence, const BiasStructure& structure, const BiasMethod& method,
                                const Precision& precision, int64_t head_start);
 // Words for the first query's position. Empty if the caller gave that position, or if it is 0 in a square bias.

@@ -79,8 +79,8 @@ class Boxes {
 
 BiasEvidence Crop(const BiasEvidence& whole, const BiasBox& box) {
   BiasEvidence part = whole;
-  part.head_stride = whole.queries();
-  part.batch_stride = whole.heads() * whole.queries();
+  if (part.head_stride == 0) part.head_stride = whole.queries();
+  if (part.batch_stride == 0) part.batch_stride = whole.heads() * part.head_stride;
   const int64_t row = box.batch_rows.first * part.batch_stride + box.heads.first * part.head_stride + box.queries.first;
   part.data = whole.data + row * whole.keys() * static_cast<int64_t>(SizeOf(whole.bias.dtype));
   part.bias.shape = {box.batch_rows.last - box.batch_rows.first + 1, box.heads.last - box.heads.first + 1,

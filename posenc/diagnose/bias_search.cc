@@ -131,7 +131,8 @@ std::vector<int64_t> BiasSearch::OtherOffsets(const AskedBias& asked) const {
   const auto add = [&](int64_t offset) {
     if (!Contains(right, offset) && !Contains(others, offset)) others.push_back(offset);
   };
-  const bool has_values = !is_t5 || asked.method.table;  // else almost every offset fits
+  // Without an expected table, many offsets fit by chance.
+  const bool has_values = !is_t5 || (asked.method.table && !asked.table_found);
   for (int64_t step = 1; step <= (has_values ? 16 : 1); ++step) add(right[0] + step), add(right[0] - step);
   for (const int64_t offset :
        !has_values ? UsualOffsets(evidence_, structure_)

@@ -252,9 +252,9 @@ std::vector<int64_t> T5Offsets(const BiasEvidence& e, const BiasStructure& struc
     return offsets;
   };
   std::vector<int64_t> offsets;
-  for (int64_t h = 0; method.table && h < e.heads() && offsets.empty(); ++h) {
-    const std::vector<double>& head = structure.values[h];
-    const float* row = method.table->values.data() + (head_start + h) * method.table->columns;
+  if (method.table) {
+    const std::vector<double>& head = structure.values[0];
+    const float* row = method.table->values.data() + head_start * method.table->columns;
     int64_t changed = 1;  // NaN equals nothing
     while (changed < distances && !(std::abs(head[changed] - head[changed - 1]) > 0)) ++changed;
     offsets = try_each(changed < distances ? changed : 0, [&](int64_t offset) {

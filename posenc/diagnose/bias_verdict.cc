@@ -138,6 +138,7 @@ class BiasJudge {
       if (fault) SetPart(PartOfRows(e_, rest), *asked_, box, &*fault);
       return fault;
     }
+    if (asked_->free_values > 0 && !IsPlaced()) return std::nullopt;  // then nothing measures a part
     BiasEvidence part = Crop(e_, box);
     if (IsPlaced()) part.query_offset = OffsetOf(*asked_) + box.queries.first;
     AskedBias of_part = asked;
@@ -196,10 +197,16 @@ class BiasJudge {
     return box.batch_rows == IndexRange{0, e_.batch() - 1} && box.heads == IndexRange{0, e_.heads() - 1} &&
            box.queries == IndexRange{0, e_.queries() - 1};
   }
-  // True if it is known where the queries stand; if nothing else says it, rows that are as asked for do.
+  // True if it is known where the queries stand. If nothing else says it, rows that are as asked for do; all rows of a
+  // head if their table was taken from the data.
   bool IsPlaced() const {
     const std::vector<uint8_t>& rows = asked_->misfits.rows;
-    return diagnose::IsPlaced(e_, whole_.diagnosis.structure) || std::find(rows.begin(), rows.end(), 0) != rows.end();
+    const int64_t step = asked_->free_values > 0 ? e_.queries() : 1;
+    bool placed = diagnose::IsPlaced(e_, whole_.diagnosis.structure);
+    for (auto row = rows.begin(); row != rows.end() && !placed; row += step) {
+      placed = std::count(row, row + step, 0) == step;
+    }
+    return placed;
   }
   TokenAxis Axis() const { return {"query", "queries", e_.queries()}; }
 
