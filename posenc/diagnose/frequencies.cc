@@ -95,7 +95,10 @@ MeasuredFrequency FitLine(const std::vector<Point>& points, double f) {
   result.phase = std::remainder(phase - f * centre, 2 * std::numbers::pi);
   const double freedom = std::max<double>(1, static_cast<double>(points.size()) - 2);
   const double noise = std::sqrt(squares / sum * static_cast<double>(points.size()) / freedom);
-  result.uncertainty = std::sqrt(sum / static_cast<double>(points.size()) / spread) * std::max(noise, 1e-15);
+  // A few points may be near a line by chance, as two always are. Float32 elements and phases have this noise at least.
+  const double farthest = std::max(std::fabs(points.front().position), std::fabs(points.back().position));
+  const double floor = 0x1p-24 * (1 + std::fabs(f) * farthest) / freedom;
+  result.uncertainty = std::sqrt(sum / static_cast<double>(points.size()) / spread) * std::max(noise, floor);
   return result;
 }
 
