@@ -41,14 +41,14 @@ MeasuredFrequencies AsMeasured(DType dtype, const std::vector<double>& inv_freq)
   return measured;
 }
 
-// True if the frequencies differ by roundings only: by the tolerance in units of the last place, else as much as
-// float32's recipes do.
+// True if the frequencies, both of this type, differ by roundings only: by the tolerance in units of the last place,
+// else as much as float32's recipes do. A frequency beyond the type's range is near nothing.
 bool IsNear(const Asked& asked, DType dtype, double given, double computed) {
+  if (given == computed || !std::isfinite(computed)) return given == computed;
   if (!asked.tolerance_ulp) return std::fabs(given - computed) <= kRecipe * std::fabs(computed);
   const bool narrow = dtype == DType::kFP32;
-  const double rounded = narrow ? static_cast<float>(computed) : computed;
-  const double unit = rounded == 0 ? 0 : std::ldexp(1, std::ilogb(rounded) - (narrow ? 23 : 52));
-  return std::fabs(given - rounded) <= *asked.tolerance_ulp * unit;
+  const double unit = std::ldexp(1, std::max(std::ilogb(computed), narrow ? -126 : -1022) - (narrow ? 23 : 52));
+  return std::fabs(given - computed) <= *asked.tolerance_ulp * unit;
 }
 
 // Returns the longest length that has the frequencies of a short one. The settings are "dynamic" or "longrope".
@@ -58,32 +58,54 @@ int64_t LongestOfShort(const RotarySettings& settings) {
   return static_cast<int64_t>(std::clamp(std::floor(length.value_or(1)), 1.0, kLargestPosition / 2));
 }
 
+// The length of "dynamic" frequencies, fitted to the measured base.
+struct FittedLength {
+  int64_t length;
+  bool is_clear;  // false: as likely, it is another base that happens to have a length
+};
+
+// Returns the length of `option`, what was asked for, that gives the measured base; nullopt if there is none, or if it
+// is likelier that the base itself was applied.
+std::optional<FittedLength> FitLength(const Option& option, const MeasuredFrequencies& measured, const Limits& limits) {
+  const auto rotary = Rotary::Create(option.settings, Frequencies::kExact, limits);
+  if (!rotary.ok() || !rotary->NeedsSeqLen()) return std::nullopt;
+  const auto& p = std::get<RopeParameters>(rotary->settings().frequencies);
+  const auto law = FindPowerLaw(measured);
+  if (p.rope_type != "dynamic" || !law) return std::nullopt;
+  // Solves theta' = theta (s L / Lmax - (s - 1))^(d / (d - 2)) for L.
+  const auto width = static_cast<double>(rotary->rotary_dim()), s = *p.factor;
+  const auto longest = static_cast<double>(LongestOfShort(rotary->settings()));
+  const double bracket = std::pow(law->rope_theta / *p.rope_theta, (width - 2) / width);
+  const double length = longest * (bracket + s - 1) / s, whole = std::round(length);
+  if (!(whole > longest && whole <= kLargestPosition)) return std::nullopt;
+  // The chance that the length of some base is as near a whole number. The longer, the less a length changes the base.
+  const double error = 2 * law->theta_uncertainty * longest * bracket / s;
+  const double chance = 2 * std::max(std::fabs(length - whole), error);
+  const bool round_base = std::fabs(RoundedTo(3, law->rope_theta) / law->rope_theta - 1) <= kRecipe;
+  constexpr double kRare = 0.01, kClear = 0.1;
+  if (round_base && chance > kRare) return std::nullopt;
+  return FittedLength{static_cast<int64_t>(whole), !round_base && chance <= kClear};
+}
+
 // Returns the option. If its frequencies depend on the length, returns it at a short length and at a longer one: one
-// that uses the long list or, if nothing else departs, one that gives the measured base.
-std::vector<Option> AtLengths(const Option& option, const MeasuredFrequencies& measured, const Limits& limits) {
+// that uses the long list or, if nothing departs, the fitted one.
+std::vector<Option> AtLengths(const Option& option, const std::optional<FittedLength>& fitted, const Limits& limits) {
   const auto rotary = Rotary::Create(option.settings, Frequencies::kExact, limits);
   if (option.seq_len || !rotary.ok() || !rotary->NeedsSeqLen()) return {option};
-  const auto& p = std::get<RopeParameters>(rotary->settings().frequencies);
   const int64_t longest = LongestOfShort(rotary->settings());
   std::vector<int64_t> lengths = {longest};
-  if (p.rope_type == "longrope") {
+  const bool by_list = std::get<RopeParameters>(rotary->settings().frequencies).rope_type == "longrope";
+  if (by_list) {
     lengths.push_back(2 * longest);
-  } else if (const auto law = FindPowerLaw(measured);
-             law && option.departures.empty() && option.fault == TableFault::kNone) {
-    // Solves theta' = theta (s L / Lmax - (s - 1))^(d / (d - 2)) for L.
-    const auto width = static_cast<double>(rotary->rotary_dim());
-    const double bracket = std::pow(law->rope_theta / *p.rope_theta, (width - 2) / width);
-    const double length = std::round(static_cast<double>(longest) * (bracket + *p.factor - 1) / *p.factor);
-    if (length > static_cast<double>(longest) && length <= kLargestPosition) {
-      lengths.push_back(static_cast<int64_t>(length));
-    }
+  } else if (fitted && option.departures.empty() && option.fault == TableFault::kNone) {
+    lengths.push_back(fitted->length);
   }
   std::vector<Option> options;
   for (const int64_t length : lengths) {
     options.push_back(option);
     options.back().settings = rotary->settings();
     options.back().seq_len = length;
-    if (length > longest && p.rope_type == "dynamic") ++options.back().free_values;
+    if (length > longest && !by_list) ++options.back().free_values;
   }
   return options;
 }
@@ -115,6 +137,8 @@ std::optional<Explanation> Compare(const Option& option, const Asked& asked, DTy
     if (!computed.ok() || computed->size() != inv_freq.size()) continue;
     Proof proof;
     const std::vector<std::byte> rounded = Rounded(dtype, *computed);
+    std::vector<double> values(inv_freq.size());
+    Convert(dtype, DType::kFP64, rounded.data(), values.data(), values.size());
     const size_t first = proof.comparison.Add(dtype, rounded.data(), theirs.data(), inv_freq.size());
     proof.digest = XXH3_64bits(rounded.data(), rounded.size());
     if (first < inv_freq.size()) {
@@ -123,7 +147,7 @@ std::optional<Explanation> Compare(const Option& option, const Asked& asked, DTy
     }
     proof.misfits = Misfits{.within_row = {std::vector<uint8_t>(inv_freq.size())}};
     for (size_t k = 0; k < inv_freq.size(); ++k) {
-      if (IsNear(asked, dtype, inv_freq[k], (*computed)[k])) continue;
+      if (IsNear(asked, dtype, inv_freq[k], values[k])) continue;
       ++proof.misfits->elements;
       proof.misfits->within_row[0][k] = 1;
     }
@@ -140,45 +164,40 @@ bool IsKnown(const Explanation& e) {
   return e.candidate.departures.empty() || e.candidate.departures.back().code != "UNKNOWN_FREQUENCIES";
 }
 
-// Adds the explanation unless an earlier one gives the same frequencies. If that one departs, the departures are an
-// alternative to it, unless they were fitted.
+// Adds the explanation unless an earlier known one gives the same frequencies. If that one departs, the departures are
+// an alternative to it, unless more numbers were fitted.
 void AddUnlessSame(Explanation explanation, std::vector<Explanation>* all) {
-  const auto same = std::find_if(all->begin(), all->end(),
-                                 [&](const Explanation& e) { return e.proof.digest == explanation.proof.digest; });
+  const auto same = std::find_if(all->begin(), all->end(), [&](const Explanation& e) {
+    return e.proof.digest == explanation.proof.digest && IsKnown(e);
+  });
   if (same == all->end()) return all->push_back(std::move(explanation));
-  if (same->candidate.departures.empty() || explanation.candidate.free_values > 0) return;
+  if (same->candidate.departures.empty() || explanation.candidate.free_values > same->candidate.free_values) return;
   same->candidate.aliases.push_back(std::move(explanation.candidate.departures));
 }
 
-// True if the frequencies show the length that was fitted to them. Those of long ones hardly depend on it: then some
-// length fits to any base.
-bool ShowsLength(const Explanation& explanation, const Asked& asked, DType dtype, const std::vector<double>& inv_freq,
-                 const Limits& limits) {
-  Candidate longer = explanation.candidate;
-  ++*longer.seq_len;
-  const auto computed = FrequenciesOf(longer, explanation.variant.precision.frequencies, limits);
-  if (!computed.ok()) return false;
-  for (size_t k = 0; k < inv_freq.size(); ++k) {
-    if (!IsNear(asked, dtype, inv_freq[k], (*computed)[k])) return true;
-  }
-  return false;
-}
-
-// `all`: every explanation, the best first.
-Verdict Judge(const Asked& asked, const std::vector<Explanation>& all, DType dtype, const std::vector<double>& inv_freq,
-              const Limits& limits) {
+// `all`: every explanation, the best first. `clear`: FittedLength::is_clear, if a length was fitted.
+Verdict Judge(const Asked& asked, const std::vector<Explanation>& all, bool clear) {
   Verdict verdict;
   verdict.bound = asked.tolerance_ulp ? fmt::format("{} ulp", Short(*asked.tolerance_ulp))
                                       : fmt::format("{} of each frequency", Short(kRecipe));
-  const auto best = std::find_if(all.begin(), all.end(), [](const auto& e) { return e.fits() && IsKnown(e); });
+  const auto plain = std::find_if(all.begin(), all.end(),
+                                  [&](const auto& e) { return IsExpected(asked, e) && e.candidate.free_values == 0; });
+  // Fitted numbers that are more than half as many as the frequencies that they explain would explain themselves.
+  const auto explains = [&](const Explanation& e) {
+    const bool all_differ = plain == all.end();
+    const auto values =
+        all_differ ? static_cast<int64_t>(e.proof.comparison.elements()) : plain->proof.misfits->elements;
+    return IsExpected(asked, e) || values >= 2 * e.candidate.free_values;
+  };
+  const auto best =
+      std::find_if(all.begin(), all.end(), [&](const auto& e) { return e.fits() && IsKnown(e) && explains(e); });
   // A length that was fitted is expected only if nothing that needs no fit comes nearer.
   const bool may_be_fitted = best != all.end() && (IsExpected(asked, *best) || best->candidate.free_values > 0);
   const auto wanted = std::find_if(all.begin(), all.end(), [&](const auto& e) {
     return IsExpected(asked, e) && (e.candidate.free_values == 0 || (may_be_fitted && e.fits()));
   });
   const bool reference = wanted != all.end();
-  const bool unclear = reference && wanted->candidate.free_values > 0 && wanted->fits() &&
-                       !ShowsLength(*wanted, asked, dtype, inv_freq, limits);
+  const bool unclear = reference && wanted->candidate.free_values > 0 && !clear;
   if (best == all.end() || unclear) {
     Fault fault{.sentence = unclear
                                 ? fmt::format("the frequencies may be those of a length near {}, or of another base",
@@ -231,10 +250,12 @@ absl::StatusOr<Diagnosis> DiagnoseFrequencies(DType dtype, const std::vector<dou
   Tokens none;
   none.bounds = {0, 0};
   std::vector<Option> options = OptionsOf(asked, width, none);
+  std::optional<FittedLength> length;
+  if (!options.empty()) length = FitLength(options[0], measured, limits);
   for (Option& option : MeasuredOptions(asked, width, measured, 1)) options.push_back(std::move(option));
   Diagnosis diagnosis;
-  for (const Option& each : options) {
-    for (const Option& option : AtLengths(each, measured, limits)) {
+  const auto add = [&](const Option& each) {
+    for (const Option& option : AtLengths(each, length, limits)) {
       auto explanation = Compare(option, asked, dtype, inv_freq, limits);
       if (!explanation) continue;
       if (asked.settings && *asked.settings->rotary_dim != width) {
@@ -245,6 +266,11 @@ absl::StatusOr<Diagnosis> DiagnoseFrequencies(DType dtype, const std::vector<dou
       }
       AddUnlessSame(*std::move(explanation), &diagnosis.explanations);
     }
+  };
+  for (const Option& option : options) add(option);
+  const auto is_known = [](const Explanation& e) { return e.fits() && IsKnown(e); };
+  if (std::none_of(diagnosis.explanations.begin(), diagnosis.explanations.end(), is_known)) {
+    for (const Option& option : FittedOptions(asked, width, Angles{}, measured, none, limits)) add(option);
   }
   // Measured frequencies always equal themselves, so they rank first only if nothing else is near.
   std::stable_sort(
@@ -256,7 +282,7 @@ absl::StatusOr<Diagnosis> DiagnoseFrequencies(DType dtype, const std::vector<dou
         };
         return rank(a) < rank(b);
       });
-  diagnosis.verdict = Judge(asked, diagnosis.explanations, dtype, inv_freq, limits);
+  diagnosis.verdict = Judge(asked, diagnosis.explanations, length && length->is_clear);
   if (diagnosis.explanations.size() > most_explanations) diagnosis.explanations.resize(most_explanations);
   for (size_t n = 0; n < diagnosis.explanations.size(); ++n) {
     Explanation& explanation = diagnosis.explanations[n];

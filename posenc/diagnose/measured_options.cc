@@ -7,15 +7,45 @@
 
 namespace posenc::diagnose {
 
+double RoundedTo(int digits, double value) {
+  const double unit = std::pow(10.0, std::floor(std::log10(value)) - digits + 1);
+  return unit >= 1 ? std::round(value / unit) * unit : std::round(value / unit) / std::round(1 / unit);
+}
+
 double Snap(double value, double tolerance) {
   for (int digits = 1; digits <= 6; ++digits) {
-    const double unit = std::pow(10.0, std::floor(std::log10(value)) - digits + 1);
-    const double rounded =
-        unit >= 1 ? std::round(value / unit) * unit : std::round(value / unit) / std::round(1 / unit);
+    const double rounded = RoundedTo(digits, value);
     if (std::fabs(rounded / value - 1) <= tolerance) return rounded;
   }
   return value;
 }
+
+namespace {
+
+// How the power law departs from what was asked for.
+Departure LawDeparture(const Asked& asked, const RopeParameters& found) {
+  const auto* settings = std::get_if<RopeParameters>(&asked.settings->frequencies);
+  const RopeParameters wanted = settings == nullptr ? RopeParameters() : *settings;
+  const bool same_type = wanted.rope_type == found.rope_type, same_theta = wanted.rope_theta == found.rope_theta;
+  const double found_factor = found.factor.value_or(1), wanted_factor = wanted.factor.value_or(1);
+  const std::string theta = Short(*found.rope_theta, wanted.rope_theta.value_or(*found.rope_theta));
+  const std::string factor = Short(found_factor, wanted_factor);
+  if (same_type && wanted.factor == found.factor && wanted.rope_theta && !same_theta) {
+    return {"ROPE_THETA", fmt::format("rope_theta {} was applied, {} {}", theta, asked.Wants(),
+                                      Short(*wanted.rope_theta, *found.rope_theta))};
+  }
+  if (same_type && same_theta && wanted.factor) {
+    return {"FACTOR",
+            fmt::format("factor {} was applied, {} {}", factor, asked.Wants(), Short(wanted_factor, found_factor))};
+  }
+  if (found.factor) {
+    return {"SCALING_TYPE", fmt::format("frequencies of rope_theta {}, divided by {}, were applied", theta, factor)};
+  }
+  if (same_theta && !same_type) return ScalingMissing(wanted);
+  return {"ROPE_THETA", fmt::format("unscaled frequencies of rope_theta {} were applied", theta)};
+}
+
+}  // namespace
 
 std::vector<Option> MeasuredOptions(const Asked& asked, int64_t rotary_dim, const MeasuredFrequencies& measured,
                                     double attention_scaling) {
@@ -34,24 +64,9 @@ std::vector<Option> MeasuredOptions(const Asked& asked, int64_t rotary_dim, cons
     }
     Option option{base};
     option.free_values = factor == 1 ? 1 : 2;
-    option.settings.frequencies = p;
-    if (asked.settings) {
-      std::string what = fmt::format("unscaled frequencies of rope_theta {} were applied", Short(theta));
-      if (factor != 1)
-        what = fmt::format("frequencies of rope_theta {}, divided by {}, were applied", Short(theta), Short(factor));
-      option.departures = {{factor == 1 ? "ROPE_THETA" : "SCALING_TYPE", what}};
-      const auto* wanted = std::get_if<RopeParameters>(&asked.settings->frequencies);
-      if (wanted != nullptr && wanted->rope_type == p.rope_type && wanted->factor == p.factor && wanted->rope_theta &&
-          wanted->rope_theta != theta) {
-        option.departures = {{"ROPE_THETA", fmt::format("rope_theta {} was applied, {} {}", Short(theta), asked.Wants(),
-                                                        Short(*wanted->rope_theta))}};
-      } else if (wanted != nullptr && wanted->rope_type == p.rope_type && wanted->rope_theta == theta &&
-                 wanted->factor) {
-        option.departures = {{"FACTOR", fmt::format("factor {} was applied, {} {}", Short(factor), asked.Wants(),
-                                                    Short(*wanted->factor))}};
-      }
-    }
-    options.push_back(option);
+    if (asked.settings) option.departures = {LawDeparture(asked, p)};
+    option.settings.frequencies = std::move(p);
+    options.push_back(std::move(option));
   }
   GivenFrequencies given;
   given.attention_scaling = Snap(attention_scaling, kRecipe);

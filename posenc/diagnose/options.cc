@@ -31,11 +31,15 @@ class Collector {
 
  private:
   template <class Change>
-  Option& Add(const Change& change, std::string code, std::string message) {
+  Option& Add(const Change& change, Departure departure) {
     RotarySettings settings = base_;
     change(settings, std::get_if<RopeParameters>(&settings.frequencies));
-    options_.push_back({.settings = std::move(settings), .departures = {{std::move(code), std::move(message)}}});
+    options_.push_back({.settings = std::move(settings), .departures = {std::move(departure)}});
     return options_.back();
+  }
+  template <class Change>
+  Option& Add(const Change& change, std::string code, std::string message) {
+    return Add(change, {std::move(code), std::move(message)});
   }
   void AddFault(TableFault fault) {
     options_.push_back({base_});
@@ -45,9 +49,7 @@ class Collector {
   void CollectParameters(const RopeParameters& p) {
     if (p.rope_type != "default") {
       Add([](RotarySettings& s, RopeParameters* q) { *q = Unscaled(*q), s.max_position_embeddings.reset(); },
-          "SCALING_MISSING",
-          fmt::format("the {} scaling is missing: unscaled frequencies of rope_theta {} were applied", p.rope_type,
-                      Short(p.rope_theta.value_or(10000))));
+          ScalingMissing(p));
     }
     if (p.rope_theta) CollectThetas(p);
     CollectLongrope(p);
@@ -147,7 +149,33 @@ class Collector {
                       asked_.Wants(), truncate));
     }
     CollectLinear("yarn");
+    CollectExchangedRamp(p);
     CollectLengths(p);
+  }
+
+  // Frequencies of a port that exchanged beta_fast and beta_slow, so that its ramp slows the short waves.
+  void CollectExchangedRamp(const RopeParameters& p) {
+    const auto rotary = Rotary::Create(base_, Frequencies::kFloat64, {});
+    if (!rotary.ok()) return;
+    const auto plan = rotary->Plan(0);
+    if (!plan.ok()) return;
+    const double theta = *p.rope_theta, width = p.frequency_dim.value_or(static_cast<double>(*base_.rotary_dim));
+    const auto pair_with = [&](double rotations) {
+      const double turns = *p.original_max_position_embeddings / (2 * std::numbers::pi * rotations);
+      return width * std::log(turns) / (2 * std::log(theta));
+    };
+    double low = pair_with(*p.beta_slow), high = pair_with(*p.beta_fast);
+    if (p.truncate.value_or(true)) low = std::floor(low), high = std::ceil(high);
+    low = std::max(low, 0.0), high = std::min(high, width - 1);
+    if (low == high) high += 0.001;
+    GivenFrequencies given{(*plan)->inv_freq, (*plan)->attention_scaling, (*plan)->axis};
+    for (size_t k = 0; k < given.inv_freq.size(); ++k) {
+      const auto pair = static_cast<double>(k);
+      const double f = std::pow(theta, -2 * pair / width), slowed = std::clamp((pair - low) / (high - low), 0.0, 1.0);
+      given.inv_freq[k] = f / *p.factor * slowed + f * (1 - slowed);
+    }
+    Add([&given](RotarySettings& s, RopeParameters*) { s.frequencies = given, s.max_position_embeddings.reset(); },
+        "BETA_FAST", "beta_fast and beta_slow are exchanged");
   }
 
   void CollectLengths(const RopeParameters& p) {
@@ -159,19 +187,11 @@ class Collector {
     }
   }
 
-  // Bands of a port that exchanged low_freq_factor and high_freq_factor: no pair is between them.
   void CollectLlama3(const RopeParameters& p) {
+    // A port that exchanged them slows every wave longer than the original length / high_freq_factor, and blends none.
+    Add([](RotarySettings&, RopeParameters* q) { q->low_freq_factor = q->high_freq_factor; }, "LOW_HIGH_EXCHANGED",
+        "low_freq_factor and high_freq_factor are exchanged");
     CollectLengths(p);
-    const double theta = p.rope_theta.value_or(10000);
-    const auto width = p.frequency_dim.value_or(static_cast<double>(*base_.rotary_dim));
-    const double length = *p.original_max_position_embeddings, high = *p.high_freq_factor;
-    GivenFrequencies given;
-    for (int64_t k = 0; k < *base_.rotary_dim / 2; ++k) {
-      const double f = std::pow(theta, -2.0 * static_cast<double>(k) / width);
-      given.inv_freq.push_back(2 * std::numbers::pi / f > length / high ? f / *p.factor : f);
-    }
-    Add([&given](RotarySettings& s, RopeParameters*) { s.frequencies = given, s.max_position_embeddings.reset(); },
-        "LOW_HIGH_EXCHANGED", "low_freq_factor and high_freq_factor are exchanged");
   }
 
   // Exponents -2k/d with another d.
@@ -280,6 +300,11 @@ std::vector<Option> WithAxesExchanged(const Asked& asked) {
   return options;
 }
 
+std::string WithDigits(int digits, double value) {
+  if (value == std::round(value) && std::fabs(value) < 1e15) return fmt::format("{}", static_cast<int64_t>(value));
+  return fmt::format("{}", std::strtod(fmt::format("{:.{}g}", value, digits).c_str(), nullptr));
+}
+
 }  // namespace
 
 Asked Asked::Of(const std::vector<size_t>& operands) const {
@@ -295,9 +320,18 @@ Tolerance Asked::tolerance() const {
   return {};
 }
 
-std::string Short(double value) {
-  if (value == std::round(value) && std::fabs(value) < 1e15) return fmt::format("{}", static_cast<int64_t>(value));
-  return fmt::format("{}", std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr));
+std::string Short(double value) { return WithDigits(6, value); }
+
+std::string Short(double value, double unlike) {
+  int digits = 6;
+  while (value != unlike && digits < 17 && WithDigits(digits, value) == WithDigits(digits, unlike)) ++digits;
+  return WithDigits(digits, value);
+}
+
+Departure ScalingMissing(const RopeParameters& asked) {
+  return {"SCALING_MISSING",
+          fmt::format("the {} scaling is missing: unscaled frequencies of rope_theta {} were applied", asked.rope_type,
+                      Short(asked.rope_theta.value_or(10000)))};
 }
 
 std::vector<Option> OptionsOf(const Asked& asked, int64_t rotary_dim, const Tokens& tokens) {

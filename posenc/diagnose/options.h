@@ -75,9 +75,15 @@ int DigitsOf(double value);
 // For a departure of one number, in words: the range of numbers that have the same frequencies. Empty if it is narrow.
 std::string SameFrequencies(const RotarySettings& settings, std::string_view code, const Limits& limits);
 
+// Returns the nearest number with this many decimal digits. `value` is positive.
+double RoundedTo(int digits, double value);
 // Returns the nearest number of few digits within the relative `tolerance`, else `value`.
 double Snap(double value, double tolerance);
-// Formats a number for sentences: integers below 1e15 in full, others with up to 6 significant digits.
+// Formats a number for sentences: integers below 1e15 in full, others with up to 6 significant digits. With `unlike`,
+// with as many digits as tell it from that number.
 std::string Short(double value);
+std::string Short(double value, double unlike);
+// The departure of unscaled frequencies, where these parameters were asked for.
+Departure ScalingMissing(const RopeParameters& asked);
 
 }  // namespace posenc::diagnose
