@@ -270,7 +270,11 @@ absl::StatusOr<Diagnosis> DiagnoseFrequencies(DType dtype, const std::vector<dou
   for (const Option& option : options) add(option);
   const auto is_known = [](const Explanation& e) { return e.fits() && IsKnown(e); };
   if (std::none_of(diagnosis.explanations.begin(), diagnosis.explanations.end(), is_known)) {
-    for (const Option& option : FittedOptions(asked, width, Angles{}, measured, none, limits)) add(option);
+    const Angles no_angles{.pairs = width / 2};
+    for (Option& option : FittedOptions(asked, width, no_angles, measured, none, limits)) {
+      AddRanges(option.settings, limits, &option.departures);
+      add(option);
+    }
   }
   // Measured frequencies always equal themselves, so they rank first only if nothing else is near.
   std::stable_sort(

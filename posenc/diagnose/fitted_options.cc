@@ -223,6 +223,41 @@ class Fitter {
   int64_t seq_len_ = 0;
 };
 
+// For a departure of one number, in words: the range of numbers that have the same frequencies. Empty if it is narrow.
+std::string SameFrequencies(const RotarySettings& settings, std::string_view code, const Limits& limits) {
+  const auto parameter = std::find_if(std::begin(kParameters), std::end(kParameters),
+                                      [&](const Parameter& one) { return one.member != nullptr && one.code == code; });
+  const auto* p = std::get_if<RopeParameters>(&settings.frequencies);
+  if (p == nullptr || parameter == std::end(kParameters) || !(p->*parameter->member)) return "";
+  const double value = *(p->*parameter->member);
+  const auto frequencies = [&](double at) {
+    Option option{settings};
+    std::get<RopeParameters>(option.settings.frequencies).*parameter->member = at;
+    return PlannedFrequencies(option, 0, limits);
+  };
+  const std::vector<double> own = frequencies(value);
+  if (own.empty()) return "";
+  // The farthest number that has them, up or down; infinite if all have them.
+  const auto farthest = [&](double sign) {
+    constexpr double kFar = 12;  // powers of two
+    double inside = 0, outside = kFar;
+    if (frequencies(value * std::exp2(sign * kFar)) == own) return sign * std::numeric_limits<double>::infinity();
+    while (outside - inside > 1e-9) {
+      const double middle = (inside + outside) / 2;
+      (frequencies(value * std::exp2(sign * middle)) == own ? inside : outside) = middle;
+    }
+    return value * std::exp2(sign * inside);
+  };
+  double first = farthest(-1), last = farthest(1);
+  if (parameter->is_whole) first = std::ceil(first), last = std::floor(last);
+  constexpr double kKnown = 1.01;
+  if (last <= kKnown * first) return "";
+  if (std::isinf(first) && std::isinf(last)) return "any number has the same frequencies";
+  if (std::isinf(first)) return fmt::format("any number up to {} has the same frequencies", Short(last));
+  if (std::isinf(last)) return fmt::format("any number from {} on has the same frequencies", Short(first));
+  return fmt::format("any number from {} to {} has the same frequencies", Short(first), Short(last));
+}
+
 }  // namespace
 
 std::vector<Option> FittedOptions(const Asked& asked, int64_t rotary_dim, const Angles& angles,
@@ -257,38 +292,11 @@ int DigitsOf(double value) {
   return digits;
 }
 
-std::string SameFrequencies(const RotarySettings& settings, std::string_view code, const Limits& limits) {
-  const auto parameter = std::find_if(std::begin(kParameters), std::end(kParameters),
-                                      [&](const Parameter& one) { return one.member != nullptr && one.code == code; });
-  const auto* p = std::get_if<RopeParameters>(&settings.frequencies);
-  if (p == nullptr || parameter == std::end(kParameters) || !(p->*parameter->member)) return "";
-  const double value = *(p->*parameter->member);
-  const auto frequencies = [&](double at) {
-    Option option{settings};
-    std::get<RopeParameters>(option.settings.frequencies).*parameter->member = at;
-    return PlannedFrequencies(option, 0, limits);
-  };
-  const std::vector<double> own = frequencies(value);
-  if (own.empty()) return "";
-  // The farthest number that has them, up or down; infinite if all have them.
-  const auto farthest = [&](double sign) {
-    constexpr double kFar = 12;  // powers of two
-    double inside = 0, outside = kFar;
-    if (frequencies(value * std::exp2(sign * kFar)) == own) return sign * std::numeric_limits<double>::infinity();
-    while (outside - inside > 1e-9) {
-      const double middle = (inside + outside) / 2;
-      (frequencies(value * std::exp2(sign * middle)) == own ? inside : outside) = middle;
-    }
-    return value * std::exp2(sign * inside);
-  };
-  double first = farthest(-1), last = farthest(1);
-  if (parameter->is_whole) first = std::ceil(first), last = std::floor(last);
-  constexpr double kKnown = 1.01;
-  if (last <= kKnown * first) return "";
-  if (std::isinf(first) && std::isinf(last)) return "any number has the same frequencies";
-  if (std::isinf(first)) return fmt::format("any number up to {} has the same frequencies", Short(last));
-  if (std::isinf(last)) return fmt::format("any number from {} on has the same frequencies", Short(first));
-  return fmt::format("any number from {} to {} has the same frequencies", Short(first), Short(last));
+void AddRanges(const RotarySettings& settings, const Limits& limits, std::vector<Departure>* departures) {
+  for (Departure& departure : *departures) {
+    const std::string range = SameFrequencies(settings, departure.code, limits);
+    if (!range.empty()) departure.message += fmt::format(" ({})", range);
+  }
 }
 
 }  // namespace posenc::diagnose

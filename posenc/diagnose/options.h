@@ -72,8 +72,8 @@ std::vector<Option> FittedOptions(const Asked& asked, int64_t rotary_dim, const 
 // these are fewer.
 int DigitsOf(double value);
 
-// For a departure of one number, in words: the range of numbers that have the same frequencies. Empty if it is narrow.
-std::string SameFrequencies(const RotarySettings& settings, std::string_view code, const Limits& limits);
+// Adds to each departure of one number the range of numbers that have the same frequencies, unless it is narrow.
+void AddRanges(const RotarySettings& settings, const Limits& limits, std::vector<Departure>* departures);
 
 // Returns the nearest number with this many decimal digits. `value` is positive.
 double RoundedTo(int digits, double value);

@@ -258,19 +258,11 @@ class FaultFinder {
       if (same(fault.departures) || std::any_of(fault.alternatives.begin(), fault.alternatives.end(), same)) continue;
       if (fault.alternatives.size() < kMostAlternatives) fault.alternatives.push_back(departures);
     }
-    AddRange(explanation.candidate.settings, &fault);
+    AddRanges(explanation.candidate.settings, call_.limits, &fault.departures);
+    fault.sentence = Sentence(fault.departures);
     fault.parts = PartsOf(call_.evidence, Widened(explanation, rows), Fitting(explanation));
     SetPairs(&fault, rows);
     found_.faults.push_back(std::move(fault));
-  }
-
-  // Adds to a departure of one number which others have the same frequencies.
-  void AddRange(const RotarySettings& settings, Fault* fault) const {
-    for (Departure& departure : fault->departures) {
-      const std::string range = SameFrequencies(settings, departure.code, call_.limits);
-      if (!range.empty()) departure.message += fmt::format(" ({})", range);
-    }
-    fault->sentence = Sentence(fault->departures);
   }
 
   // The rows, and those of other heads in which the reference is within the tolerance, but the explanation gives most

@@ -145,6 +145,10 @@ TEST(DiagnoseFrequencies, ANumberIsFittedToFrequenciesAlone) {
               HasSubstr("factor 32 was applied, but the model specifies 8, in pairs 15-31"));
   EXPECT_THAT(verdict(llama3, with(llama3, high), 64).sentence, HasSubstr("high_freq_factor 8 was applied"));
   EXPECT_THAT(verdict(yarn, with(yarn, factor(4)), 128).sentence, HasSubstr("factor 4 was applied"));
+  // The ramp ends at whole pairs, so many numbers give it.
+  const auto fast = [](RopeParameters& p) { p.beta_fast = 64; };
+  EXPECT_THAT(verdict(yarn, with(yarn, fast), 128).sentence,
+              testing::AllOf(HasSubstr("beta_fast 64 was applied"), HasSubstr("any number from ")));
   // One of four pairs differs: another number of any kind would explain it.
   EXPECT_EQ(verdict(llama3, with(llama3, high), 8).kind, VerdictKind::kUnknown);
   for (const int64_t width : {8, 64}) {
