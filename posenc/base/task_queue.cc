@@ -12,6 +12,9 @@ constexpr double kSmallInARow = 8;
 constexpr double kSmallSeconds = 0.02;  // a small task that takes longer counts as several
 constexpr double kNotYet = std::numeric_limits<double>::lowest();
 
+// False for tasks whose time says nothing of the next ones'.
+bool IsWork(Lane lane) { return lane != Lane::kHelp && lane != Lane::kTurn; }
+
 }  // namespace
 
 struct TaskQueue::Account {
@@ -45,7 +48,9 @@ void TaskQueue::Push(std::function<void()> task, Lane lane, const TaskOwner& own
   if (account.is_idle() && !owner.name.empty()) account.used = std::max(account.used, now_ - kSavedSeconds);
   account.owner = owner;
   auto& tasks = lane == Lane::kSmall ? account.small : account.bulk;
-  tasks.insert(lane == Lane::kTurn ? tasks.begin() : tasks.end(), {std::move(task), lane});
+  const auto is_no_turn = [](const Account::Waiting& waiting) { return waiting.lane != Lane::kTurn; };
+  const auto place = lane == Lane::kTurn ? std::find_if(tasks.begin(), tasks.end(), is_no_turn) : tasks.end();
+  tasks.insert(place, {std::move(task), lane});
   ++size_;
   if (lane == Lane::kSmall) ++small_;
   if (lane == Lane::kHelp) ++account.help;
@@ -86,16 +91,21 @@ TaskQueue::Taken TaskQueue::TakeBetween(const Taken* running, double seconds) {
 }
 
 bool TaskQueue::IsTurnOfOther(const Taken& running) const {
-  return std::any_of(accounts_.begin(), accounts_.end(), [&running](const auto& named) {
+  const double used = running.account->used - running.expected / running.account->owner.weight;
+  return std::any_of(accounts_.begin(), accounts_.end(), [used](const auto& named) {
     const Account& a = named.second;
-    return !a.bulk.empty() && a.bulk.front().lane != Lane::kBlocking && a.used + kTurnSeconds < running.account->used;
+    return !a.bulk.empty() && a.bulk.front().lane != Lane::kBlocking && a.used + kTurnSeconds < used;
   });
+}
+
+void TaskQueue::Pause(Taken* taken) {
+  taken->account->used -= std::exchange(taken->expected, 0) / taken->account->owner.weight;
 }
 
 TaskQueue::Taken TaskQueue::TakeFrom(Account* account, Lane lane) {
   auto& tasks = lane == Lane::kSmall ? account->small : account->bulk;
   Taken taken = {std::move(tasks.front().task), tasks.front().lane, account, account->name};
-  if (taken.lane != Lane::kTurn) taken.expected = account->average;
+  if (IsWork(taken.lane)) taken.expected = account->average;
   if (taken.lane == Lane::kHelp) --account->help;
   tasks.pop_front();
   account->small_in_a_row = lane == Lane::kSmall ? account->small_in_a_row + 1 : 0;
@@ -119,9 +129,9 @@ void TaskQueue::Charge(Taken* taken, double seconds) {
 
 void TaskQueue::End(Taken* taken) {
   Account& account = *taken->account;
-  account.used -= taken->expected / account.owner.weight;
+  Pause(taken);
   // A task that is unlike the last ones changes the expectation by a quarter.
-  if (taken->lane != Lane::kTurn) account.average += (taken->used - account.average) / 4;
+  if (IsWork(taken->lane)) account.average += (taken->used - account.average) / 4;
   if (taken->lane == Lane::kSmall) {
     account.small_average += (taken->used - account.small_average) / 4;
     account.small_in_a_row += std::max(0.0, taken->used / kSmallSeconds - 1);

@@ -66,6 +66,8 @@ class TaskQueue {
   Taken TakeBetween(const Taken* running, double seconds = std::numeric_limits<double>::infinity());
   // True if a bulk task waits, but no blocking one, whose owner has used less than that of `running`, by kTurnSeconds.
   bool IsTurnOfOther(const Taken& running) const;
+  // Takes back what was charged in advance for a task that lets others run.
+  void Pause(Taken* taken);
 
   // Charges time that a task has used since the last call.
   void Charge(Taken* taken, double seconds);

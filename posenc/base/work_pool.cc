@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <new>
 #include <system_error>
@@ -31,11 +32,16 @@ using Clock = std::chrono::steady_clock;
 
 double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
+const TaskOwner kNobody;
+
+// The number of a thread that is not the pool's.
+constexpr size_t kNoThread = std::numeric_limits<size_t>::max();
+
 // A task that a thread runs.
 struct Running {
   const WorkPool* pool;
   TaskQueue::Taken* taken;
-  size_t thread;            // number in busy_
+  size_t thread;            // number in busy_, or kNoThread
   Clock::time_point since;  // when its time was charged last
   double own = 0;           // seconds until then
   double nested = 0;        // seconds of nested tasks of the same owner
@@ -77,8 +83,19 @@ constexpr int64_t kMostOfBodies = 64 << 20;
 // Time after which the relief thread runs a small task that waits.
 constexpr std::chrono::milliseconds kLate(1);
 
-// Spare threads for each place. As many owners less one can have all places between the slabs of each other's tasks.
-constexpr size_t kMostSpares = 8;
+// Spare threads: for eight owners that have all places in turn, or more.
+size_t MostSpares(size_t places) { return std::max<size_t>(8 * places, 256); }
+
+bool IsWanted(const Cancellation& cancelled) {
+  try {
+    return cancelled().ok();
+  } catch (const std::bad_alloc&) {
+    return true;  // not known
+  }
+}
+
+// Time between two looks whether a task that waits for its turn is still wanted.
+constexpr std::chrono::milliseconds kLook(50);
 
 }  // namespace
 
@@ -86,7 +103,7 @@ WorkPool::WorkPool(size_t threads, Meter meter)
     : meter_(std::move(meter)),
       places_(std::max<size_t>(threads, 1)),
       awake_(places_),
-      busy_(1 + places_ * (1 + kMostSpares)) {
+      busy_(1 + places_ + MostSpares(places_)) {
   for (size_t thread = 1; thread <= places_; ++thread) threads_.emplace_back([this, thread] { Work(thread); });
   relief_ = std::thread([this] { Relieve(0); });
 }
@@ -104,7 +121,6 @@ WorkPool::~WorkPool() {
 }
 
 void WorkPool::Submit(std::function<void()> task, Lane lane, const TaskOwner* owner) {
-  static const TaskOwner kNobody;
   const MemoryScope uncounted(nullptr);  // other threads free what the queue holds
   bool all_busy;
   {
@@ -152,8 +168,10 @@ void WorkPool::Work(size_t thread) {
       CountWaiting();
       if (idle_ == 0 && tasks_.small() > 0) late_.notify_one();
       if (taken.lane == Lane::kTurn) {
+        handed_over_ = false;
         taken.task();
         tasks_.End(&taken);
+        if (!handed_over_) continue;
         ++spare_;
         if (!AwaitPlace(&lock)) return;
         continue;
@@ -167,7 +185,7 @@ void WorkPool::Work(size_t thread) {
 
 bool WorkPool::AddSpare() {
   const size_t thread = 1 + threads_.size();
-  if (thread > places_ * (1 + kMostSpares)) return false;
+  if (thread > places_ + MostSpares(places_)) return false;
   try {
     threads_.emplace_back([this, thread] {
       std::unique_lock lock(mutex_);
@@ -190,21 +208,38 @@ bool WorkPool::AwaitPlace(std::unique_lock<std::mutex>* lock) {
   return true;
 }
 
-void WorkPool::GiveUpPlace(std::unique_lock<std::mutex>* lock) {
+void WorkPool::GiveUpPlace(std::unique_lock<std::mutex>* lock, const Cancellation& cancelled) {
   if (stopping_ || !tasks_.IsTurnOfOther(*running->taken) || (spare_ == 0 && !AddSpare())) return;
-  std::condition_variable its_turn;
-  bool is_its_turn = false;
-  const auto give_back = [&] {
-    is_its_turn = true;
-    its_turn.notify_one();
+  struct Turn {
+    std::condition_variable begins;
+    bool has_begun = false;
   };
-  tasks_.Push(give_back, Lane::kTurn, TaskQueue::OwnerOf(*running->taken));
+  const auto turn = std::make_shared<Turn>();
+  const auto begin = [this, turn] {
+    handed_over_ = !std::exchange(turn->has_begun, true);
+    turn->begins.notify_one();
+  };
+  const auto has_begun = [&turn] { return turn->has_begun; };
+  tasks_.Push(begin, Lane::kTurn, TaskQueue::OwnerOf(*running->taken));
+  tasks_.Pause(running->taken);
   CountWaiting();
   --spare_;
   ++given_up_;
   place_given_up_.notify_one();
   busy_.End(running->thread);
-  its_turn.wait(*lock, [&] { return is_its_turn; });
+  while (!turn->begins.wait_for(*lock, kLook, has_begun)) {
+    lock->unlock();
+    const bool is_wanted = IsWanted(cancelled);
+    lock->lock();
+    if (is_wanted || turn->has_begun) continue;
+    try {
+      tasks_.Push(begin, Lane::kTurn, kNobody);  // it comes first, as it ends at once
+    } catch (const std::bad_alloc&) {
+      continue;
+    }
+    CountWaiting();
+    turn->begins.wait(*lock, has_begun);
+  }
   busy_.Begin(running->thread);
   running->since = Clock::now();
 }
@@ -243,7 +278,7 @@ bool WorkPool::IsTurnOfOther() {
   return tasks_.IsTurnOfOther(*running->taken);
 }
 
-void WorkPool::LetOthersRun() {
+void WorkPool::LetOthersRun(const Cancellation& cancelled) {
   if (waiting_ == 0) return;
   Running* const outer = RunsTaskOf(*this) ? running : nullptr;
   const MemoryScope uncounted(nullptr);
@@ -259,10 +294,10 @@ void WorkPool::LetOthersRun() {
       ++small_taken_;
       CountWaiting();
     } else if (outer != nullptr && outer->taken->lane != Lane::kHelp) {
-      GiveUpPlace(&lock);
+      GiveUpPlace(&lock, cancelled);
     }
   }
-  if (taken.account != nullptr) Run(&taken, outer == nullptr ? 0 : outer->thread);
+  if (taken.account != nullptr) Run(&taken, outer == nullptr ? kNoThread : outer->thread);
   between_slabs += Clock::now() - begin;
 }
 
@@ -361,8 +396,9 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
       const size_t slab = state.next.fetch_add(1);
       if (slab >= state.slabs) return;
       try {
-        if (RunsTaskOf(*this)) busy_.Begin(running->thread);  // a task that reaches its next slab is not stuck
-        if (steals) LetOthersRun();
+        // A task that reaches its next slab is not stuck.
+        if (RunsTaskOf(*this) && running->thread != kNoThread) busy_.Begin(running->thread);
+        if (steals) LetOthersRun(cancelled);
         if (absl::Status status = cancelled(); !status.ok()) return state.Fail(std::move(status));
         const InterruptionScope scope(&cancelled);
         const MemoryScope uncounted(nullptr);  // an account is for one thread

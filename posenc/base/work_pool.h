@@ -68,12 +68,12 @@ class WorkPool {
   bool AddSpare();
   // Waits for a place that a task gives up. Returns false if the pool ends.
   bool AwaitPlace(std::unique_lock<std::mutex>* lock);
-  // If it is another owner's turn, lets a spare thread compute in place of this one until its task's turn. The lock
-  // must hold mutex_, and this thread run a bulk task.
-  void GiveUpPlace(std::unique_lock<std::mutex>* lock);
+  // If it is another owner's turn, lets a spare thread compute in place of this one until its task's turn, or until the
+  // task is cancelled. The lock must hold mutex_, and this thread run a bulk task.
+  void GiveUpPlace(std::unique_lock<std::mutex>* lock, const Cancellation& cancelled);
   bool IsTurnOfOther();
   // Runs a small task that waits, or gives up this thread's place.
-  void LetOthersRun();
+  void LetOthersRun(const Cancellation& cancelled);
   // Runs a task that was taken and charges its owner.
   void Run(TaskQueue::Taken* taken, size_t thread);
   void Charge(TaskQueue::Taken* taken, double seconds);
@@ -91,6 +91,7 @@ class WorkPool {
   size_t small_taken_ = 0;          // tasks since the start
   size_t spare_ = 0;                // threads that wait for a place, or will, and have not been promised one
   size_t given_up_ = 0;             // places that were given up and not yet taken
+  bool handed_over_ = false;        // what the last task of kTurn did
   bool stopping_ = false;
   BusyThreads busy_;  // each thread, and the relief thread
   std::vector<std::thread> threads_;

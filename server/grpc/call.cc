@@ -188,7 +188,9 @@ void Call::WaitForWork() {
 
 void Call::EndWork() {
   if (work_began_ == Clock::time_point()) return;
-  const Clock::duration worked = Clock::now() - work_began_ - (WorkPool::TimeBetweenSlabs() - of_others_);
+  const Clock::duration of_others = WorkPool::TimeBetweenSlabs() - of_others_;
+  const Clock::duration worked = Clock::now() - work_began_ - of_others;
+  queued_ += of_others;
   computed_ += worked;
   work_began_ = Clock::time_point();
   // The pool counts the time of its own threads, whichever calls they run.

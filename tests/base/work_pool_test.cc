@@ -512,6 +512,29 @@ TEST(WorkPool, LoopsOfManyOwnersEnd) {
   }
 }
 
+// A loop that has let another owner's run ends soon after it is cancelled, although the other one goes on.
+TEST(WorkPool, ACancelledLoopDoesNotWaitForItsTurn) {
+  const TaskOwner first{"first", kLittleSaved / 1e9}, second{"second", kLittleSaved};
+  WorkPool pool(1);
+  std::atomic<bool> second_runs{false}, first_ended{false};
+  std::promise<bool> saw_the_end;
+  const auto work = [] { std::this_thread::sleep_for(std::chrono::microseconds(500)); };
+  const auto long_loop = [&] {
+    second_runs = true;
+    const Cancellation until_the_end = [&] { return first_ended ? absl::CancelledError("seen") : absl::OkStatus(); };
+    saw_the_end.set_value(!pool.ParallelFor(20000, 1, until_the_end, [&](size_t, size_t) { work(); }).ok());
+  };
+  pool.Submit(
+      [&] {
+        pool.Submit(long_loop, Lane::kBulk, &second);
+        const Cancellation until_it_runs = [&] { return second_runs ? absl::CancelledError("") : absl::OkStatus(); };
+        EXPECT_FALSE(pool.ParallelFor(20000, 1, until_it_runs, [&](size_t, size_t) { work(); }).ok());
+        first_ended = true;
+      },
+      Lane::kBulk, &first);
+  EXPECT_TRUE(saw_the_end.get_future().get());
+}
+
 // A helper leaves its loop for another owner's task, and helps again afterwards.
 TEST(WorkPool, AHelperLeavesItsLoopForOthers) {
   const TaskOwner first{"first", kLittleSaved}, second{"second", kLittleSaved};
