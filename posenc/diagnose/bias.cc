@@ -53,7 +53,7 @@ absl::StatusOr<std::optional<int64_t>> CommonOffset(const BiasEvidence& e, const
   constexpr int64_t kMostHeads = 16;
   std::map<int64_t, int> count;
   for (int64_t n = 0; n < std::min(kMostHeads, e.batch() * e.heads()); ++n) {
-    const int64_t b = n % e.batch(), h = n / e.batch();
+    const int64_t b = n % e.batch(), h = (b + n / e.batch()) % e.heads();
     const BiasEvidence part = Crop(e, {{b, b}, {h, h}, {0, e.queries() - 1}});
     AskedBias of_part = asked;
     if (HeadsOf(asked.method)) of_part.head_start = asked.head_start.value_or(0) + h;

@@ -242,6 +242,9 @@ std::vector<int64_t> T5Offsets(const BiasEvidence& e, const BiasStructure& struc
     return usual;
   }
   const std::vector<Shared> all = BucketsOf(precision.frequencies, settings, -farthest, 2 * farthest + 1);
+  // Each trial computes the buckets of these distances again: tables of thousands of buckets take too long.
+  constexpr int64_t kMostDistances = 1 << 20;
+  if (static_cast<int64_t>(all.size()) * (2 * farthest + 1) > kMostDistances) return usual;
   // Where a value changes, a bucket begins: try each.
   const auto try_each = [&](int64_t changed, const auto& holds) {
     std::vector<int64_t> offsets;

@@ -269,7 +269,9 @@ absl::StatusOr<Diagnosis> DiagnoseFrequencies(DType dtype, const std::vector<dou
   };
   for (const Option& option : options) add(option);
   const auto is_known = [](const Explanation& e) { return e.fits() && IsKnown(e); };
-  if (std::none_of(diagnosis.explanations.begin(), diagnosis.explanations.end(), is_known)) {
+  constexpr int64_t kMostFitted = 512;  // pairs; each step of a fit computes all of them
+  if (width / 2 <= kMostFitted &&
+      std::none_of(diagnosis.explanations.begin(), diagnosis.explanations.end(), is_known)) {
     const Angles no_angles{.pairs = width / 2};
     for (Option& option : FittedOptions(asked, width, no_angles, measured, none, limits)) {
       AddRanges(option.settings, limits, &option.departures);

@@ -133,7 +133,7 @@ class Fitter {
   // Far from position 0 the angles themselves say more than their slopes. Returns the number at which they agree best,
   // near the one that fits the slopes; nullopt if they do not agree, as at shifted positions.
   std::optional<double> Refine(double asked, double best, double least) const {
-    if (tokens_.axes() > 1) return std::nullopt;
+    if (tokens_.axes() > 1 || angles_.tokens == 0) return std::nullopt;
     double range = 1e-6;
     while (range < 0.1 && Cost(asked * std::exp2(best + range)) <= least + kFits) range *= 2;
     constexpr int kPoints = 128;
