@@ -83,8 +83,7 @@ TaskQueue::Taken TaskQueue::TakeBetween(const Taken* running, double seconds) {
   const Account* const own = running == nullptr ? nullptr : running->account;
   const bool own_too = own == nullptr || own->small_average <= seconds;
   Account* const account = LeastUsed([own, own_too](const Account& a) {
-    if (!a.small.empty() && (own == nullptr || (own == &a && own_too))) return true;
-    return !a.small.empty() && own != nullptr && own != &a && a.used < own->used;
+    return !a.small.empty() && (own == nullptr || (own == &a ? own_too : a.used < own->used));
   });
   if (account == nullptr) return {};
   return TakeFrom(account, Lane::kSmall);

@@ -20,7 +20,7 @@ struct Parameter {
 };
 constexpr Parameter kScalingLength = {"scaling length", "SCALING_LENGTH", nullptr, true};
 constexpr Parameter kLongest = {"max_position_embeddings", "ORIGINAL_LENGTH", nullptr, true};
-// Of numbers that fit equally well, an earlier one is named.
+// If several numbers fit equally well, the verdict names the first of them in this order.
 constexpr Parameter kParameters[] = {
     kScalingLength,
     {"factor", "FACTOR", &RopeParameters::factor},
@@ -68,14 +68,10 @@ std::vector<double> PlannedFrequencies(const Option& option, int64_t seq_len, co
   return f;
 }
 
-// The nearest number of so many significant bits, or decimal digits.
+// Returns the nearest number with this many significant bits.
 double OfBits(double value, int bits) {
   const double unit = std::exp2(std::floor(std::log2(value)) - bits + 1);
   return std::round(value / unit) * unit;
-}
-double OfDigits(double value, int digits) {
-  const double unit = std::pow(10.0, std::floor(std::log10(value)) - digits + 1);
-  return unit >= 1 ? std::round(value / unit) * unit : std::round(value / unit) / std::round(1 / unit);
 }
 
 // Returns the number near `value` of fewest bits or decimal digits that fits; `value` if none of few does. Those of at
@@ -88,7 +84,7 @@ double Roundest(double value, const Function& fits, int fewest_bits = 0) {
   for (int n = 1; n <= kMostBits; ++n) {
     if (const double round = OfBits(value, n); fits(round)) return round;
     if (n > kMostDigits) continue;
-    if (const double round = OfDigits(value, n); fits(round)) return round;
+    if (const double round = RoundedTo(n, value); fits(round)) return round;
   }
   return value;
 }

@@ -79,7 +79,7 @@ class FaultFinder {
     found_.faults.push_back(std::move(fault));
   }
 
-  // Those of the rows in which too few pairs of the reference are evidence.
+  // Returns those of the rows in which too few pairs of the reference are evidence.
   RowSet Unclear(const RowSet& rows) const {
     if (reference_ == nullptr || reference_->proof.misfits->unclear.empty()) return NoRows(call_.evidence);
     return Without(rows, Complement(reference_->proof.misfits->unclear));

@@ -130,7 +130,7 @@ class RotaryApplication {
   int64_t DeviceSlab(const Device& device) const;
   // End of the tokens from `token` on that one device call can cover; at most token + most.
   int64_t SlabEnd(int64_t token, int64_t most) const;
-  // As many heads of `tokens` tokens as have the bytes of a slab, but at least one.
+  // Returns how many heads of `tokens` tokens have the bytes of a slab, at least 1.
   int64_t HeadsOfSlab(Operand which, int64_t tokens) const;
   // Rotates one token after another, with several threads for its sequences and heads.
   absl::Status RotateLargeTokens(const Division& division, Buffers q, Buffers k, bool large, WorkPool& pool,

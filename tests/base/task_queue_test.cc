@@ -170,7 +170,8 @@ TEST(TaskQueue, ItIsTheTurnOfWhoHasUsedLessAndHasABulkTaskThatDoesNotBlock) {
   queue.End(&bulk);
 }
 
-// What is charged in advance, and taken back when the task lets others run, is not yet used.
+// The queue compares what an owner has used, without what it was charged in advance, and takes that back when the task
+// lets others run.
 TEST(TaskQueue, AnOwnerOfLongTasksDoesNotWaitWithItsNextOne) {
   TaskQueue queue;
   std::string ran;

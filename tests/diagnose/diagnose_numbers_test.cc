@@ -48,7 +48,7 @@ Verdict Ask(const RotarySettings& wanted, const std::vector<double>& applied, DT
   return diagnosis->verdict;
 }
 
-// What names one number, alone.
+// Expects a verdict that names one fault, in these words.
 void ExpectNumber(const Verdict& verdict, const std::string& words) {
   EXPECT_EQ(verdict.kind, VerdictKind::kDiffers) << verdict.sentence;
   ASSERT_EQ(verdict.faults.size(), 1u) << verdict.sentence;
