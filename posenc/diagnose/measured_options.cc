@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "posenc/diagnose/options.h"
 
@@ -45,6 +46,22 @@ Departure LawDeparture(const Asked& asked, const RopeParameters& found) {
   return {"ROPE_THETA", fmt::format("unscaled frequencies of rope_theta {} were applied", theta)};
 }
 
+// The law 1 / (factor * rope_theta^(2i/d)), as wide and with the axes of `base`.
+Option LawOption(const Asked& asked, const RotarySettings& base, double rope_theta, double factor) {
+  Option option{base};
+  option.free_values = factor == 1 ? 1 : 2;
+  option.digits = DigitsOf(rope_theta) + (factor == 1 ? 0 : DigitsOf(factor));
+  RopeParameters p{.rope_type = factor == 1 ? "default" : "linear", .rope_theta = rope_theta};
+  if (factor != 1) p.factor = factor;
+  if (const auto* wanted = asked.settings ? std::get_if<RopeParameters>(&asked.settings->frequencies) : nullptr) {
+    p.mrope_section = wanted->mrope_section;
+    p.mrope_order = wanted->mrope_order;
+  }
+  if (asked.settings) option.departures = {LawDeparture(asked, p)};
+  option.settings.frequencies = std::move(p);
+  return option;
+}
+
 }  // namespace
 
 std::vector<Option> MeasuredOptions(const Asked& asked, int64_t rotary_dim, const MeasuredFrequencies& measured,
@@ -54,19 +71,16 @@ std::vector<Option> MeasuredOptions(const Asked& asked, int64_t rotary_dim, cons
   base.rotary_dim = rotary_dim;
   base.input_pairing = base.output_pairing = Pairing::kHalfSplit;
   if (const auto law = FindPowerLaw(measured); law && law->rope_theta > 1 && law->factor > 0.01) {
-    const double theta = Snap(law->rope_theta, std::max(4 * law->theta_uncertainty, kRecipe));
-    const double factor = Snap(law->factor, std::max(4 * law->factor_uncertainty, kRecipe));
-    RopeParameters p{.rope_type = factor == 1 ? "default" : "linear", .rope_theta = theta};
-    if (factor != 1) p.factor = factor;
-    if (const auto* wanted = asked.settings ? std::get_if<RopeParameters>(&asked.settings->frequencies) : nullptr) {
-      p.mrope_section = wanted->mrope_section;
-      p.mrope_order = wanted->mrope_order;
+    // The errors of float32 phases may be alike at all tokens, so the numbers may be farther off than the measurement's
+    // noise says: rounder ones are tried, too.
+    constexpr double kPhases = 3e-5;
+    std::optional<std::pair<double, double>> last;
+    for (const double least : {kRecipe, kPhases}) {
+      const std::pair numbers(Snap(law->rope_theta, std::max(4 * law->theta_uncertainty, least)),
+                              Snap(law->factor, std::max(4 * law->factor_uncertainty, least)));
+      if (numbers != last) options.push_back(LawOption(asked, base, numbers.first, numbers.second));
+      last = numbers;
     }
-    Option option{base};
-    option.free_values = factor == 1 ? 1 : 2;
-    if (asked.settings) option.departures = {LawDeparture(asked, p)};
-    option.settings.frequencies = std::move(p);
-    options.push_back(std::move(option));
   }
   GivenFrequencies given;
   given.attention_scaling = Snap(attention_scaling, kRecipe);
@@ -81,6 +95,17 @@ std::vector<Option> MeasuredOptions(const Asked& asked, int64_t rotary_dim, cons
   option.departures = {{"UNKNOWN_FREQUENCIES", "the frequencies match no known scaling: they are given as measured"}};
   options.push_back(std::move(option));
   return options;
+}
+
+std::optional<Option> WithoutShift(const Asked& asked, const Option& fitted, double shift, const Tokens& tokens) {
+  const auto* law = std::get_if<RopeParameters>(&fitted.settings.frequencies);
+  const bool is_power_law = law != nullptr && (law->rope_type == "default" || law->rope_type == "linear");
+  if (fitted.free_values == 0 || !is_power_law || tokens.axes() > 1) return std::nullopt;
+  const std::vector<double>& positions = tokens.positions[0];
+  const double mean = std::accumulate(positions.begin(), positions.end(), 0.0) / static_cast<double>(positions.size());
+  const double factor = law->factor.value_or(1) * mean / (mean + shift);
+  if (!(factor > 0) || !std::isfinite(factor)) return std::nullopt;
+  return LawOption(asked, fitted.settings, *law->rope_theta, Snap(factor, 4 * kRecipe));
 }
 
 }  // namespace posenc::diagnose

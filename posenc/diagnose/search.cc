@@ -143,12 +143,11 @@ class Finder {
         }
         continue;
       }
-      for (Option& option : OptionsOf(asked_, width, sample_.tokens)) Try(n, option);
+      for (const Option& option : OptionsOf(asked_, width, sample_.tokens)) Try(n, option);
       if (n > 0 && asked_.settings) continue;  // only the likeliest layout tries measured frequencies
-      for (Option& option : MeasuredOptions(asked_, width, reading.frequencies, reading.angles.attention_scaling)) {
-        const auto* law = std::get_if<RopeParameters>(&option.settings.frequencies);
-        if (law != nullptr) option.digits = DigitsOf(*law->rope_theta) + (law->factor ? DigitsOf(*law->factor) : 0);
-        if (law != nullptr || !AreKnown(n)) Try(n, option);
+      for (const Option& option :
+           MeasuredOptions(asked_, width, reading.frequencies, reading.angles.attention_scaling)) {
+        if (std::holds_alternative<RopeParameters>(option.settings.frequencies) || !AreKnown(n)) Try(n, option);
       }
     }
     std::stable_sort(found_.begin(), found_.end(),
@@ -175,14 +174,21 @@ class Finder {
   }
 
   void Try(size_t n, const Option& option) {
-    if (!cancelled_().ok()) return;
+    const double shift = Try(n, option, shifts_, far_);
+    if (!far_ || shift == 0) return;
+    if (const std::optional<Option> law = WithoutShift(asked_, option, shift, sample_.tokens)) Try(n, *law, {}, false);
+  }
+
+  // Returns the shift of positions with which the option fits best; 0 if it cannot be tried.
+  double Try(size_t n, const Option& option, const std::vector<double>& shifts, bool far) {
+    if (!cancelled_().ok()) return 0;
     const Reading& reading = readings_[n];
     const auto plan = Evaluate(option, sample_.tokens, limits_);
-    if (!plan.ok() || static_cast<int64_t>(plan->frequency.inv_freq.size()) != reading.angles.pairs) return;
+    if (!plan.ok() || static_cast<int64_t>(plan->frequency.inv_freq.size()) != reading.angles.pairs) return 0;
     std::optional<Angles> first;
     if (plan->by_sequence) first = FirstSequence(reading.angles, sample_.tokens);
-    const Match match = FindMatch(first ? *first : reading.angles, sample_.tokens, plan->frequency, shifts_, far_);
-    if (!std::isfinite(match.residual)) return;
+    const Match match = FindMatch(first ? *first : reading.angles, sample_.tokens, plan->frequency, shifts, far);
+    if (!std::isfinite(match.residual)) return 0;
     double attention_scaling = reading.angles.attention_scaling;
     if (asked_.DirectionOf(match.direction) == Direction::kInverse) attention_scaling = 1 / attention_scaling;
     for (const auto& scaling : Scalings(*plan, asked_, attention_scaling, std::max(4 * rounding_, kSameScaling))) {
@@ -192,6 +198,7 @@ class Finder {
       without.settings.xpos.reset();
       Add(n, without, *plan, match, scaling);
     }
+    return match.shift;
   }
 
   // Sets scale and direction. With a scale, the transpose (keeps it) and the inverse (removes it) differ.

@@ -1,4 +1,5 @@
 // Ports with one wrong number of the settings: the verdict names it, and says if it is one of many.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,9 +34,10 @@ std::vector<double> Dynamic(double factor, double longest, double length) {
   return OfBase(1e4 * std::pow(factor * length / longest - (factor - 1), width / (width - 2)));
 }
 
-Verdict Ask(const RotarySettings& wanted, const std::vector<double>& applied, DType dtype, double attention = 1) {
-  Port port{.batch = 1, .length = 64, .dtype = dtype};
-  port.position = [](int64_t, int64_t s) { return kFirst + static_cast<double>(s); };
+Verdict Ask(const RotarySettings& wanted, const std::vector<double>& applied, DType dtype, double attention = 1,
+            double first = kFirst, int64_t length = 64) {
+  Port port{.batch = 1, .length = length, .dtype = dtype};
+  port.position = [first](int64_t, int64_t s) { return first + static_cast<double>(s); };
   Evidence evidence = Rotated(port, 1, [&](const PortCell& cell) {
     return Treatment{.inv_freq = applied, .position = port.position(cell.b, cell.s), .scale = attention};
   });
@@ -122,6 +124,23 @@ TEST(DiagnoseNumbers, APowerOfTwoRatherThanADecimalNumber) {
   other.original_max_position_embeddings = 12288;
   ExpectNumber(Ask(Settings(wanted), PaperFrequencies(other, kWidth), DType::kBF16),
                "original_max_position_embeddings 12288 was applied, but the model specifies 8192");
+}
+
+// Float32 phases err alike at neighbouring tokens, so the factor that is measured there is not quite 8.
+TEST(DiagnoseNumbers, AFactorFarFromPositionZero) {
+  const RotarySettings plain = Settings({.rope_type = "default", .rope_theta = 1e4});
+  const RotarySettings quarter = Settings({.rope_type = "linear", .rope_theta = 1e4, .factor = 4});
+  std::vector<double> eighth = OfBase(1e4);
+  for (double& f : eighth) f /= 8;
+  for (const double first : {1000., 3000., 1e5, 5e5, 1e6, 2e6}) {
+    for (const int64_t length : {8, 32, 64}) {
+      SCOPED_TRACE(fmt::format("{} tokens from {} on", length, first));
+      ExpectNumber(Ask(quarter, eighth, DType::kFP32, 1, first, length),
+                   "factor 8 was applied, but the model specifies 4");
+      ExpectNumber(Ask(plain, eighth, DType::kFP32, 1, first, length),
+                   "frequencies of rope_theta 10000, divided by 8, were applied");
+    }
+  }
 }
 
 }  // namespace
