@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <exception>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -19,7 +20,7 @@ namespace posenc::server {
 namespace {
 
 constexpr size_t kMostPacketBytes = 4096;
-constexpr int kPauseMilliseconds = 100;  // before the next accept() when descriptors are exhausted
+constexpr int kPauseMilliseconds = 100;  // after a failure, e.g. when descriptors or memory are exhausted
 
 // True for a file in memory, which close() does not wait for: no other file has seals.
 bool IsInMemory(const Descriptor& file) { return fcntl(file.get(), F_GET_SEALS) >= 0; }
@@ -54,6 +55,8 @@ void SideSocket::Serve() {
       more = ServeOnce();
     } catch (const std::exception& error) {  // out of memory
       LogCall(LogLevel::err, "side socket", {{"error", error.what()}});
+      pollfd stop = {stop_.get(), POLLIN, 0};
+      more = poll(&stop, 1, kPauseMilliseconds) <= 0;
     }
   }
 }
@@ -61,7 +64,10 @@ void SideSocket::Serve() {
 bool SideSocket::ServeOnce() {
   std::vector<pollfd> waiting = {{stop_.get(), POLLIN, 0}, {paused_ ? -1 : listener_.get(), POLLIN, 0}};
   for (const Connection& connection : connections_) waiting.push_back({connection.socket.get(), POLLIN, 0});
-  if (poll(waiting.data(), waiting.size(), paused_ ? kPauseMilliseconds : -1) < 0) return errno == EINTR;
+  if (poll(waiting.data(), waiting.size(), paused_ ? kPauseMilliseconds : -1) < 0) {
+    if (errno == EINTR) return true;
+    throw std::system_error(errno, std::generic_category(), "poll");
+  }
   if (waiting[0].revents != 0) return false;
   size_t n = 2;
   for (auto connection = connections_.begin(); connection != connections_.end(); ++n) {

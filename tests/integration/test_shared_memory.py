@@ -5,6 +5,7 @@ import ctypes
 import mmap
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import socket
@@ -308,6 +309,16 @@ def test_malformed_packets_harm_nobody(start):
     assert side.receive() is None, "a packet too long is the connection's end"
     with contextlib.closing(Side(client.path)) as again:
         client.call("ApplyRotary", in_region(again.memory(4096)))
+
+
+def test_a_failure_of_poll_is_logged_and_survived(start):
+    client, side = start()
+    limits = resource.prlimit(client.server.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(client.server.pid, resource.RLIMIT_NOFILE, (1, limits[1]))  # poll() refuses more than one
+    side.socket.send(b"x")
+    client.server.log_with("side socket error=\"poll: ")
+    resource.prlimit(client.server.pid, resource.RLIMIT_NOFILE, limits)
+    assert side.receive().error.code == INVALID.value[0]
 
 
 def test_a_descriptor_that_lingers_holds_nobody(start):
