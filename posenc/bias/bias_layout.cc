@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "posenc/base/checks.h"
+#include "posenc/base/interruption.h"
 #include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/bias/bias_geometry.h"
@@ -292,11 +293,18 @@ absl::Status LayOutForgetGate(const ForgetGateSettings& gates, const GenerateBia
 }  // namespace
 
 void RoundTo(DType dtype, std::vector<double>& values) {
-  std::vector<float> floats(values.begin(), values.end());
-  std::vector<uint16_t> narrow(values.size());
-  Convert(DType::kFP32, dtype, floats.data(), narrow.data(), values.size());
-  Convert(dtype, DType::kFP32, narrow.data(), floats.data(), values.size());
-  values.assign(floats.begin(), floats.end());
+  constexpr size_t kTogether = 4096;
+  float floats[kTogether];
+  uint16_t narrow[kTogether];
+  for (size_t begin = 0; begin < values.size(); begin += kTogether) {
+    InterruptionPointOfStep(static_cast<int64_t>(begin));
+    const size_t count = std::min(kTogether, values.size() - begin);
+    double* const some = values.data() + begin;
+    std::transform(some, some + count, floats, [](double value) { return static_cast<float>(value); });
+    Convert(DType::kFP32, dtype, floats, narrow, count);
+    Convert(dtype, DType::kFP32, narrow, floats, count);
+    std::copy_n(floats, count, some);
+  }
 }
 
 Matrix<double> Constant(double value, int64_t count) { return {std::vector<double>(count, value), 1, count, true}; }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "posenc/base/caches.h"
 #include "posenc/base/interruption.h"
 #include "posenc/base/memory_account.h"
@@ -88,6 +89,11 @@ DistanceBias RowsOf(DistanceBias work, size_t begin, size_t end) {
   return work;
 }
 
+size_t RowBytes(const BiasCells& cells) { return cells.keys * SizeOf(cells.shape.dtype); }
+
+// Query rows that are computed without a check for cancellation.
+size_t CpuSlab(const BiasCells& cells) { return std::max<size_t>((size_t{256} << 10) / RowBytes(cells), 1); }
+
 // Writes the cells of a range of queries. Immutable.
 class BiasRows {
  public:
@@ -115,7 +121,13 @@ class BiasRows {
       return WriteQueryByQuery(b, head, begin, end, work);
     }
     SetBias(b, head, work);
-    if (device == nullptr || !device->ComputeBias(RowsOf(work, begin, end))) ComputeDistanceBias(work, begin, end);
+    if (device != nullptr && device->ComputeBias(RowsOf(work, begin, end))) return;
+    // A slab that the device declined is several of the CPU's.
+    const size_t slab = CpuSlab(layout_.cells);
+    for (size_t query = begin; query < end; query += slab) {
+      if (query > begin) InterruptionPoint();
+      ComputeDistanceBias(work, query, std::min(query + slab, end));
+    }
   }
 
  private:
@@ -140,21 +152,31 @@ class BiasRows {
   }
 
   void WriteIndex(int64_t b, size_t begin, size_t end, std::byte* out) const {
-    const std::optional<WindowTokens>& window = layout_.cells.window;
-    std::vector<int32_t> row(layout_.cells.keys);
-    const double* keys = layout_.positions.keys.row(b);
-    const double first = FirstDistance();
+    constexpr size_t kEntriesTogether = 4096;
+    const size_t row = layout_.cells.keys;
     for (size_t query = begin; query < end; ++query) {
-      const double position = query_positions_.row(b)[query];
-      for (size_t j = 0; j < row.size(); ++j) row[j] = static_cast<int32_t>(keys[j] - position - first);
-      if (!window) {
-        for (int32_t& entry : row) entry = layout_.sources.buckets[entry];
-      } else if (window->cls) {
-        const auto last = static_cast<int32_t>(Displacements(window->window)) + 2;
-        if (first_ + query == 0) std::fill(row.begin(), row.end(), last - 2);
-        row[0] = first_ + query == 0 ? last : last - 1;
+      for (size_t key = 0; key < row; key += kEntriesTogether) {
+        if (key > 0) InterruptionPointOfStep(static_cast<int64_t>(key));
+        int32_t entries[kEntriesTogether];
+        const size_t count = std::min(kEntriesTogether, row - key);
+        FindEntries(b, query, key, {entries, count});
+        std::memcpy(out + (query * row + key) * sizeof(int32_t), entries, count * sizeof(int32_t));
       }
-      std::memcpy(out + query * row.size() * sizeof(int32_t), row.data(), row.size() * sizeof(int32_t));
+    }
+  }
+
+  // Finds the entries of a query for the keys from `first_key` on.
+  void FindEntries(int64_t b, size_t query, size_t first_key, absl::Span<int32_t> entries) const {
+    const std::optional<WindowTokens>& window = layout_.cells.window;
+    const double* keys = layout_.positions.keys.row(b) + first_key;
+    const double first = FirstDistance(), position = query_positions_.row(b)[query];
+    for (size_t j = 0; j < entries.size(); ++j) entries[j] = static_cast<int32_t>(keys[j] - position - first);
+    if (!window) {
+      for (int32_t& entry : entries) entry = layout_.sources.buckets[entry];
+    } else if (window->cls) {
+      const auto last = static_cast<int32_t>(Displacements(window->window)) + 2;
+      if (first_ + query == 0) std::fill(entries.begin(), entries.end(), last - 2);
+      if (first_key == 0) entries[0] = first_ + query == 0 ? last : last - 1;
     }
   }
 
@@ -269,10 +291,10 @@ absl::Status BiasGeneration::WriteRows(int64_t first, int64_t count, const std::
     const LargeBlocksMayBeRefused scope;
     return BiasRows(*layout_, first, count);
   }();
-  const size_t row = cells.keys * SizeOf(cells.shape.dtype);
+  const size_t row = RowBytes(cells);
   const BiasSources& sources = layout_->sources;
   const bool row_by_row = sources.fire != nullptr || sources.forget_gate != nullptr;
-  const size_t slab = std::max<size_t>((device == nullptr ? size_t{256} << 10 : device->slab_bytes()) / row, 1);
+  const size_t slab = device == nullptr ? CpuSlab(cells) : std::max<size_t>(device->slab_bytes() / row, 1);
   return pool.ParallelFor(
       cells.batch.value_or(1) * cells.heads * count, slab, cancelled,
       [&](size_t begin, size_t end) {

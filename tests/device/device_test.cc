@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "posenc/base/memory_account.h"
+#include "posenc/bias/generate_bias.h"
 #include "posenc/rotary/apply_rotary.h"
 #include "posenc/rotary/generate_table.h"
 #include "posenc/service/devices.h"
@@ -234,6 +235,28 @@ TEST(Device, TablesAndBiases) {
   ASSERT_THAT(response, IsOk());
   EXPECT_EQ(response->info().device(), "fake:0");
   EXPECT_EQ(response->scores().data(), expected->scores().data());
+}
+
+// The CPU computes such a slab in pieces, between which it may be interrupted.
+TEST(Device, DeclinesABiasSlab) {
+  constexpr int64_t kQueries = 2048, kKeys = 1024, kBytes = 2 * kQueries * kKeys;
+  GenerateBias call{.dtype = DType::kBF16};
+  call.method.settings =
+      AlibiSettings{.num_heads = 1, .slopes = AlibiSlopeRule::kPowerOfTwo, .form = AlibiForm::kSymmetric};
+  call.geometry = {.query_length = kQueries, .key_length = kKeys, .query = OffsetPositions{7}};
+  const auto bias = BiasGeneration::Create(std::move(call), Limits(), BiasGeneration::Extent::kWhole);
+  ASSERT_THAT(bias, IsOk());
+  const auto write = [&](Device* device, int* points) {
+    const Cancellation count = [points] { return ++*points, absl::OkStatus(); };
+    std::vector<std::byte> out(kBytes);
+    WorkPool pool(1);
+    EXPECT_THAT(bias->Write(nullptr, out.data(), pool, count, device), IsOk());
+    return out;
+  };
+  Declining device(kBytes);
+  int by_cpu = 0, declined = 0;
+  EXPECT_EQ(write(&device, &declined), write(nullptr, &by_cpu));
+  EXPECT_GE(declined, by_cpu);
 }
 
 // After the loss the CPU computes the rest of this call and all later calls.

@@ -179,6 +179,29 @@ def single_key():
         form=bias_pb2.BIAS_FORM_DENSE, dtype=FP32)
 
 
+@pytest.mark.parametrize("form", (bias_pb2.BIAS_FORM_DENSE, bias_pb2.BIAS_FORM_INDEX))
+def test_long_rows_take_no_memory_of_each_thread(start_server, form):
+    # Each thread computes a row, whose cells are looked up by their positions.
+    queries, keys = 16, MEBIBYTE
+    index = form == bias_pb2.BIAS_FORM_INDEX
+    request = service_pb2.GenerateBiasRequest(
+        method=bias_pb2.BiasMethod(t5=bias_pb2.T5Bias(num_buckets=32, max_distance=128, bidirectional=True)),
+        geometry=bias_pb2.BiasGeometry(query_length=queries, key_length=keys,
+                                       query_positions=tensor(2 * numpy.arange(queries), INT64)),
+        form=form, dtype=INT32 if index else samples.BF16)
+    if not index:
+        request.method.table.CopyFrom(samples.weights(32, 1))
+        request.method.table_layout = bias_pb2.BIAS_TABLE_LAYOUT_BUCKETS_BY_HEADS
+    server = start_server("--threads", str(queries))
+    with Client(server.port) as client:
+        serve(client)
+        before = server.peak_memory()
+        answer = client.call("GenerateBias", request)
+    positions = 8 * (keys + queries) * 2
+    bound = len(answer.bias.data) + positions + 16 * MEBIBYTE + SANITIZER_BYTES
+    assert server.peak_memory() - before < bound
+
+
 def worst_shapes():
     """Yields requests that take most memory for their size: long rows, tables made for the call, many candidates."""
     yield "GenerateBias", single_key()
