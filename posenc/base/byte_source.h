@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "absl/types/span.h"
+#include "posenc/base/interruption.h"
 
 namespace posenc {
 
@@ -17,11 +18,15 @@ class ByteSource {
   virtual absl::Span<const std::byte> From(size_t offset) const = 0;
 };
 
+// Bytes that are copied between two interruption points.
+inline constexpr size_t kCopiedTogether = size_t{1} << 20;
+
 // Copies `size` bytes from `offset` on to `out`. In place is allowed: bytes that are already at `out` are skipped.
 inline void Copy(const ByteSource& from, size_t offset, size_t size, std::byte* out) {
   for (size_t done = 0; done < size;) {
+    if (done > 0 && done % kCopiedTogether == 0) InterruptionPoint();
     const absl::Span<const std::byte> piece = from.From(offset + done);
-    const size_t bytes = std::min(piece.size(), size - done);
+    const size_t bytes = std::min({piece.size(), size - done, kCopiedTogether - done % kCopiedTogether});
     if (piece.data() != out + done) std::memcpy(out + done, piece.data(), bytes);
     done += bytes;
   }

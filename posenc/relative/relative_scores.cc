@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "posenc/base/checks.h"
+#include "posenc/base/interruption.h"
 #include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/bias/bias_geometry.h"
@@ -24,6 +25,16 @@ constexpr int64_t kQueries = 32, kFewestQueries = 8;
 constexpr int64_t kSums = int64_t{1} << 19;
 // Most sums of a slab that has several queries.
 constexpr int64_t kMostSums = int64_t{1} << 21;
+
+// Calls visit(begin, end) for pieces of [0, keys), with interruption points between them.
+template <typename Visit>
+void InPieces(int64_t keys, const Visit& visit) {
+  constexpr int64_t kPiece = 65536;
+  for (int64_t begin = 0; begin < keys; begin += kPiece) {
+    if (begin > 0) InterruptionPoint();
+    visit(begin, std::min(begin + kPiece, keys));
+  }
+}
 
 }  // namespace
 
@@ -132,11 +143,14 @@ DistanceBias RelativeScores::RowWork(const Slab& slab, int64_t i) const {
 void RelativeScores::AddCope(const RelativeSums& terms, const Slab& slab, double* sums) const {
   const int64_t positions = std::get<CopeSettings>(call_.method).position_embeddings.rows;
   const std::vector<double> products = terms.QueryProducts(slab);
-  std::vector<double> content(slab.count * keys_), gates(keys_);
+  std::vector<double> content(slab.count * keys_);
   terms.AddContent(slab, content.data());
   std::vector<float> row(keys_);
   for (int64_t i = 0; i < slab.count; ++i) {
-    for (int64_t j = 0; j < keys_; ++j) row[j] = static_cast<float>(scale_ * content[i * keys_ + j]);
+    const double* logits = content.data() + i * keys_;
+    InPieces(keys_, [&](int64_t begin, int64_t end) {
+      for (int64_t j = begin; j < end; ++j) row[j] = static_cast<float>(scale_ * logits[j]);
+    });
     DistanceBias work = RowWork(slab, i);
     work.dtype = DType::kFP32;
     work.mask_query_positions = query_positions_.row(slab.b) + slab.begin + i;
@@ -147,8 +161,7 @@ void RelativeScores::AddCope(const RelativeSums& terms, const Slab& slab, double
     work.bias = GivenBias{row.data()};
     work.out = reinterpret_cast<std::byte*>(row.data());
     ComputeDistanceBias(work, 0, 1);
-    gates.assign(row.begin(), row.end());
-    AddCopeRow(gates, products.data() + i, slab.count, positions, sums + i * keys_);
+    AddCopeRow(row, products.data() + i, slab.count, positions, sums + i * keys_);
   }
 }
 
@@ -190,7 +203,7 @@ int64_t RelativeScores::SlabBytes(const RelativeSums& terms, int64_t queries) co
   const int64_t sums = queries * keys_ * kDouble, row = keys_ * static_cast<int64_t>(sizeof(float));
   int64_t bytes = terms.TileBytes(queries) + sums + row;
   if (const auto* cope = std::get_if<CopeSettings>(&call_.method)) {
-    bytes += sums + keys_ * kDouble + queries * std::min(cope->position_embeddings.rows, keys_ + 1) * kDouble;
+    bytes += sums + queries * std::min(cope->position_embeddings.rows, keys_ + 1) * kDouble;
   }
   return bytes;
 }
@@ -202,13 +215,15 @@ void RelativeScores::Write(const RelativeSums& terms, const RelativeTables& tabl
   const double* key_positions = key_positions_.row(slab.b);
   std::vector<float> row(keys_);
   for (int64_t i = 0; i < slab.count; ++i) {
-    for (int64_t j = 0; j < keys_; ++j) {
-      double value = scale_ * sums[i * keys_ + j];
-      const bool without_bias = tables.cls_without_bias && (query_positions[i] == 0 || key_positions[j] == 0);
-      if (tables.bias && !without_bias) value += tables.bias->row(head_start_ + slab.h)[terms.RowOf(slab, i, j)];
-      // Every NaN becomes the default quiet NaN: the bias kernel rounds other NaNs as if they were numbers.
-      row[j] = std::isnan(value) ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(value);
-    }
+    InPieces(keys_, [&](int64_t begin, int64_t end) {
+      for (int64_t j = begin; j < end; ++j) {
+        double value = scale_ * sums[i * keys_ + j];
+        const bool without_bias = tables.cls_without_bias && (query_positions[i] == 0 || key_positions[j] == 0);
+        if (tables.bias && !without_bias) value += tables.bias->row(head_start_ + slab.h)[terms.RowOf(slab, i, j)];
+        // Every NaN becomes the default quiet NaN: the bias kernel rounds other NaNs as if they were numbers.
+        row[j] = std::isnan(value) ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(value);
+      }
+    });
     const size_t at = ((slab.b * q_.heads + slab.h) * q_.tokens + slab.begin + i) * row_bytes;
     DistanceBias work = RowWork(slab, i);
     const bool term_in_dtype = call_.precision.table_dtype == TableDtype::kTensor;

@@ -69,11 +69,36 @@ class Rows {
   LineVector<std::byte> gathered_;
 };
 
+// Bytes of a head row above which the kernel does not copy what is not rotated: it has no interruption points.
+constexpr size_t kLongRow = size_t{1} << 20;
+
+// Rotates row by row, and copies what is not rotated with interruption points.
+void RotateLongRows(const PairRotation& work, const ByteSource& x, std::byte* y, size_t start) {
+  const size_t element = SizeOf(work.dtype), before = work.rotary_offset * element, rotated = 2 * work.pairs * element;
+  const size_t after = work.head_dim * element - before - rotated, of_table = work.pairs * SizeOf(work.table_dtype);
+  PairRotation one = work;
+  one.head_dim = 2 * work.pairs;
+  one.rotary_offset = 0;
+  one.tokens = one.heads = 1;
+  one.token_stride = one.head_stride = rotated;
+  for (size_t token = 0; token < work.tokens; ++token) {
+    one.cos = static_cast<const std::byte*>(work.cos) + token * of_table;
+    one.sin = static_cast<const std::byte*>(work.sin) + token * of_table;
+    for (size_t head = 0; head < work.heads; ++head) {
+      const size_t row = start + token * work.token_stride + head * work.head_stride, first = row + before;
+      Copy(x, row, before, y + row);
+      RotatePieces(one, x, y, first);
+      Copy(x, first + rotated, after, y + first + rotated);
+    }
+  }
+}
+
 }  // namespace
 
 void RotatePieces(PairRotation work, const ByteSource& x, std::byte* y, size_t start) {
   const size_t heads = work.heads;
   const size_t row = work.head_dim * SizeOf(work.dtype);
+  if (row > kLongRow && work.head_dim > 2 * work.pairs) return RotateLongRows(work, x, y, start);
   Rows rows(work, x, y);
   if (work.head_stride == row && (work.tokens == 1 || work.token_stride == work.heads * row)) {
     return rows.Rotate(start, work.tokens, work.heads);

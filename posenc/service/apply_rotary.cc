@@ -91,7 +91,9 @@ absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payload
     return [=](const Payloads& from, absl::Span<std::byte* const> buffers, WorkPool& pool,
                const Cancellation& cancelled) -> absl::Status {
       if (application == nullptr) {  // a layer that does not rotate
-        for (size_t n = 0; n < operands.size(); ++n) from.CopyTo(*operands[n], buffers[n]);
+        for (size_t n = 0; n < operands.size(); ++n) {
+          POSENC_RETURN_IF_ERROR(CopyOperand(from, *operands[n], buffers[n], pool, cancelled));
+        }
         return absl::OkStatus();
       }
       const TensorBytes q(from, *operands[0]), k(from, *operands.back());

@@ -148,7 +148,7 @@ absl::StatusOr<Job> Prepare(const v1::AddBiasRequest& request, const Payloads& p
                                        SlabsOf(*bias), context, response->mutable_info()));
   job.run = [bias, scores = &request.scores(), device](const Payloads& from, absl::Span<std::byte* const> buffers,
                                                        WorkPool& pool, const Cancellation& cancelled) {
-    from.CopyTo(*scores, buffers[0]);
+    POSENC_RETURN_IF_ERROR(CopyOperand(from, *scores, buffers[0], pool, cancelled));
     return bias->Write(buffers[0], buffers[0], pool, cancelled, device.get());
   };
   return job;

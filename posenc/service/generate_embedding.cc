@@ -45,7 +45,7 @@ absl::StatusOr<Job> Prepare(const v1::GenerateEmbeddingRequest& request, const P
                                                                    response->mutable_embedding()));
   job.run = [generation, add_to](const Payloads& from, absl::Span<std::byte* const> buffers, WorkPool& pool,
                                  const Cancellation& cancelled) {
-    if (add_to != nullptr) from.CopyTo(*add_to, buffers[0]);
+    if (add_to != nullptr) POSENC_RETURN_IF_ERROR(CopyOperand(from, *add_to, buffers[0], pool, cancelled));
     return generation->Write(add_to != nullptr ? buffers[0] : nullptr, buffers[0], pool, cancelled);
   };
   return job;

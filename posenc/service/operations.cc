@@ -38,6 +38,13 @@ const Operation& Find(const std::vector<Operation>& operations, const RpcDescrip
 
 }  // namespace
 
+absl::Status CopyOperand(const Payloads& from, const v1::Tensor& tensor, std::byte* out, WorkPool& pool,
+                         const Cancellation& cancelled) {
+  const TensorBytes bytes(from, tensor);
+  return pool.ParallelFor(from.Size(tensor), kCopiedTogether, cancelled,
+                          [&](size_t begin, size_t end) { Copy(bytes, begin, end - begin, out + begin); });
+}
+
 const Operations& LibraryOperations() {
   static const auto* const operations = new Operations{
       .unary =

@@ -98,6 +98,10 @@ enum class Scheduling {
   kImmediate,
 };
 
+// Copies a tensor's bytes to `out`, in place if they are already there, with the help of idle threads.
+absl::Status CopyOperand(const Payloads& from, const v1::Tensor& tensor, std::byte* out, WorkPool& pool,
+                         const Cancellation& cancelled);
+
 struct UnaryOperation {
   using Prepare = std::function<absl::StatusOr<Job>(const google::protobuf::Message& request, const Payloads& payloads,
                                                     const CallContext& context, google::protobuf::Message* response)>;

@@ -87,7 +87,9 @@ absl::StatusOr<Job> Prepare(const v1::RelativeScoresRequest& request, const Payl
   job.run = [scores, &request](const Payloads& from, absl::Span<std::byte* const> buffers, WorkPool& pool,
                                const Cancellation& cancelled) {
     const std::vector<std::byte> q = CopyOf(from, request.q()), k = CopyOf(from, request.k());
-    if (request.has_add_to()) from.CopyTo(request.add_to(), buffers[0]);
+    if (request.has_add_to()) {
+      POSENC_RETURN_IF_ERROR(CopyOperand(from, request.add_to(), buffers[0], pool, cancelled));
+    }
     return scores->WriteScores(
         {.q = q.data(), .k = k.data(), .add_to = request.has_add_to() ? buffers[0] : nullptr, .out = buffers[0]}, pool,
         cancelled);
@@ -125,7 +127,9 @@ absl::StatusOr<Job> Prepare(const v1::RelativeValuesRequest& request, const Payl
   job.run = [values, &request](const Payloads& from, absl::Span<std::byte* const> buffers, WorkPool& pool,
                                const Cancellation& cancelled) {
     const std::vector<std::byte> probabilities = CopyOf(from, request.probabilities());
-    if (request.has_add_to()) from.CopyTo(request.add_to(), buffers[0]);
+    if (request.has_add_to()) {
+      POSENC_RETURN_IF_ERROR(CopyOperand(from, request.add_to(), buffers[0], pool, cancelled));
+    }
     return values->WriteValues(probabilities.data(), request.has_add_to() ? buffers[0] : nullptr, buffers[0], pool,
                                cancelled);
   };

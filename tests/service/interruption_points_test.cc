@@ -3,13 +3,17 @@
 
 #include <numeric>
 
+#include "posenc/base/byte_source.h"
 #include "posenc/base/interruption.h"
 #include "posenc/bias/bias_geometry.h"
+#include "posenc/bias/bias_layout.h"
+#include "posenc/kernels/distance_bias.h"
 #include "posenc/kernels/sincos_turns.h"
 #include "posenc/methods/bias/bias_methods.h"
 #include "posenc/methods/bias/fire.h"
 #include "posenc/methods/bias/forget_gate.h"
 #include "posenc/methods/relative/relative_methods.h"
+#include "posenc/rotary/rotate_pieces.h"
 #include "tests/service/call.h"
 
 namespace posenc::interruption_points_test {
@@ -77,6 +81,68 @@ TEST(InterruptionPoints, OfManyQueries) {
 TEST(InterruptionPoints, OfOneLongRowOfGates) {
   const ForgetGateSettings gates{.log_gates = std::vector<float>(kMany, -0.5f), .num_heads = 1, .keys = kMany};
   EXPECT_GE(PointsOf([&] { ForgetGateRows rows(gates); }), kOften);
+  const std::vector<float> logits(kMany);
+  const double products[] = {1, 2};
+  std::vector<double> sums(kMany);
+  EXPECT_GE(PointsOf([&] { AddCopeRow(logits, products, 1, 2, sums.data()); }), kOften - 1);
+}
+
+TEST(InterruptionPoints, OfOneLongRowOfABias) {
+  std::vector<double> positions(kMany);
+  EXPECT_GE(PointsOf([&] { RoundTo(DType::kBF16, positions); }), kOften);
+  const std::vector<uint8_t> valid(kMany, 1);
+  const float values[] = {0, 1};
+  std::vector<std::byte> out(2 * kMany);
+  DistanceBias work{.dtype = DType::kBF16, .queries = 1, .keys = kMany, .out = out.data()};
+  work.bias = GatheredBias{values, 2, 0, positions.data(), positions.data()};
+  EXPECT_EQ(PointsOf([&] { ComputeDistanceBias(work, 0, 1); }), kOften - 1);
+  work.bias = LinearBias{.query_positions = positions.data(), .key_positions = positions.data()};
+  work.key_valid = valid.data();
+  EXPECT_EQ(PointsOf([&] { ComputeDistanceBias(work, 0, 1); }), kOften - 1);
+}
+
+TEST(InterruptionPoints, OfLongCopies) {
+  constexpr size_t kMebibyte = size_t{1} << 20;
+  const std::vector<std::byte> x(5 * kMebibyte + 4);
+  std::vector<std::byte> y(x.size());
+  EXPECT_EQ(PointsOf([&] { Copy(ContiguousBytes(x.data(), x.size()), 1, x.size() - 1, y.data()); }), 5);
+
+  v1::Tensor tensor;
+  tensor.set_data(std::string(x.size(), 'x'));
+  WorkPool pool(1);
+  const Cancellation stopped = [n = 3]() mutable { return n-- > 0 ? absl::OkStatus() : absl::CancelledError(); };
+  EXPECT_EQ(wire::CopyOperand(wire::InMessage(), tensor, y.data(), pool, stopped).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(y[3 * kMebibyte - 1], std::byte{'x'});
+  EXPECT_EQ(y[3 * kMebibyte], std::byte{0});
+}
+
+// One pair is rotated in the middle of a head row.
+TEST(InterruptionPoints, OfOneLongHeadRow) {
+  constexpr size_t kElements = size_t{1} << 20, kOffset = kElements / 2;
+  std::vector<float> x(kElements), y(kElements);
+  std::iota(x.begin(), x.end(), 0.0f);
+  const float cos = 0, sin = 1;
+  const PairRotation work{.dtype = DType::kFP32,
+                          .head_dim = kElements,
+                          .rotary_offset = kOffset,
+                          .pairs = 1,
+                          .input_pairing = Pairing::kInterleaved,
+                          .output_pairing = Pairing::kInterleaved,
+                          .rounding = Rounding::kOnce,
+                          .table_dtype = DType::kFP32,
+                          .cos = &cos,
+                          .sin = &sin,
+                          .x = nullptr,
+                          .y = nullptr,
+                          .tokens = 1,
+                          .heads = 1,
+                          .token_stride = 4 * kElements,
+                          .head_stride = 4 * kElements};
+  const ContiguousBytes bytes(reinterpret_cast<const std::byte*>(x.data()), 4 * kElements);
+  EXPECT_EQ(PointsOf([&] { RotatePieces(work, bytes, reinterpret_cast<std::byte*>(y.data()), 0); }), 2);
+  std::swap(x[kOffset], x[kOffset + 1]);
+  x[kOffset] = -x[kOffset];
+  EXPECT_EQ(x, y);
 }
 
 }  // namespace

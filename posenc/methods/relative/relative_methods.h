@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "posenc/base/limits.h"
 #include "posenc/base/modes.h"
 #include "posenc/base/work_pool.h"
@@ -58,8 +59,8 @@ absl::Status CheckPositions(const CopeSettings& settings, const RelativeShape& s
 absl::StatusOr<RelativeTables> MakeTables(const CopeSettings& settings, const RelativeShape& shape,
                                           Frequencies arithmetic, WorkPool& pool, const Cancellation& cancelled);
 
-// Adds one query's row to `sums`. gates: its scaled products with the keys, -infinity for a hidden key; overwritten
-// with the gates, their sigmoids. products: q . E_n at products[n * stride].
-void AddCopeRow(std::vector<double>& gates, const double* products, size_t stride, int64_t positions, double* sums);
+// Adds one query's row to `sums`. logits: its scaled products with the keys, -infinity for a hidden key; their sigmoids
+// are the gates. products: q . E_n at products[n * stride].
+void AddCopeRow(absl::Span<const float> logits, const double* products, size_t stride, int64_t positions, double* sums);
 
 }  // namespace posenc
