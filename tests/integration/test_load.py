@@ -396,6 +396,16 @@ def test_a_report_goes_to_standard_output(posenc, address):
     assert "only one" in posenc(*arguments, "-o", "-", "--html", "-", exit_code=2).stderr
 
 
+@pytest.mark.parametrize("output", [(), ("--json",), ("-o", "-")])
+def test_a_report_that_cannot_be_written_is_a_failure_and_the_others_are_written(started, address, tmp_path, output):
+    with open("/dev/full", "w") as full:
+        process = started("--server", address, *SMALL, "--rate", 50, "--duration", "200ms", "--quiet", *output, "--html",
+                          "page.html", stdout=full)
+        errors = process.communicate(timeout=SECONDS)[1]
+    assert process.returncode == 1 and "standard output: cannot write" in errors
+    assert "<html" in (tmp_path / "page.html").read_text()
+
+
 def test_a_ramp_that_falls_offers_what_it_intends(posenc, address, tmp_path):
     flags = ("load", "--server", address, *SMALL, "--rate", "400..1", "--duration", "1.2s", "--quiet")
     for more in (), ("--processes", 2):
@@ -515,6 +525,8 @@ def test_a_wrong_command_line_is_said(posenc, arguments, said):
     (("--request", '{"latout": 1}'), "request"),
     (("--model", "nowhere.json"), "nowhere.json"),
     (("--mix", "nowhere.json"), "nowhere.json"),
+    (("-o", "nowhere/results.json"), "nowhere/results.json: cannot create"),
+    (("--html", "nowhere/page.html"), "nowhere/page.html: cannot create"),
 ])
 def test_wrong_work_is_said_before_anybody_is_called(posenc, arguments, said):
     assert said in posenc("load", "--server", "x", "--rate", "10", *arguments, exit_code=1).stderr

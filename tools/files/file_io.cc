@@ -29,7 +29,7 @@ bool IsStream(const std::string& path) {
          (stat(path.c_str(), &information) == 0 && !S_ISREG(information.st_mode) && !S_ISDIR(information.st_mode));
 }
 
-absl::StatusOr<InputFile> InputFile::Open(const std::string& path) {
+absl::StatusOr<InputFile> InputFile::Open(const std::string& path, uint64_t limit) {
   const int descriptor = path == "-" ? dup(STDIN_FILENO) : open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return SystemError(path, "open");
   InputFile file(path == "-" ? "standard input" : path, descriptor, 0);
@@ -41,12 +41,20 @@ absl::StatusOr<InputFile> InputFile::Open(const std::string& path) {
     for (ssize_t got = 0; (got = read(descriptor, buffer, sizeof buffer)) != 0;) {
       if (got < 0 && errno != EINTR) return SystemError(file.path_, "read");
       if (got > 0) file.content_.append(buffer, static_cast<size_t>(got));
+      if (file.content_.size() > limit) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(file.path_, ": has more than the ", limit, " bytes that are allowed"));
+      }
     }
     if (file.content_.empty()) return absl::InvalidArgumentError(file.path_ + ": is empty; only one flag can read it");
     file.size_ = file.content_.size();
     return file;
   }
   file.size_ = static_cast<uint64_t>(information.st_size);
+  if (file.size_ > limit) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": has ", file.size_, " bytes; at most ", limit, " are allowed"));
+  }
   return file;
 }
 
@@ -161,11 +169,7 @@ absl::Status OutputFile::Commit() {
 }
 
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, uint64_t limit) {
-  POSENC_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
-  if (file.size() > limit) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": has ", file.size(), " bytes; at most ", limit, " are allowed"));
-  }
+  POSENC_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path, limit));
   return file.Read(0, file.size());
 }
 

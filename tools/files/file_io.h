@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -17,7 +18,8 @@ bool IsStream(const std::string& path);
 // functions in this header name the file.
 class InputFile {
  public:
-  static absl::StatusOr<InputFile> Open(const std::string& path);
+  // Returns INVALID_ARGUMENT if the file is larger than `limit` bytes; of a stream no more is read.
+  static absl::StatusOr<InputFile> Open(const std::string& path, uint64_t limit = std::numeric_limits<uint64_t>::max());
   InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&&) = delete;
   ~InputFile();

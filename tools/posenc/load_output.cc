@@ -1,10 +1,9 @@
 #include "tools/posenc/load_output.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
-#include <functional>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -21,6 +20,13 @@ namespace posenc::command {
 namespace {
 
 constexpr uint64_t kMostResultBytes = uint64_t{1} << 30;
+
+// `path`: "-" is standard output.
+absl::Status Write(const std::string& path, const std::string& report) {
+  if (path != "-") return WriteWholeFile(path, report);
+  const bool written = std::fputs(report.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+  return written ? absl::OkStatus() : absl::ErrnoToStatus(errno, "standard output: cannot write");
+}
 
 }  // namespace
 
@@ -52,13 +58,16 @@ absl::StatusOr<load::Baseline> LoadOutput::Check() const {
   if (!share.ok()) return UsageError(std::string(share.status().message()));
   baseline.max_regression = *share;
   if (json_ == "-" && html_ == "-") return UsageError("--html: only one of --output and --html can be -");
-  if (baseline_.empty()) return baseline;
   for (const std::string& file : {json_, html_}) {
     std::error_code none;
-    if (!file.empty() && std::filesystem::equivalent(file, baseline_, none)) {
+    if (file.empty() || file == "-") continue;
+    if (!baseline_.empty() && std::filesystem::equivalent(file, baseline_, none)) {
       return UsageError("--baseline: " + baseline_ + " would be overwritten");
     }
+    // Finds out before the test whether its results can be written. Nothing remains of this file.
+    POSENC_RETURN_IF_ERROR(OutputFile::Create(file).status());
   }
+  if (baseline_.empty()) return baseline;
   POSENC_ASSIGN_OR_RETURN(baseline.results, ReadResults(baseline_));
   baseline.file = baseline_;
   return baseline;
@@ -68,18 +77,12 @@ absl::Status LoadOutput::Deliver(const Session& session, const load::Baseline& b
   if (baseline.results) all->comparison = load::Compare(baseline, *all);
   const load::Results& results = *all;
   const std::string json = load::ToJson(results);
-  if (json_ != "-" && html_ != "-") std::fputs((session.json() ? json : load::ToText(results)).c_str(), stdout);
-  const std::pair<const std::string&, std::function<std::string()>> files[] = {
-      {json_, [&] { return json; }},
-      {html_, [&] { return load::ToHtml(results); }},
-  };
-  for (const auto& [path, report] : files) {
-    if (path == "-") {
-      std::fputs(report().c_str(), stdout);
-    } else if (!path.empty()) {
-      POSENC_RETURN_IF_ERROR(WriteWholeFile(path, report()));
-    }
-  }
+  // Writes every report, also after one could not be written: the results exist nowhere else.
+  absl::Status written;
+  if (json_ != "-" && html_ != "-") written.Update(Write("-", session.json() ? json : load::ToText(results)));
+  if (!json_.empty()) written.Update(Write(json_, json));
+  if (!html_.empty()) written.Update(Write(html_, load::ToHtml(results)));
+  POSENC_RETURN_IF_ERROR(written);
   if (results.mismatches > 0) {
     return absl::FailedPreconditionError(
         absl::StrCat(results.mismatches, " of ", results.verified, " verified answers were wrong"));

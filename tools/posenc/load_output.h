@@ -16,11 +16,12 @@ namespace posenc::command {
 class LoadOutput {
  public:
   void Add(CLI::App& app);
-  // Call it before the load test: checks the flag values and reads --baseline. Returns an error if either is invalid.
+  // Call it before the load test: checks the flag values and that the files can be written, and reads --baseline.
   absl::StatusOr<load::Baseline> Check() const;
-  // Compares `all` with the baseline and writes the reports first. Then returns FAILED_PRECONDITION if an answer was
-  // wrong, no call succeeded, none of the answers to be verified was verified, a search found no rate, or a figure is
-  // worse than the baseline's or cannot be compared with it.
+  // Compares `all` with the baseline and writes the reports first, also the others if one cannot be written. Then
+  // returns that error, or FAILED_PRECONDITION if an answer was wrong, no call succeeded, none of the answers to be
+  // verified was verified, a search found no rate, or a figure is worse than the baseline's or cannot be compared with
+  // it.
   absl::Status Deliver(const Session& session, const load::Baseline& baseline, load::Results* all) const;
 
   static constexpr char kGroup[] = "Results";  // help group; `load merge` accepts only these flags
