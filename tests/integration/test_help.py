@@ -49,6 +49,9 @@ def test_every_example_of_a_command_runs(posenc, address, files, command):
     if command == "load merge":
         for name in ("one", "two"):
             posenc("load", "--server", address, "--rate", 50, "--count", 5, "-o", f"{name}.json")
+            results = json.loads((files / f"{name}.json").read_text())
+            results["begin_time"] = "2026-01-02T03:04:05Z"  # as if they had run at the same time
+            (files / f"{name}.json").write_text(json.dumps(results))
     for example in found:
         example, _, stdin = example.partition(" <")
         words = shlex.split(example)[1:]

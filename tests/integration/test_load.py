@@ -336,14 +336,25 @@ def test_several_processes_are_one_client(load, address):
 
 
 def test_files_of_several_machines_are_merged(posenc, address, tmp_path):
-    for name in "one.json", "two.json":
+    def begun(name, second):
+        results = json.loads((tmp_path / name).read_text())
+        (tmp_path / name).write_text(json.dumps(results | {"begin_time": f"2026-01-02T03:04:{second:02}Z"}))
+
+    for name in "one.json", "two.json", "three.json":
         posenc("load", "--server", address, *SMALL, "--rate", 100, "--duration", "1s", "--quiet", "-o", name)
+        begun(name, 5)
     merged = json.loads(posenc("load", "merge", "one.json", "two.json", "--json").stdout)
     assert merged["clients"] == 2
     assert merged["total"]["succeeded"] == 200
     assert merged["steps"][0]["rate"] == 200
-    three = posenc("load", "merge", "one.json", "two.json", "one.json")
+    three = posenc("load", "merge", "one.json", "two.json", "three.json")
     assert "different" not in three.stdout and "300 succeeded" in three.stdout
+    # Rates of different times, and the same calls twice, are not added.
+    again = posenc("load", "merge", "one.json", "two.json", "one.json", exit_code=2)
+    assert "one.json: holds the same run as an earlier file" in again.stderr
+    begun("three.json", 19)
+    late = posenc("load", "merge", "one.json", "three.json", exit_code=1)
+    assert "three.json: began 14 s after" in late.stderr and late.stdout == ""
     (tmp_path / "broken.json").write_text("{}")
     assert "broken.json" in posenc("load", "merge", "one.json", "broken.json", exit_code=1).stderr
 

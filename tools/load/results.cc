@@ -1,11 +1,17 @@
 #include "tools/load/results.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
+#include "absl/time/time.h"
+#include "posenc/base/status.h"
+
 namespace posenc::load {
 namespace {
+
+constexpr double kBeginResolution = 1;  // of Results::begin_time, in seconds
 
 std::string RateName(double rate) { return fmt::format("{:.10g}/s", rate); }
 std::string ConcurrencyName(double concurrency) { return fmt::format("concurrency {:.10g}", concurrency); }
@@ -127,6 +133,23 @@ void Results::Merge(const Results& other) {
   memory_bytes_per_second = std::max(memory_bytes_per_second, other.memory_bytes_per_second);
   client_cpu_share = std::max(client_cpu_share, other.client_cpu_share);
   late_starts_p99_us = std::max(late_starts_p99_us, other.late_starts_p99_us);
+}
+
+absl::Status CheckSameTime(const Results& one, const Results& other) {
+  absl::Time begins[2];
+  for (size_t i = 0; i < 2; ++i) {
+    const std::string& text = (i == 0 ? one : other).begin_time;
+    if (!absl::ParseTime(absl::RFC3339_full, text, &begins[i], nullptr)) {
+      return InvalidArgument("MALFORMED", "begin_time", text, "must be a time such as 2026-01-02T03:04:05Z");
+    }
+  }
+  const double apart = absl::ToDoubleSeconds(begins[1] - begins[0]);
+  const auto shorter = static_cast<double>(std::min(one.timeline.size(), other.timeline.size()));
+  if (std::abs(apart) <= kBeginResolution + shorter / 2) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format(
+      "began {:g} s {} the run that it is to be merged with, and the shorter one took {:g} s: clients must run "
+      "at the same time, or their rates do not add up",
+      std::abs(apart), apart > 0 ? "after" : "before", shorter));
 }
 
 }  // namespace posenc::load

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "tools/load/histogram.h"
 
 namespace posenc::load {
@@ -144,5 +145,8 @@ struct Results {
   // times.
   void Merge(const Results& other);
 };
+
+// Returns INVALID_ARGUMENT if `other` did not run at the same time as `one`, for the most part of the shorter run.
+absl::Status CheckSameTime(const Results& one, const Results& other);
 
 }  // namespace posenc::load

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "tools/load/fleet.h"
 #include "tools/load/live.h"
 #include "tools/load/machine.h"
+#include "tools/load/report_json.h"
 #include "tools/load/wording.h"
 #include "tools/posenc/load_flags.h"
 #include "tools/posenc/load_output.h"
@@ -277,8 +279,12 @@ absl::Status Merge(const LoadFlags& flags, Session& session) {
   }
   POSENC_ASSIGN_OR_RETURN(const load::Baseline baseline, flags.output.Check());
   std::optional<Results> all;
+  std::set<std::string> runs;
   for (const std::string& path : flags.merge) {
     POSENC_ASSIGN_OR_RETURN(Results results, ReadResults(path));
+    if (!runs.insert(load::ToJson(results)).second) return UsageError(path + ": holds the same run as an earlier file");
+    const absl::Status same_time = load::CheckSameTime(all ? *all : results, results);
+    if (!same_time.ok()) return absl::Status(same_time.code(), absl::StrCat(path, ": ", same_time.message()));
     if (all) {
       all->Merge(results);
     } else {

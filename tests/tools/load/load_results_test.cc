@@ -74,6 +74,24 @@ TEST(Results, MergesWhatOnlyOneHas) {
                                         HasSubstr("different versions"), HasSubstr("different kinds of steps")));
 }
 
+TEST(Results, OnlyRunsOfTheSameTimeAreMerged) {
+  const Results one = SearchResults();  // 30 seconds
+  const auto begun = [](const std::string& time) {
+    Results other = SearchResults();
+    other.begin_time = time;
+    return other;
+  };
+  EXPECT_TRUE(CheckSameTime(one, one).ok());
+  EXPECT_TRUE(CheckSameTime(one, begun("2026-01-02T03:04:21Z")).ok());  // a second is begin_time's resolution
+  EXPECT_TRUE(CheckSameTime(begun("2026-01-02T03:04:21Z"), one).ok());
+  EXPECT_THAT(CheckSameTime(one, begun("2026-01-02T03:04:22Z")).message(), HasSubstr("began 17 s after"));
+  EXPECT_THAT(CheckSameTime(one, begun("2026-01-02T03:03:48Z")).message(), HasSubstr("began 17 s before"));
+  Results ended = begun("2026-01-02T03:04:10Z");
+  ended.timeline.resize(2);
+  EXPECT_THAT(CheckSameTime(one, ended).message(), HasSubstr("the shorter one took 2 s"));
+  EXPECT_THAT(CheckSameTime(one, begun("at noon")).message(), HasSubstr("begin_time: is at noon"));
+}
+
 TEST(Figures, AreRatesAndSharesOfWhatWasCounted) {
   const Measurement measured{.counts = {.intended = 1000, .skipped = 100, .succeeded = 850, .failed = 50},
                              .request_bytes = 3000,
