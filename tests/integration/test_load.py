@@ -75,17 +75,23 @@ def assert_adds_up(measured):
 
 @contextlib.contextmanager
 def proxy(port, change):
-    """Runs a server that forwards ApplyRotary to the one at `port` and modifies each answer by change(answer)."""
+    """Runs a server that forwards ApplyRotary to the one at `port` and modifies each answer by change(answer).
+
+    Its StreamTable ends without a tile.
+    """
     with Client(port) as client:
         def apply_rotary(request, context):
             answer = client.call("ApplyRotary", request)
             change(answer)
             return answer
 
-        handler = grpc.unary_unary_rpc_method_handler(apply_rotary, service_pb2.ApplyRotaryRequest.FromString,
-                                                      service_pb2.ApplyRotaryResponse.SerializeToString)
+        handlers = {
+            "ApplyRotary": grpc.unary_unary_rpc_method_handler(
+                apply_rotary, service_pb2.ApplyRotaryRequest.FromString,
+                service_pb2.ApplyRotaryResponse.SerializeToString),
+            "StreamTable": grpc.unary_stream_rpc_method_handler(lambda request, context: iter(()))}
         server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"ApplyRotary": handler}),))
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         own = server.add_insecure_port("127.0.0.1:0")
         server.start()
         try:
@@ -204,7 +210,18 @@ def test_an_answer_of_another_shape_is_wrong(posenc, shared_server):
     with proxy(shared_server.port, lambda answer: answer.ClearField("k")) as address:
         ended = posenc("load", "--server", address, *SMALL, "--concurrency", 1, "--count", 5, "--verify", "1", "--json",
                        "--quiet", exit_code=1)
-        assert json.loads(ended.stdout)["first_mismatch"]["tensor"] == "k"
+        results = json.loads(ended.stdout)
+        assert results["first_mismatch"]["tensor"] == "k" and results["total"]["errors"] == {"MISMATCH": 5}
+
+
+@pytest.mark.parametrize("call", [SMALL, ("--method", "GenerateTable", "--transport", "stream")])
+def test_an_answer_without_its_tensors_is_a_failure(posenc, shared_server, call):
+    with proxy(shared_server.port, lambda answer: answer.Clear()) as address:
+        ended = posenc("load", "--server", address, *call, "--concurrency", 1, "--count", 40, "--json", "--quiet",
+                       exit_code=1)
+    total = json.loads(ended.stdout)["total"]
+    assert total["errors"] == {"SHORT_ANSWER": 40} and total["answer_bytes"] == 0
+    assert "no call succeeded" in ended.stderr
 
 
 def test_a_stopped_server_shows_in_the_open_loop_and_hides_from_the_closed_one(started, start_server):

@@ -132,11 +132,16 @@ void Calls::Done(std::unique_ptr<Flight> flight) {
               .request_bytes = flight->requests->work->request_bytes(),
               .answer_bytes = flight->requests->work->answer_bytes()};
   const grpc::StatusCode code = flight->status().error_code();
-  if (code != grpc::StatusCode::OK) ended.error = NameOf(code);
+  const bool answered = code == grpc::StatusCode::OK;
+  if (!answered) {
+    ended.error = NameOf(code);
+  } else if (!flight->place && flight->received_bytes() < static_cast<size_t>(ended.answer_bytes)) {
+    ended.error = "SHORT_ANSWER";
+  }
   if (const auto sent = flight->sent()) ended.send_wait_us = Microseconds(*sent - flight->began);
   run.collector.Answer(ended.at, !MayGoOn(code));
-  const bool verify = flight->verify && ended.error.empty();
-  if (flight->sampled && !flight->verify && ended.error.empty()) run.collector.NotVerified();
+  const bool verify = flight->verify && answered;
+  if (flight->sampled && !flight->verify && answered) run.collector.NotVerified();
   if (flight->place && MayGoOn(code)) flight->place->Spoil();
   if (!verify) flight->place.reset();  // before one_ended: the next call may need this slot
   run.in_flight -= 1;

@@ -71,12 +71,17 @@ void Exchange::Written(bool ok) {
 void Exchange::Read(bool ok) {
   outstanding_ += 1;
   if (ok) {
+    received_bytes_ += piece_.Length();
     if (call_.keep) answers_.push_back(std::move(piece_));
     piece_.Clear();
     stream_->Read(&piece_, &read_);
   } else {
     stream_->Finish(&status_, &finished_);
   }
+}
+
+void Exchange::Finished(bool) {
+  if (unary_ != nullptr) received_bytes_ = answers_[0].Length();
 }
 
 ServerTimes Exchange::server_times() const {

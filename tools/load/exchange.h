@@ -49,6 +49,7 @@ class Exchange {
 
   const grpc::Status& status() const { return status_; }
   std::vector<grpc::ByteBuffer>& answers() { return answers_; }  // complete if Call::keep is set
+  size_t received_bytes() const { return received_bytes_; }      // of the answer's messages
   ServerTimes server_times() const;
   // When gRPC had sent the call's headers; absent if it never did, or a unary call is not Call::timed.
   std::optional<std::chrono::steady_clock::time_point> sent() const { return sent_; }
@@ -61,13 +62,14 @@ class Exchange {
   void Started(bool ok);
   void Written(bool ok);
   void Read(bool ok);
-  void Finished(bool) {}
+  void Finished(bool ok);
   void WriteNext();
 
   const Call call_;
   grpc::ClientContext context_;
   grpc::Status status_;
   std::vector<grpc::ByteBuffer> answers_;
+  size_t received_bytes_ = 0;
   std::unique_ptr<grpc::GenericClientAsyncResponseReader> unary_;
 
   // Streams and timed calls only.

@@ -16,14 +16,14 @@ namespace posenc::load {
 struct Counts {
   int64_t intended = 0;   // calls of the schedule; in a closed loop, calls that were started
   int64_t skipped = 0;    // not started because too many were in flight; counted as failures
-  int64_t succeeded = 0;  // status OK, and the right answer if verified
-  int64_t failed = 0;     // error status, or a wrong answer
+  int64_t succeeded = 0;  // status OK, a whole answer, and the right one if verified
+  int64_t failed = 0;     // error status, or a short or wrong answer
 };
 
 // Measurement of the calls whose intended start was in one span of time.
 struct Measurement {
   Counts counts;
-  std::map<std::string, int64_t> errors;  // failures by status ("UNAVAILABLE"), "MISMATCH", "SKIPPED"
+  std::map<std::string, int64_t> errors;  // failures by status ("UNAVAILABLE") or other cause ("MISMATCH")
   int64_t request_bytes = 0;              // tensor bytes of successful calls
   int64_t answer_bytes = 0;
   // Microseconds; successful calls only.
