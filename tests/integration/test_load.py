@@ -330,6 +330,38 @@ def test_a_server_that_dies_is_counted_and_reported(started, start_server):
     assert_adds_up(total)
 
 
+def test_callers_of_a_dead_server_pause(started, start_server):
+    server = start_server()
+    process = started("--server", f"127.0.0.1:{server.port}", *SMALL, "--concurrency", 2, "--duration", "2s", "--json",
+                      "--quiet")
+    when_called(server.port, 30)
+    server.kill()
+    total = finished(process)["total"]
+    assert_adds_up(total)
+    # Each of the two callers fails at once and then pauses for 10 ms of the two seconds; one call each was cut.
+    assert 2 <= total["errors"]["UNAVAILABLE"] <= 2 * (2 / 0.01 + 2)
+
+
+@pytest.mark.parametrize("schedule", [("--rate", 20), ("--concurrency", 4), ("--rate", 20, "--processes", 2)])
+def test_calls_stuck_in_the_connection_to_a_stopped_server_are_counted(started, start_server, schedule):
+    """gRPC does not end a call whose bytes are stuck in a Unix socket, not even at its deadline."""
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="posenc-"))  # short enough for a socket's path
+    server = start_server("--listen", f"unix:{directory}/socket")
+    try:
+        process = started("--server", f"unix:{directory}/socket", "--tokens", 2048, *schedule, "--duration", "4s",
+                          "--deadline", "1s", "--json", "--quiet")
+        when_called(server.port, 10)
+        server.signal(signal.SIGSTOP)
+        results = finished(process)
+    finally:
+        server.signal(signal.SIGCONT)
+        shutil.rmtree(directory)
+    assert_adds_up(results["total"])
+    assert results["total"]["errors"]["DEADLINE_EXCEEDED"] > 0
+    assert any("did not end at the deadline" in warning for warning in results["warnings"])
+    assert results["seconds"] >= 1  # the deadline of the calls that were stuck
+
+
 def test_calls_take_turns_over_several_servers(load, start_server):
     servers = [start_server(), start_server()]
     addresses = [f"127.0.0.1:{server.port}" for server in servers]

@@ -13,8 +13,10 @@
 namespace posenc::load {
 namespace {
 
-constexpr int64_t kTimed = 16;      // of so many calls one is timed within the client's gRPC
-constexpr std::byte kPoison{0xa5};  // fills the region of an answer to be verified
+constexpr int64_t kTimed = 16;                          // of so many calls one is timed within the client's gRPC
+constexpr double kGrace = 3;                            // seconds from a call's deadline until it is abandoned
+constexpr auto kPause = std::chrono::milliseconds(10);  // of a caller after UNAVAILABLE, which may come at once
+constexpr std::byte kPoison{0xa5};                      // fills the region of an answer to be verified
 
 // gRPC's name of a status code, such as "UNAVAILABLE".
 std::string NameOf(grpc::StatusCode code) { return absl::StatusCodeToString(static_cast<absl::StatusCode>(code)); }
@@ -25,24 +27,19 @@ bool MayGoOn(grpc::StatusCode code) {
          code == grpc::StatusCode::UNAVAILABLE;
 }
 
-// Counts a call that ended. This must be the call's last access to `run`: Wait() may return.
+// Counts a call that ended.
 void Count(const Ended& ended, StepRun& run) {
   run.collector.End(ended);
   const std::lock_guard lock(run.mutex);
-  if (--run.open == 0) run.ended.notify_all();
+  if (--run.open == 0 || run.over) run.changed.notify_all();
 }
 
 }  // namespace
 
-void StepRun::Wait() {
-  std::unique_lock lock(mutex);
-  ended.wait(lock, [&] { return open == 0; });
-}
-
 struct Calls::Flight final : Exchange {
-  Flight(const Call& call, StepRun* r) : Exchange(call), run(r) {}
+  Flight(const Call& call, std::shared_ptr<StepRun> r) : Exchange(call), run(std::move(r)) {}
 
-  StepRun* run;
+  const std::shared_ptr<StepRun> run;
   const Requests* requests = nullptr;
   size_t offset = 0;
   std::optional<Places::Place> place;    // shared memory only
@@ -78,7 +75,8 @@ absl::Status Calls::Prepare(const Mix& mix) {
   return absl::OkStatus();
 }
 
-void Calls::Begin(StepRun& run, int64_t number, std::optional<double> intended) {
+void Calls::Begin(const std::shared_ptr<StepRun>& owner, int64_t number, std::optional<double> intended) {
+  StepRun& run = *owner;
   const Choice choice = chooser_.At(run.plan.seed, number);
   const Requests& requests = requests_[choice.entry];
   const bool sampled = choice.verify < options_.verify;
@@ -100,7 +98,7 @@ void Calls::Begin(StepRun& run, int64_t number, std::optional<double> intended) 
   call.keep = verify;
   call.timed = number / options_.share.of % kTimed == 0;
   call.deadline = std::chrono::system_clock::now() + FromSeconds(options_.deadline_seconds);
-  auto* flight = new Flight(call, &run);
+  auto* flight = new Flight(call, owner);
   flight->requests = &requests;
   flight->offset = choice.offset;
   flight->place = std::move(place);
@@ -112,12 +110,42 @@ void Calls::Begin(StepRun& run, int64_t number, std::optional<double> intended) 
   {
     const std::lock_guard lock(run.mutex);
     run.open += 1;
+    run.last_began = flight->began = Clock::now();
   }
-  flight->began = Clock::now();
   flight->intended = intended.value_or(Seconds(flight->began - run.begin));
   flight->intended_time = intended ? run.begin + FromSeconds(*intended) : flight->began;
-  run.collector.Start(Seconds(flight->began - run.begin), 1e6 * Seconds(flight->began - flight->intended_time));
+  run.collector.Start(flight->intended, 1e6 * Seconds(flight->began - flight->intended_time));
   connections_->Start(flight);
+}
+
+void Calls::BeginNext(const std::shared_ptr<StepRun>& run) {
+  const StepPlan& plan = run->plan;
+  if (run->stop || run->over || (plan.seconds > 0 && Seconds(Clock::now() - run->begin) >= plan.seconds)) return;
+  // If the concurrency is below the number of processes, the other processes make no calls.
+  const int64_t number = options_.share.index + std::min(options_.share.of, plan.concurrency) * run->next++;
+  if (plan.count == 0 || number < plan.count) Begin(run, number, std::nullopt);
+}
+
+int64_t Calls::Wait(const std::shared_ptr<StepRun>& run) {
+  const Clock::duration patience = FromSeconds(options_.deadline_seconds + kGrace);
+  std::unique_lock lock(run->mutex);
+  while (run->open > 0 || !run->paused.empty()) {
+    const bool paused = !run->paused.empty();
+    const Clock::time_point until = paused ? run->paused.front() : run->last_began + patience;
+    if (Clock::now() < until) {
+      run->changed.wait_until(lock, until);
+    } else if (paused) {
+      run->paused.pop_front();
+      lock.unlock();
+      BeginNext(run);
+      lock.lock();
+    } else {
+      break;
+    }
+  }
+  run->over = true;
+  run->changed.wait(lock, [&] { return run->open <= run->in_flight; });  // for the verification of the others
+  return run->in_flight;
 }
 
 void Calls::Done(std::unique_ptr<Flight> flight) {
@@ -143,9 +171,17 @@ void Calls::Done(std::unique_ptr<Flight> flight) {
   const bool verify = flight->verify && answered;
   if (flight->sampled && !flight->verify && answered) run.collector.NotVerified();
   if (flight->place && MayGoOn(code)) flight->place->Spoil();
-  if (!verify) flight->place.reset();  // before one_ended: the next call may need this slot
+  if (!verify) flight->place.reset();  // before BeginNext: the next call may need this slot
   run.in_flight -= 1;
-  if (run.one_ended) run.one_ended();
+  if (!run.plan.open_loop()) {
+    if (code == grpc::StatusCode::UNAVAILABLE) {
+      const std::lock_guard lock(run.mutex);
+      run.paused.push_back(now + kPause);
+      run.changed.notify_all();
+    } else {
+      BeginNext(flight->run);
+    }
+  }
   if (!verify) return Count(ended, run);
 
   const std::shared_ptr<Flight> held = std::move(flight);

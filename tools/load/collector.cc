@@ -26,6 +26,13 @@ void Add(const Ended& call, Measurement* measured) {
   if (call.server.compute_us >= 0) measured->server_compute.Record(std::llround(call.server.compute_us));
 }
 
+// Adds to the element of the second that `time` is in.
+void AddAt(double time, int64_t count, std::vector<int64_t>* seconds) {
+  const auto second = static_cast<size_t>(time);
+  if (seconds->size() <= second) seconds->resize(second + 1);
+  (*seconds)[second] += count;
+}
+
 }  // namespace
 
 Second& Collector::At(double intended) {
@@ -47,12 +54,13 @@ void Collector::Skip(double intended) {
   progress_->skipped.fetch_add(1, std::memory_order_relaxed);
 }
 
-void Collector::Start(double began, double late_us) {
+void Collector::Start(double intended, double late_us) {
   progress_->started.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard lock(mutex_);
   late_.Record(std::llround(late_us));
   unanswered_ += 1;
-  if (!waiting_since_) waiting_since_ = began;
+  if (!waiting_since_) waiting_since_ = intended + 1e-6 * late_us;
+  AddAt(intended, 1, &open_);
 }
 
 void Collector::Answer(double at, bool answered) {
@@ -64,18 +72,18 @@ void Collector::Answer(double at, bool answered) {
 }
 
 void Collector::End(const Ended& call) {
+  const std::lock_guard lock(mutex_);
+  if (taken_) return;
+  AddAt(call.intended, -1, &open_);
   if (call.error.empty()) {
     progress_->Succeeded(call.latency_us);
   } else {
     progress_->failed.fetch_add(1, std::memory_order_relaxed);
   }
-  const std::lock_guard lock(mutex_);
   last_end_ = std::max(last_end_, call.at);
   if (call.error.empty()) {
     last_success_ = std::max(last_success_, call.at);
-    const auto second = static_cast<size_t>(call.at);
-    if (completed_.size() <= second) completed_.resize(second + 1);
-    completed_[second] += 1;
+    AddAt(call.at, 1, &completed_);
   }
   for (Measurement* measured : {&measured_, &At(call.intended).measured}) {
     measured->counts.intended += 1;
@@ -103,6 +111,16 @@ double Collector::last_end() {
 
 Results Collector::Take(double seconds) {
   const std::lock_guard lock(mutex_);
+  taken_ = true;
+  for (size_t second = 0; second < open_.size(); ++second) {
+    if (open_[second] == 0) continue;
+    progress_->failed.fetch_add(open_[second], std::memory_order_relaxed);
+    for (Measurement* measured : {&measured_, &At(static_cast<double>(second)).measured}) {
+      measured->counts.intended += open_[second];
+      measured->counts.failed += open_[second];
+      measured->errors["DEADLINE_EXCEEDED"] += open_[second];
+    }
+  }
   Step step{.name = plan_.name, .concurrency = static_cast<double>(plan_.concurrency), .seconds = seconds};
   step.rate = plan_.open_loop() ? plan_.MeanRate() : 0;
   step.drain_seconds = std::max(0.0, last_success_ - seconds);

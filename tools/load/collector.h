@@ -30,8 +30,8 @@ class Collector {
   Collector(const StepPlan& plan, Progress* progress) : plan_(plan), progress_(progress) {}
 
   void Skip(double intended);
-  // `began`: seconds since the step's beginning.
-  void Start(double began, double late_us);
+  // `intended`: seconds since the step's beginning; the call starts `late_us` after it.
+  void Start(double intended, double late_us);
   // Says that a call's answer, or the lack of one, is known. Precedes End, which waits for the answer's verification.
   void Answer(double at, bool answered);
   void End(const Ended& call);
@@ -42,6 +42,7 @@ class Collector {
   double last_end();
 
   // Moves out the results of the ended step, which took `seconds`: one step and its timeline, without the run's totals.
+  // Calls that have not ended count as DEADLINE_EXCEEDED. What is said of them later is ignored.
   Results Take(double seconds);
 
  private:
@@ -55,6 +56,8 @@ class Collector {
   Measurement measured_;
   double last_end_ = 0, last_success_ = 0;  // seconds since the step's beginning
   std::vector<int64_t> completed_;          // successful calls by the second of their end
+  std::vector<int64_t> open_;               // calls that have not ended, by the second of their intended start
+  bool taken_ = false;
 
   // Calls without an answer, and the time since when there are some and none was answered.
   int64_t unanswered_ = 0;

@@ -30,6 +30,10 @@ void AddDoubts(const ClientState& client, Results* results) {
     add(absl::StrFormat(
         "1 %% of the calls started %.1f ms late or more: that part of the latency comes from the client", 1e-3 * late));
   }
+  if (client.abandoned > 0) {
+    add(absl::StrCat("counted as DEADLINE_EXCEEDED: ", client.abandoned, client.abandoned == 1 ? " call" : " calls",
+                     " that did not end at the deadline, because the server does not read their bytes"));
+  }
   const Histogram& wait = step.measured.send_wait;
   if (wait.Percentile(50) > kLateUs && wait.Count() >= kLeastWaits) {
     add(absl::StrFormat(

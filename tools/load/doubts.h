@@ -12,6 +12,7 @@ struct ClientState {
   double offered = 1;          // share of the requested rate
   int64_t most_in_flight = 0;  // calls
   int64_t connections = 1;
+  int64_t abandoned = 0;  // calls that had not ended well after their deadline
 };
 
 // Adds warnings to the results of one step.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -35,6 +36,10 @@ class RealRunner final : public Runner {
     const auto info = Client(client).GetServerInfo({}, {.timeout = FromSeconds(options_.connect_seconds)});
     if (info.ok()) server_ = *info;
   }
+  // Abandoned calls still use what they would be destroyed with: it remains until the process ends.
+  ~RealRunner() override {
+    if (abandoned_) static_cast<void>(calls_.release());
+  }
   absl::StatusOr<Results> Run(const StepPlan& plan, const std::atomic<bool>& stop, Progress* progress) override;
 
  private:
@@ -43,12 +48,13 @@ class RealRunner final : public Runner {
     double seconds, planned;
   };
   StepPlan OwnPart(const StepPlan& plan) const;
-  Span RunOpen(StepRun& run, const std::atomic<bool>& stop);
-  Span RunClosed(StepRun& run, const std::atomic<bool>& stop);
+  Span RunOpen(const std::shared_ptr<StepRun>& run);
+  Span RunClosed(const std::shared_ptr<StepRun>& run);
   std::vector<double> CpuTimes() const;
 
   const RunnerOptions options_;
-  const std::unique_ptr<Calls> calls_;
+  std::unique_ptr<Calls> calls_;
+  bool abandoned_ = false;  // some of the calls
   v1::GetServerInfoResponse server_;
 };
 
@@ -63,32 +69,28 @@ StepPlan RealRunner::OwnPart(const StepPlan& plan) const {
   return own;
 }
 
-RealRunner::Span RealRunner::RunClosed(StepRun& run, const std::atomic<bool>& stop) {
-  // If the concurrency is below the number of processes, the other processes make no calls.
-  const int64_t of = std::min(options_.share.of, run.plan.concurrency);
-  std::atomic<int64_t> next = 0;  // counts this process's calls
-  const auto begin_next = [&] {
-    if (stop || (run.plan.seconds > 0 && Seconds(Clock::now() - run.begin) >= run.plan.seconds)) return;
-    const int64_t number = options_.share.index + of * next++;
-    if (run.plan.count > 0 && number >= run.plan.count) return;
-    calls_->Begin(run, number, std::nullopt);
-  };
-  run.one_ended = begin_next;  // each ended call starts the next
-  run.begin = Clock::now();
-  for (int64_t i = OwnPart(run.plan).concurrency; i > 0; --i) begin_next();
-  run.Wait();
-  const double seconds = run.collector.last_end();  // excludes verification, which may end later
+RealRunner::Span RealRunner::RunClosed(const std::shared_ptr<StepRun>& run) {
+  run->begin = Clock::now();
+  for (int64_t i = OwnPart(run->plan).concurrency; i > 0; --i) calls_->BeginNext(run);
+  double seconds = 0;
+  if (calls_->Wait(run) == 0) {
+    seconds = run->collector.last_end();  // excludes verification, which may end later
+  } else {
+    const std::lock_guard lock(run->mutex);
+    seconds = Seconds(run->last_began - run->begin) + options_.deadline_seconds;  // abandoned calls end at the deadline
+  }
   return {seconds, seconds};
 }
 
-RealRunner::Span RealRunner::RunOpen(StepRun& run, const std::atomic<bool>& stop) {
+RealRunner::Span RealRunner::RunOpen(const std::shared_ptr<StepRun>& owner) {
+  StepRun& run = *owner;
   prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds; limits late wake-ups
   const int64_t room = options_.max_in_flight / options_.share.of;
   run.begin = Clock::now();
   const auto wait = [&](double second) {
     const Clock::time_point time = run.begin + FromSeconds(second);
-    for (Clock::time_point now; !stop && (now = Clock::now()) < time;) SleepUntil(std::min(time, now + kStopCheck));
-    return !stop;
+    for (Clock::time_point now; !run.stop && (now = Clock::now()) < time;) SleepUntil(std::min(time, now + kStopCheck));
+    return !run.stop;
   };
   Arrivals arrivals(run.plan, options_.share);
   double planned = run.plan.seconds;
@@ -104,7 +106,7 @@ RealRunner::Span RealRunner::RunOpen(StepRun& run, const std::atomic<bool>& stop
     if (run.in_flight >= room) {
       run.collector.Skip(arrival->seconds);
     } else {
-      calls_->Begin(run, arrival->number, arrival->seconds);
+      calls_->Begin(owner, arrival->number, arrival->seconds);
     }
   }
   // Measured before the wait below, from which this thread wakes up slightly late.
@@ -124,13 +126,14 @@ std::vector<double> RealRunner::CpuTimes() const {
 
 absl::StatusOr<Results> RealRunner::Run(const StepPlan& plan, const std::atomic<bool>& stop, Progress* progress) {
   const StepPlan own = OwnPart(plan);
-  StepRun run(plan, own, progress);
+  const auto run = std::make_shared<StepRun>(plan, own, stop, progress);
   const std::vector<double> before = CpuTimes();
-  const Span span = plan.open_loop() ? RunOpen(run, stop) : RunClosed(run, stop);
+  const Span span = plan.open_loop() ? RunOpen(run) : RunClosed(run);
   std::vector<double> busy = CpuTimes();
-  run.Wait();
+  const int64_t abandoned = calls_->Wait(run);
+  abandoned_ |= abandoned > 0;
 
-  Results results = run.collector.Take(span.seconds);
+  Results results = run->collector.Take(span.seconds);
   const double over = std::max(span.seconds, kLeastSpan);
   for (size_t i = 0; i < busy.size(); ++i) busy[i] = (busy[i] - before[i]) / over;
   results.client_cpu_share = busy.back() / std::thread::hardware_concurrency();
@@ -139,8 +142,9 @@ absl::StatusOr<Results> RealRunner::Run(const StepPlan& plan, const std::atomic<
   results.server_cpu_target = server_.cpu_target();
   const ClientState client{.busiest_thread = *std::max_element(busy.begin(), busy.end()),
                            .offered = span.seconds > 0 ? span.planned / span.seconds : 1,
-                           .most_in_flight = run.most_in_flight,
-                           .connections = options_.connections * static_cast<int64_t>(options_.servers.size())};
+                           .most_in_flight = run->most_in_flight,
+                           .connections = options_.connections * static_cast<int64_t>(options_.servers.size()),
+                           .abandoned = abandoned};
   if (!plan.warm_up) AddDoubts(client, &results);
   return results;
 }
