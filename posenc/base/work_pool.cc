@@ -104,8 +104,18 @@ WorkPool::WorkPool(size_t threads, Meter meter)
       places_(std::max<size_t>(threads, 1)),
       awake_(places_),
       busy_(1 + places_ + MostSpares(places_)) {
-  for (size_t thread = 1; thread <= places_; ++thread) threads_.emplace_back([this, thread] { Work(thread); });
-  relief_ = std::thread([this] { Relieve(0); });
+  try {
+    for (size_t thread = 1; thread <= places_; ++thread) threads_.emplace_back([this, thread] { Work(thread); });
+    relief_ = std::thread([this] { Relieve(0); });
+  } catch (...) {  // ends the threads that have started: the destructor does not run
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    ready_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+    throw;
+  }
 }
 
 WorkPool::~WorkPool() {

@@ -1,8 +1,11 @@
 #include "posenc/base/work_pool.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <future>
 #include <map>
 #include <memory>
@@ -11,6 +14,7 @@
 #include <numeric>
 #include <set>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -177,6 +181,26 @@ TEST(WorkPool, RunsWhatWasSubmittedBeforeItEnds) {
 }
 
 // Threads spin for about fifty microseconds after a task, and a task submitted then wakes nobody.
+TEST(WorkPool, ThrowsIfItCannotHaveItsThreads) {
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+  constexpr rlim_t kMemory = rlim_t{1} << 30;  // is full of stacks long before all threads have one
+  constexpr size_t kThreads = 10'000;
+  const auto start = [] {
+    const rlimit limit = {kMemory, kMemory};
+    setrlimit(RLIMIT_AS, &limit);
+    try {
+      const WorkPool pool(kThreads);
+    } catch (const std::system_error&) {
+      std::_Exit(EXIT_SUCCESS);
+    }
+    std::_Exit(EXIT_FAILURE);
+  };
+  EXPECT_EXIT(start(), testing::ExitedWithCode(EXIT_SUCCESS), "");
+#else
+  GTEST_SKIP() << "sanitizers need more virtual memory";
+#endif
+}
+
 TEST(WorkPool, ATaskThatComesAsThreadsFallAsleepRuns) {
   std::atomic<int> ran{0};  // outlives the pool, whose destructor runs late tasks
   WorkPool pool(2);
