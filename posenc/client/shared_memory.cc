@@ -21,6 +21,7 @@ namespace posenc {
 namespace {
 
 constexpr size_t kMostPacketBytes = 8192;
+// A signal ends a call with a timeout by EINTR, whatever SA_RESTART says. TEMP_FAILURE_RETRY repeats the call.
 constexpr timeval kPatience = {10, 0};  // timeout; a server answers within microseconds
 
 std::string TextOf(int error) { return std::generic_category().message(error); }
@@ -42,7 +43,8 @@ absl::StatusOr<int> Connect(const std::string& path) {
   for (const int option : {SO_SNDTIMEO, SO_RCVTIMEO}) {
     setsockopt(connection, SOL_SOCKET, option, &kPatience, sizeof(kPatience));
   }
-  if (connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return connection;
+  if (TEMP_FAILURE_RETRY(connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof(address))) == 0)
+    return connection;
   const absl::Status status = NotThere(path, errno);
   close(connection);
   return status;
@@ -79,7 +81,8 @@ bool Send(int connection, std::string packet, int file) {
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &file, sizeof(int));
-  return sendmsg(connection, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(packet.size());
+  const ssize_t sent = TEMP_FAILURE_RETRY(sendmsg(connection, &message, MSG_NOSIGNAL));
+  return sent == static_cast<ssize_t>(packet.size());
 }
 
 }  // namespace
@@ -96,7 +99,7 @@ absl::StatusOr<SharedMemory> SharedMemory::Create(const std::string& socket, siz
   ssize_t received = -1;
   // A server that rejects us sends the reason before it closes.
   if (Send(memory.connection_, request.SerializeAsString(), file) || errno == EPIPE) {
-    received = recv(memory.connection_, packet.data(), packet.size(), 0);
+    received = TEMP_FAILURE_RETRY(recv(memory.connection_, packet.data(), packet.size(), 0));
   }
   const int error = received == 0 ? ECONNRESET : errno;
   close(file);  // both sides have mapped it
