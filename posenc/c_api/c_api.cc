@@ -24,6 +24,7 @@ struct posenc_context {
 
 struct posenc_stream {
   std::unique_ptr<posenc::InProcess::Stream> stream;
+  bool takes_chunks;
 };
 
 namespace posenc {
@@ -117,30 +118,52 @@ const Message* TensorAt(const Message& request, std::string_view path) {
   return has_data ? message : nullptr;
 }
 
-absl::StatusOr<CallOptions> OptionsOf(const posenc_call& call, const Message& request) {
-  CallOptions options;
-  if (call.timeout_ns < 0) {
-    return InvalidArgument("OUT_OF_RANGE", "timeout_ns", absl::StrCat(call.timeout_ns), "must be 0 or more");
-  }
-  if (call.timeout_ns > 0) options.timeout = std::chrono::nanoseconds(call.timeout_ns);
+// Returns INVALID_ARGUMENT if a size is given without memory. `size` counts bytes or elements.
+absl::Status CheckGiven(std::string_view field, const void* memory, size_t size) {
+  if (memory != nullptr || size == 0) return absl::OkStatus();
+  return InvalidArgument("MISSING", field, "NULL", absl::StrCat("must be given: its size is ", size));
+}
+
+absl::StatusOr<std::vector<wire::TensorView>> InputsOf(const posenc_call& call, const Message& request) {
+  POSENC_RETURN_IF_ERROR(CheckGiven("inputs", call.inputs, call.input_count));
+  std::vector<wire::TensorView> inputs;
   for (size_t n = 0; n < call.input_count; ++n) {
     const posenc_input& input = call.inputs[n];
+    POSENC_RETURN_IF_ERROR(CheckGiven(absl::StrCat("inputs[", n, "].data"), input.data, input.size));
     const std::string_view path = input.tensor == nullptr ? "" : input.tensor;
     const Message* tensor = TensorAt(request, path);
     if (tensor == nullptr) {
       return InvalidArgument("NOT_READ", absl::StrCat("inputs[", n, "].tensor"), path,
                              "must be the path of a tensor of the request");
     }
-    options.inputs.push_back({tensor, {static_cast<const std::byte*>(input.data), input.size}});
+    inputs.push_back({tensor, {static_cast<const std::byte*>(input.data), input.size}});
   }
+  return inputs;
+}
+
+absl::StatusOr<std::vector<absl::Span<std::byte>>> OutputsOf(const posenc_call& call) {
+  POSENC_RETURN_IF_ERROR(CheckGiven("outputs", call.outputs, call.output_count));
+  std::vector<absl::Span<std::byte>> outputs;
   for (size_t n = 0; n < call.output_count; ++n) {
-    options.outputs.push_back({static_cast<std::byte*>(call.outputs[n].data), call.outputs[n].size});
+    outputs.push_back({static_cast<std::byte*>(call.outputs[n].data), call.outputs[n].size});
   }
+  return outputs;
+}
+
+absl::StatusOr<CallOptions> OptionsOf(const posenc_call& call, const Message& request) {
+  CallOptions options;
+  if (call.timeout_ns < 0) {
+    return InvalidArgument("OUT_OF_RANGE", "timeout_ns", absl::StrCat(call.timeout_ns), "must be 0 or more");
+  }
+  if (call.timeout_ns > 0) options.timeout = std::chrono::nanoseconds(call.timeout_ns);
+  POSENC_ASSIGN_OR_RETURN(options.inputs, InputsOf(call, request));
+  POSENC_ASSIGN_OR_RETURN(options.outputs, OutputsOf(call));
   return options;
 }
 
 absl::Status Parse(const posenc_call& call, Message* request) {
   constexpr size_t kMost = 2147483647;
+  POSENC_RETURN_IF_ERROR(CheckGiven("request", call.request, call.request_size));
   if (call.request_size > kMost) return TooLarge("request", absl::StrCat(call.request_size), "must be below 2 GiB");
   if (request->ParseFromArray(call.request, static_cast<int>(call.request_size))) return absl::OkStatus();
   return InvalidArgument("MALFORMED", kWholeRequest, "",
@@ -173,21 +196,25 @@ absl::StatusOr<const posenc_answer*> Open(InProcess& service, const posenc_call&
   POSENC_RETURN_IF_ERROR(Parse(call, request.get()));
   POSENC_ASSIGN_OR_RETURN(const CallOptions options, OptionsOf(call, *request));
   POSENC_ASSIGN_OR_RETURN(auto opened, service.Open(*request, options));
-  auto result = std::make_unique<posenc_stream>(std::move(opened));
+  auto result = std::make_unique<posenc_stream>(std::move(opened),
+                                                request->GetDescriptor() == v1::StreamApplyRotaryRequest::descriptor());
   const posenc_answer* answer = Answer::WithoutMessage();
   *stream = result.release();
   return answer;
 }
 
-absl::StatusOr<const posenc_answer*> Next(InProcess::Stream& stream, const posenc_call* part) {
-  v1::StreamApplyRotaryRequest request;
+absl::StatusOr<const posenc_answer*> Next(const posenc_stream& stream, const posenc_call* part) {
+  v1::StreamApplyRotaryRequest chunk;
   CallOptions options;
-  if (part != nullptr) {
-    POSENC_RETURN_IF_ERROR(Parse(*part, &request));
-    POSENC_ASSIGN_OR_RETURN(options, OptionsOf(*part, request));
+  const bool has_chunk = part != nullptr && stream.takes_chunks;
+  if (has_chunk) {
+    POSENC_RETURN_IF_ERROR(Parse(*part, &chunk));
+    POSENC_ASSIGN_OR_RETURN(options.inputs, InputsOf(*part, chunk));
   }
-  const bool has_request = part != nullptr && part->request_size > 0;
-  POSENC_ASSIGN_OR_RETURN(auto response, stream.Next(has_request ? &request : nullptr, options));
+  if (part != nullptr) {
+    POSENC_ASSIGN_OR_RETURN(options.outputs, OutputsOf(*part));
+  }
+  POSENC_ASSIGN_OR_RETURN(auto response, stream.stream->Next(has_chunk ? &chunk : nullptr, options));
   return response == nullptr ? Answer::WithoutMessage() : Answer::Of(std::move(response), options.outputs);
 }
 
@@ -247,9 +274,9 @@ const posenc_answer* posenc_open(posenc_context* context, const posenc_call* cal
 
 const posenc_answer* posenc_next(posenc_stream* stream, const posenc_call* part) {
   return posenc::Answered([&] {
-    if (part == nullptr) return posenc::Next(*stream->stream, nullptr);
+    if (part == nullptr) return posenc::Next(*stream, nullptr);
     const posenc_call known = posenc::Known(*part);
-    return posenc::Next(*stream->stream, &known);
+    return posenc::Next(*stream, &known);
   });
 }
 

@@ -48,7 +48,8 @@ typedef struct posenc_options {
 } posenc_options;
 
 /* Makes a context. `options` may be NULL, for the defaults; it is not retained. Returns NULL if an option is out of
- * range or if memory or threads are lacking. Thread-safe. A context's threads do not exist in a forked child. */
+ * range or if memory or threads are lacking. Thread-safe. A context's threads do not exist in a forked child, which
+ * must neither use nor destroy it: posenc_destroy would wait for them forever. It may make a context of its own. */
 posenc_context* posenc_create(const posenc_options* options);
 
 /* Ends the context's threads and frees it. No call may be running in it. NULL is ignored. Answers remain valid. */
@@ -143,8 +144,9 @@ const posenc_answer* posenc_open(posenc_context* context, const posenc_call* cal
  * NULL, only the outputs are read: destinations of the tile's tensors, in the order of their fields.
  *
  * StreamApplyRotary: with `part` NULL, the answer to the header. Otherwise part->request is a StreamApplyRotaryRequest
- * with a chunk, and the answer is that of the chunk. Its rows may lie beside it, as the input "chunk.rows", and the
- * rotated rows are written to the one output, if there is one; otherwise they are in the answer's message.
+ * with a chunk, and the answer is that of the chunk. Its rows lie in it or beside it, as the one input "chunk.rows",
+ * and the rotated rows are written to the one output, if there is one; otherwise they are in the answer's message. An
+ * output that overlaps rows of a later chunk overwrites them.
  *
  * part->rpc and part->timeout_ns are not read. */
 const posenc_answer* posenc_next(posenc_stream* stream, const posenc_call* part);

@@ -41,6 +41,20 @@ bool ReadsWhatItWrites(absl::Span<std::byte> output, const google::protobuf::Mes
   });
 }
 
+// Returns the chunk's rows: those of the message, or the one input.
+absl::StatusOr<absl::Span<const std::byte>> RowsOf(const v1::RotaryChunk& chunk, const CallOptions& options) {
+  const std::string& data = chunk.rows().data();
+  if (options.inputs.empty()) return absl::Span(reinterpret_cast<const std::byte*>(data.data()), data.size());
+  if (options.inputs.size() > 1 || options.inputs[0].tensor != &chunk.rows()) {
+    return InvalidArgument("NOT_READ", "inputs", absl::StrCat(options.inputs.size()), "must be chunk.rows alone");
+  }
+  if (!data.empty()) {
+    return InvalidArgument("CONFLICT", "inputs[0]", absl::StrCat(data.size(), " bytes"),
+                           "chunk.rows has data of its own");
+  }
+  return options.inputs[0].bytes;
+}
+
 // Computes into the caller's memory for outputs that have some, else into the response's own tensors.
 absl::Status RunInto(const wire::Job& job, const wire::Payloads& payloads, const google::protobuf::Message& request,
                      const google::protobuf::Message& response, const CallOptions& options, WorkPool& pool,
@@ -129,6 +143,7 @@ class InProcess::Tiles final : public Stream {
   absl::StatusOr<std::unique_ptr<google::protobuf::Message>> Next(const v1::StreamApplyRotaryRequest* part,
                                                                   const CallOptions& options) override {
     if (part != nullptr) return InvalidArgument("NOT_READ", "part", "", "must be absent: the stream takes one request");
+    POSENC_RETURN_IF_ERROR(CheckMemory(rpc_.request, options));
     if (ended_) return nullptr;
     std::unique_ptr<google::protobuf::Message> tile(rpc_.response.New());
     POSENC_RETURN_IF_ERROR(RunInterruptibly(cancelled_, [&] {
@@ -165,13 +180,14 @@ class InProcess::Chunks final : public Stream {
     POSENC_RETURN_IF_ERROR(wire::RejectUnknown(*part));
     if (part->has_header()) return InvalidArgument("CONFLICT", "header", "", "must be sent once");
     const v1::RotaryChunk& chunk = part->chunk();
-    const std::string& data = chunk.rows().data();
-    absl::Span<const std::byte> rows(reinterpret_cast<const std::byte*>(data.data()), data.size());
-    for (const wire::TensorView& input : options.inputs) rows = input.bytes;
+    POSENC_ASSIGN_OR_RETURN(absl::Span<const std::byte> rows, RowsOf(chunk, options));
     POSENC_RETURN_IF_ERROR(stream_.Check(chunk, rows.size()));
     answer->mutable_chunk()->set_operand(chunk.operand());
     v1::TensorChunk& rotated = *answer->mutable_chunk()->mutable_rows();
     rotated.set_byte_offset(chunk.rows().byte_offset());
+    if (options.outputs.size() > 1) {
+      return InvalidArgument("NOT_READ", "outputs[1]", "", "must be left out: a chunk has one tensor");
+    }
     std::byte* output = options.outputs.empty() ? nullptr : options.outputs[0].data();
     if (output == nullptr) {
       rotated.mutable_data()->resize(rows.size());
@@ -179,6 +195,11 @@ class InProcess::Chunks final : public Stream {
     } else if (options.outputs[0].size() != rows.size()) {
       return InvalidArgument("MISMATCH", "outputs[0]", absl::StrCat(options.outputs[0].size(), " bytes"),
                              absl::StrCat("must be the ", rows.size(), " bytes of the chunk"));
+    }
+    std::vector<std::byte> apart;
+    if (output != rows.data() && Overlap(rows, {output, rows.size()})) {
+      apart.assign(rows.begin(), rows.end());
+      rows = apart;
     }
     POSENC_RETURN_IF_ERROR(RunInterruptibly(cancelled_, [&] {
       return stream_.Rotate(chunk.operand(), chunk.rows().byte_offset(), static_cast<int64_t>(rows.size()),

@@ -125,6 +125,16 @@ static void NamesWhatIsWrong(posenc_context* context) {
   call = Rotation(&input, NULL);
   call.request_size = 5;
   Fails(context, &call, 3, "MALFORMED", "request");
+  call.request = NULL;
+  Fails(context, &call, 3, "MISSING", "request");
+  call = Rotation(NULL, NULL);
+  Fails(context, &call, 3, "MISSING", "inputs");
+  call = Rotation(&input, NULL);
+  call.output_count = 1;
+  Fails(context, &call, 3, "MISSING", "outputs");
+  const posenc_input nowhere = {"q.tensor", NULL, sizeof kQuery};
+  call = Rotation(&nowhere, NULL);
+  Fails(context, &call, 3, "MISSING", "inputs[0].data");
   call = Rotation(&input, NULL);
   call.timeout_ns = -1;
   Fails(context, &call, 3, "OUT_OF_RANGE", "timeout_ns");
@@ -191,6 +201,27 @@ static posenc_stream* Open(posenc_context* context, const posenc_call* call) {
   return stream;
 }
 
+/* Begins a stream of q's chunks. */
+static posenc_stream* OpenRotation(posenc_context* context, const void* header, size_t size) {
+  posenc_call call = {0};
+  call.struct_size = sizeof call;
+  call.rpc = "StreamApplyRotary";
+  call.request = header;
+  call.request_size = size;
+  return Open(context, &call);
+}
+
+/* Checks reason and field of the error of a stream's next answer. */
+static void NextFails(posenc_stream* stream, const posenc_call* part, const char* reason, const char* field) {
+  const posenc_answer* answer = posenc_next(stream, part);
+  CHECK(answer->code == 3);
+  if (answer->code == 3) {
+    CHECK(strcmp(answer->error->reason, reason) == 0);
+    CHECK(strcmp(answer->error->field, field) == 0);
+  }
+  posenc_free(answer);
+}
+
 /* A StreamTableRequest of kTable and rows_per_tile: 1. */
 static void StreamsTiles(posenc_context* context) {
   unsigned char request[2 + sizeof kTable + 2] = {0x0a, sizeof kTable};
@@ -210,9 +241,11 @@ static void StreamsTiles(posenc_context* context) {
   CHECK(first->tensors[0].size == 4 && *(const float*)first->tensors[0].data == 1);
   float cosine = 0;
   const posenc_output output = {&cosine, sizeof cosine};
-  posenc_call part = {0};
-  part.struct_size = sizeof part;
-  part.outputs = &output;
+  posenc_call part = call; /* of which only the outputs are read */
+  const posenc_output twice[2] = {output, output};
+  part.outputs = twice;
+  part.output_count = 2;
+  NextFails(stream, &part, "CONFLICT", "outputs[1]");
   part.output_count = 1;
   const posenc_answer* second = posenc_next(stream, &part);
   CHECK(second->code == 0 && cosine == kRotated[0] && second->tensors[0].data == &cosine);
@@ -226,21 +259,17 @@ static void StreamsTiles(posenc_context* context) {
   posenc_free(first);
 }
 
+/* StreamApplyRotaryRequest { chunk { operand: OPERAND_QUERY rows { byte_offset: 0 } } } */
+static const unsigned char kChunk[] = {0x12, 0x04, 0x08, 0x01, 0x7a, 0x00};
+
 static void StreamsChunks(posenc_context* context) {
   unsigned char header[2 + sizeof kRotation] = {0x0a, sizeof kRotation};
   memcpy(header + 2, kRotation, sizeof kRotation);
-  posenc_call call = {0};
-  call.struct_size = sizeof call;
-  call.rpc = "StreamApplyRotary";
-  call.request = header;
-  call.request_size = sizeof header;
-  posenc_stream* stream = Open(context, &call);
+  posenc_stream* stream = OpenRotation(context, header, sizeof header);
   if (stream == NULL) return;
   const posenc_answer* info = posenc_next(stream, NULL);
   CHECK(info->code == 0 && info->message_size > 0);
   posenc_free(info);
-  /* StreamApplyRotaryRequest { chunk { operand: OPERAND_QUERY rows { byte_offset: 0 } } } */
-  static const unsigned char kChunk[] = {0x12, 0x04, 0x08, 0x01, 0x7a, 0x00};
   const posenc_input rows = {"chunk.rows", kQuery, sizeof kQuery};
   float rotated[2] = {0};
   const posenc_output output = {rotated, sizeof rotated};
@@ -256,19 +285,60 @@ static void StreamsChunks(posenc_context* context) {
   CHECK(answer->code == 0 && answer->message_size == sizeof kChunk + 2 + sizeof kRotated);
   CHECK(answer->code == 0 && memcmp((const char*)answer->message + 8, kRotated, sizeof kRotated) == 0);
   posenc_free(answer);
-  const posenc_output shorter = {rotated, 4};
-  part = Rotation(&rows, &shorter);
-  part.request = kChunk;
-  part.request_size = sizeof kChunk;
-  answer = posenc_next(stream, &part);
-  CHECK(answer->code == 3 && strcmp(answer->error->field, "outputs[0]") == 0);
-  posenc_free(answer);
+  const posenc_output outputs[2] = {{rotated, 4}, {NULL, 0}};
+  part.outputs = outputs;
+  part.output_count = 1;
+  NextFails(stream, &part, "MISMATCH", "outputs[0]");
+  part.output_count = 2;
+  NextFails(stream, &part, "NOT_READ", "outputs[1]");
+  part.output_count = 0;
+  const posenc_input twice[2] = {rows, rows};
+  part.inputs = twice;
+  part.input_count = 2;
+  NextFails(stream, &part, "NOT_READ", "inputs");
+  /* kChunk with data: "x" */
+  static const unsigned char kChunkWithData[] = {0x12, 0x07, 0x08, 0x01, 0x7a, 0x03, 0x7a, 0x01, 'x'};
+  part.request = kChunkWithData;
+  part.request_size = sizeof kChunkWithData;
+  part.input_count = 1;
+  NextFails(stream, &part, "CONFLICT", "inputs[0]");
+  part.input_count = 0;
+  part.request_size = 0;
+  NextFails(stream, &part, "MISSING", "chunk.operand");
   part.request = header;
   part.request_size = sizeof header;
-  part.input_count = 0;
-  answer = posenc_next(stream, &part);
-  CHECK(answer->code == 3 && strcmp(answer->error->field, "header") == 0);
-  posenc_free(answer);
+  NextFails(stream, &part, "CONFLICT", "header");
+  posenc_close(stream);
+}
+
+/* Rotates 64 head rows of 8 elements as one chunk, to so many elements behind them in memory. */
+static void RotatesAChunkOntoItself(posenc_context* context) {
+  enum { kElements = 64 * 8 };
+  unsigned char header[2 + sizeof kRotation] = {0x0a, sizeof kRotation};
+  memcpy(header + 2, kRotation, sizeof kRotation);
+  header[2 + 16] = 8;  /* rotary_dim */
+  header[2 + 34] = 64; /* shape: [1, 64, 1, 8] */
+  header[2 + 36] = 8;
+  posenc_stream* stream = OpenRotation(context, header, sizeof header);
+  if (stream == NULL) return;
+  static const int kDistances[] = {kElements, 0, 1, 8, 256, -1, -8, -256}; /* the first one: apart */
+  float expected[kElements];
+  for (size_t n = 0; n < sizeof kDistances / sizeof *kDistances; ++n) {
+    float memory[3 * kElements];
+    float* const q = memory + kElements;
+    float* const rotated = q + kDistances[n];
+    for (int i = 0; i < kElements; ++i) q[i] = (float)i;
+    const posenc_input input = {"chunk.rows", q, kElements * sizeof *q};
+    const posenc_output output = {rotated, kElements * sizeof *q};
+    posenc_call part = Rotation(&input, &output);
+    part.request = kChunk;
+    part.request_size = sizeof kChunk;
+    const posenc_answer* answer = posenc_next(stream, &part);
+    CHECK(answer->code == 0);
+    posenc_free(answer);
+    if (n == 0) memcpy(expected, rotated, sizeof expected);
+    CHECK(memcmp(expected, rotated, sizeof expected) == 0);
+  }
   posenc_close(stream);
 }
 
@@ -312,6 +382,7 @@ int main(void) {
   OptionsAreCheckedAndMayBeShorter();
   StreamsTiles(context);
   StreamsChunks(context);
+  RotatesAChunkOntoItself(context);
   RefusesOtherStreams(context);
   ReadsModels();
   posenc_destroy(context);

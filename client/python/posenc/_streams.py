@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import dataclasses
+import itertools
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -42,11 +43,12 @@ class Operand:
         self.row = self.width * _tensors.BYTES[self.view.dtype]
         self.memory = bytearray(self.view.size) if whole and out is None else None
         self.target: int | None = None if self.memory is None else _tensors.address_of(self.memory)
+        self.to: _tensors.View | None = None
         if out is not None:
             field = f"out[{self.number - 1}]"
-            to = _tensors.destination(_tensors.kind_of(out), out, field)
-            _tensors.check_same(to, self.view, field)
-            self.target = to.address
+            self.to = _tensors.destination(_tensors.kind_of(out), out, field)
+            _tensors.check_same(self.to, self.view, field)
+            self.target = self.to.address
 
     def chunks(self, chunk_bytes: int) -> list[Chunk]:
         step = max(1, chunk_bytes // max(1, self.row)) * max(1, self.row)
@@ -54,6 +56,22 @@ class Operand:
 
     def result(self) -> Any:
         return self.out if self.memory is None else self.kind.wrap(self.view.dtype, self.view.shape, self.memory)
+
+
+def _check_apart(operands: Sequence[Operand]) -> None:
+    """Raises an error if the result of a chunk would overwrite rows that are read later, or another result."""
+    for one, other in itertools.product(operands, repeat=2):
+        if one.to is None or other.to is None:
+            continue
+        in_place = one is other and one.to.address == one.view.address
+        if one.to.overlaps(other.view) and not in_place:
+            place = f"{other.name}.tensor"
+        elif one is not other and one.to.overlaps(other.to):
+            place = f"out[{other.number - 1}]"
+        else:
+            continue
+        raise invalid(f"out[{one.number - 1}]", f"in the memory of {place}",
+                      f"must be {one.name}.tensor itself, or overlap no operand and no other output", "CONFLICT")
 
 
 @dataclasses.dataclass(eq=False)
@@ -100,6 +118,7 @@ class Rotation:
         self.rpc = d.api().rpcs["StreamApplyRotary"]
         self.operands = [Operand(name, operand["tensor"], None if out is None else out[n], whole)
                          for n, (name, operand) in enumerate(given.items())]
+        _check_apart(self.operands)
         header = {**fields, **{one.name: {**given[one.name], "tensor": {"dtype": one.view.dtype, "shape": one.view.shape}}
                                for one in self.operands}}
         self.header = join(encode(self.rpc.request, {"header": header}, True).pieces())

@@ -47,6 +47,10 @@ class View:
     def bytes(self) -> memoryview:
         return memoryview((ctypes.c_char * self.size).from_address(self.address)).cast("B") if self.size else memoryview(b"")
 
+    def overlaps(self, other: View) -> bool:
+        """True if the tensors have a byte of memory in common."""
+        return max(self.address, other.address) < min(self.address + self.size, other.address + other.size)
+
 
 @functools.lru_cache(maxsize=4096)
 def header(dtype: int, shape: tuple[int, ...]) -> bytes:

@@ -89,6 +89,24 @@ def test_the_callers_memory(client, tmp_path):
     assert (q == expected.q).all()
 
 
+@pytest.mark.parametrize("first, to, field", [
+    (0, (1, 5), "out[0]"),  # q's rows, one row on
+    (1, (0, 5), "out[0]"),  # one row back
+    (0, (2, 5), "out[0]"),  # k's rows
+    (0, (8, 1), "out[1]"),  # k's result in q's rows
+    (0, (5, 6), "out[0]"),  # both results
+])
+def test_an_output_that_overlaps_other_rows(client, first, to, field):
+    """An answer would overwrite rows before they are sent, or not, by chance."""
+    memory = RANDOM.standard_normal((11, 128)).astype(np.float32)
+    q, k, *out = (memory[begin:begin + 2].reshape(1, 2, 1, 128) for begin in (first, 3, *to))
+    before = memory.copy()
+    with pytest.raises(posenc.InvalidArgument) as caught:
+        client.rope_in_chunks(q, k, **ROTATION, chunk_bytes=512, out=out)
+    assert (caught.value.field, caught.value.reason) == (field, "CONFLICT")
+    assert (memory == before).all()
+
+
 def test_an_abandoned_stream(client):
     for stream in (client.stream_rope(Q, **ROTATION, chunk_bytes=CHUNK), client.stream_table(**TABLE, rows_per_tile=1)):
         next(stream)
