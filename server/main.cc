@@ -7,9 +7,12 @@
 #include <fstream>
 #include <iostream>
 #include <limits>
+#include <memory>
 #include <string>
 #include <system_error>
+#include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "posenc/kernels/target.h"
 #include "server/core/config.h"
@@ -75,25 +78,38 @@ bool WritePort(const std::string& path, int port) {
   return !error;
 }
 
-int Run(const Config& config, int64_t descriptors, Signals* signals) {
-  auto server = Server::Start(config);
-  if (!server.ok()) return Fail(std::string(server.status().message()));
-  LogFields fields = {{"port", (*server)->port()},
-                      {"metrics_port", (*server)->metrics_port()},
-                      {"health_port", (*server)->health_port()},
+// The terminate handler while the server starts. An exception then is one of a thread or memory that the system
+// refuses. The process ends without destructors: gRPC's would wait for its own threads, which may be lacking too.
+[[noreturn]] void FailToStart() {
+  std::string what = "no exception";
+  try {
+    if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+  } catch (const std::exception& error) {
+    what = error.what();
+  }
+  Fail("cannot start: " + what +
+       "; allow it more threads and memory (ulimit -u, ulimit -v, limits of the cgroup), or " +
+       "lower --threads and --io-threads");
+  std::_Exit(EXIT_FAILURE);
+}
+
+int Run(std::unique_ptr<Server> server, const Config& config, int64_t descriptors, Signals* signals) {
+  LogFields fields = {{"port", server->port()},
+                      {"metrics_port", server->metrics_port()},
+                      {"health_port", server->health_port()},
                       {"cpu_target", CpuTarget()},
                       {"descriptors", descriptors}};
   for (const auto& [name, value] : Describe(config)) fields.emplace_back(name, value);
   Log(LogLevel::info, "serving", fields);
   FlushLog(std::chrono::milliseconds(100));  // before anyone waits for the port
-  if (!config.port_file.empty() && !WritePort(config.port_file, (*server)->port()))
+  if (!config.port_file.empty() && !WritePort(config.port_file, server->port()))
     return Fail("cannot write --port-file " + config.port_file);
 
-  const int signal = Wait(signals, server->get());
+  const int signal = Wait(signals, server.get());
   Log(LogLevel::info, "draining", {{"signal", signal}});
-  const bool answered = (*server)->Drain();
+  const bool answered = server->Drain();
   const int exit_status = answered ? EXIT_SUCCESS : EXIT_FAILURE;
-  const bool has_ended = (*server)->EndReading();
+  const bool has_ended = server->EndReading();
   if (!has_ended) Log(LogLevel::warn, "models are still read; their file system hangs", {});
   Log(LogLevel::info, "stopped", {{"all_answered", answered}});
   if (!has_ended) {  // the thread that reads cannot be ended, and uses the server
@@ -107,6 +123,7 @@ int Run(const Config& config, int64_t descriptors, Signals* signals) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader of the log that goes away must not end the server
+  const std::terminate_handler usual_handler = std::set_terminate(FailToStart);
   Signals signals;
   CountGmpMemory();
   // Debian's Abseil has the checks of a debug build: at each lock, gRPC's too, it searches for cycles of locks. That is
@@ -140,7 +157,10 @@ int main(int argc, char** argv) {
     Log(LogLevel::warn, "ignored: no such setting", {{"variable", name}});
   }
   KeepFreedMemory(config.answer_pool_bytes);
-  const int exit_status = Run(config, machine.descriptors, &signals);
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(config);
+  std::set_terminate(usual_handler);
+  const int exit_status = server.ok() ? Run(*std::move(server), config, machine.descriptors, &signals)
+                                      : Fail(std::string(server.status().message()));
   FlushLog(std::chrono::seconds(1));
   return exit_status;
 }

@@ -17,6 +17,7 @@ import pytest
 import samples
 from bare_http2 import MEBIBYTE, ShutWindow, framed
 from client import SECONDS, Client, Refusal, serialize
+from server_process import SANITIZER_BYTES
 from tensors import FP64
 
 # Seconds of work on any machine of today: no answer of this stream is small, and nothing waits for its reader.
@@ -294,6 +295,16 @@ def test_wrong_flags_are_named(build, flags, said):
     import subprocess
     ended = subprocess.run([build / "bin" / "posenc-server", *flags], capture_output=True, text=True, timeout=SECONDS)
     assert ended.returncode not in (0, -signal.SIGABRT) and said in ended.stderr
+
+
+@pytest.mark.skipif(SANITIZER_BYTES > 0, reason="AddressSanitizer needs more virtual memory")
+def test_a_lack_of_threads_is_an_error(build):
+    import subprocess
+    limits = [f"--as={4000 << 20}", f"--stack={8 << 20}"]  # of which the stacks of 500 threads are all
+    ended = subprocess.run(["prlimit", *limits, build / "bin" / "posenc-server", "--listen", "127.0.0.1:0", "--threads", "1000"],
+                           capture_output=True, text=True, timeout=SECONDS)
+    assert ended.returncode == 1, ended
+    assert "posenc-server: cannot start: " in ended.stderr and "--threads" in ended.stderr
 
 
 def test_flags_may_come_from_the_environment(start_server):
