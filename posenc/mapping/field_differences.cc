@@ -15,13 +15,6 @@ using google::protobuf::Message;
 using google::protobuf::Reflection;
 using Differences = google::protobuf::RepeatedPtrField<v1::FieldDifference>;
 
-void Append(const std::string& path, const std::string& a, const std::string& b, Differences* differences) {
-  v1::FieldDifference* difference = differences->Add();
-  difference->set_path(path);
-  difference->set_a(a);
-  difference->set_b(b);
-}
-
 // Text of element `index` of a repeated field, or of a singular field if index is -1.
 std::string TextOf(const Message& message, const FieldDescriptor& field, int index) {
   const Reflection& get = *message.GetReflection();
@@ -52,7 +45,9 @@ std::string TextOf(const Message& message, const FieldDescriptor& field, int ind
   return "";
 }
 
+// Returns "" for a tensor that is absent.
 std::string TextOf(const v1::Tensor& tensor) {
+  if (tensor.dtype() == v1::DATA_TYPE_UNSPECIFIED) return "";
   return fmt::format("{} [{}]", v1::DataType_Name(tensor.dtype()), fmt::join(tensor.shape(), ", "));
 }
 
@@ -60,9 +55,9 @@ void AppendTensors(const std::string& path, const Message& a, const Message& b, 
   const auto &tensor_a = static_cast<const v1::Tensor&>(a), &tensor_b = static_cast<const v1::Tensor&>(b);
   const std::string text_a = TextOf(tensor_a), text_b = TextOf(tensor_b);
   if (text_a != text_b) {
-    Append(path, text_a, text_b, differences);
+    AppendDifference(path, text_a, text_b, differences);
   } else if (tensor_a.data() != tensor_b.data()) {
-    Append(path + ".data", text_a, text_b + " with other values", differences);
+    AppendDifference(path + ".data", text_a, text_b + " with other values", differences);
   }
 }
 
@@ -72,7 +67,7 @@ void AppendLists(const std::string& path, const Message& a, const Message& b, co
   const int size = get.FieldSize(a, &field);
   if (const int size_b = get.FieldSize(b, &field); size != size_b) {
     const auto text = [](int n) { return n == 0 ? "" : fmt::format("{} values", n); };
-    return Append(path, text(size), text(size_b), differences);
+    return AppendDifference(path, text(size), text(size_b), differences);
   }
   for (int n = 0; n < size; ++n) {
     const std::string element = fmt::format("{}[{}]", path, n);
@@ -82,11 +77,18 @@ void AppendLists(const std::string& path, const Message& a, const Message& b, co
       continue;
     }
     const std::string text_a = TextOf(a, field, n), text_b = TextOf(b, field, n);
-    if (text_a != text_b) return Append(element, text_a, text_b, differences);
+    if (text_a != text_b) return AppendDifference(element, text_a, text_b, differences);
   }
 }
 
 }  // namespace
+
+void AppendDifference(const std::string& path, const std::string& a, const std::string& b, Differences* differences) {
+  v1::FieldDifference* difference = differences->Add();
+  difference->set_path(path);
+  difference->set_a(a);
+  difference->set_b(b);
+}
 
 void AppendFieldDifferences(const Message& a, const Message& b, const std::string& prefix, Differences* differences) {
   const Reflection& get = *a.GetReflection();
@@ -103,13 +105,13 @@ void AppendFieldDifferences(const Message& a, const Message& b, const std::strin
         return present || !field.has_presence() ? TextOf(message, field, -1) : "";
       };
       const std::string text_a = text(a, in_a), text_b = text(b, in_b);
-      if (text_a != text_b) Append(path, text_a, text_b, differences);
+      if (text_a != text_b) AppendDifference(path, text_a, text_b, differences);
       continue;
     }
     if (!in_a && !in_b) continue;
     const Message &nested_a = get.GetMessage(a, &field), &nested_b = get.GetMessage(b, &field);
     if (in_a != in_b && (in_a ? nested_a : nested_b).ByteSizeLong() == 0) {
-      Append(path, in_a ? "present" : "", in_b ? "present" : "", differences);
+      AppendDifference(path, in_a ? "present" : "", in_b ? "present" : "", differences);
     } else if (field.message_type() == v1::Tensor::descriptor()) {
       AppendTensors(path, nested_a, nested_b, differences);
     } else {

@@ -9,6 +9,9 @@
 
 namespace posenc::wire {
 
+void AppendDifference(const std::string& path, const std::string& a, const std::string& b,
+                      google::protobuf::RepeatedPtrField<v1::FieldDifference>* differences);
+
 // Appends an entry for each field that differs, nested messages' fields included. Both messages must have the same
 // type. Paths begin with `prefix`, which is empty or ends with a dot. Of a list of numbers the first element that
 // differs is named, or the lists' sizes. Tensors are compared with their data in the message.

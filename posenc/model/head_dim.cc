@@ -43,6 +43,20 @@ absl::StatusOr<std::optional<int64_t>> HeadsOf(const Part& part) {
   return part.type.width.num_attention_heads;
 }
 
+std::vector<double> TableHeadsOf(const Part& part) {
+  constexpr size_t kMostStages = 16;
+  std::vector<double> heads;
+  const nlohmann::json* given = part.config.Find("num_heads");
+  if (given == nullptr) given = part.config.Find("num_attention_heads");
+  if (given == nullptr) return heads;
+  const nlohmann::json list = given->is_array() ? *given : nlohmann::json::array({*given});
+  for (const nlohmann::json& number : list) {
+    if (!number.is_number() || heads.size() == kMostStages) return {};
+    heads.push_back(number.get<double>());
+  }
+  return heads;
+}
+
 absl::StatusOr<int64_t> HeadDimOf(Part& part) {
   const ConfigObject& config = part.config;
   const ModelType& type = part.type;

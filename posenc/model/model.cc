@@ -233,6 +233,7 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
     common.fields = std::move(part.fields);
     common.whole_head = part.whole_head;
     common.bias_table_rows = part.bias_table_rows;
+    if (common.bias && !has_alibi) common.bias_table_heads = TableHeadsOf(part);
     return std::vector<ModelLayers>{std::move(common)};
   }
   return RotaryLayersOf(part, common);

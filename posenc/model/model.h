@@ -80,6 +80,9 @@ struct ModelLayers {
   std::optional<decltype(BiasMethod::settings)> bias;  // Swin v2: without weights
   int64_t bias_heads = 0;                              // Swin v2 only: heads that the weights must have
   int64_t bias_table_rows = 0;  // T5 only: rows of the model's table if it has more than num_buckets, else 0
+  // T5, Swin and BEiT: heads of the learned table, of each stage if the file gives a list; empty: it gives none. For
+  // comparisons only.
+  std::vector<double> bias_table_heads;
   std::optional<ModelTerms> terms;
   std::optional<ModelTable> table;
   std::optional<SinusoidalSettings> sinusoidal;

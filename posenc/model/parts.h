@@ -18,6 +18,8 @@ namespace posenc {
 
 // Returns nullopt if neither the file nor the class gives the number of heads.
 absl::StatusOr<std::optional<int64_t>> HeadsOf(const Part& part);
+// Returns the numbers of heads for ModelLayers::bias_table_heads.
+std::vector<double> TableHeadsOf(const Part& part);
 // Adds a note if the heads do not divide hidden_size.
 absl::StatusOr<int64_t> HeadDimOf(Part& part);
 

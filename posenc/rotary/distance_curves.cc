@@ -29,6 +29,15 @@ absl::Status CheckDistances(const Positions& distances, int64_t count) {
   return absl::OkStatus();
 }
 
+// Returns |real + i * imaginary|. std::hypot would depend on the processor. A power of two keeps the squares of large
+// and small numbers in range; it does not change the rounding of others.
+double Magnitude(double real, double imaginary) {
+  const double larger = std::max(std::fabs(real), std::fabs(imaginary));
+  const double scale = larger > 0x1p500 ? 0x1p-600 : larger < 0x1p-400 ? 0x1p600 : 1;
+  const double x = real * scale, y = imaginary * scale;
+  return std::sqrt(x * x + y * y) / scale;
+}
+
 }  // namespace
 
 absl::StatusOr<DistanceCurves> DistanceCurves::Create(RotaryPlan plan, int64_t axes, Positions distances, int64_t count,
@@ -62,7 +71,7 @@ absl::Status DistanceCurves::Write(std::byte* cosine_sum, std::byte* decay_bound
       for (size_t i = 0; i < pairs; ++i) {
         real += row_cos[i];
         imaginary += row_sin[i];
-        magnitudes += std::sqrt(real * real + imaginary * imaginary);
+        magnitudes += Magnitude(real, imaginary);
       }
       const double mean = magnitudes / static_cast<double>(pairs);
       std::memcpy(cosine_sum + n * sizeof(double), &real, sizeof(double));

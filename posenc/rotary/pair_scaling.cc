@@ -7,9 +7,9 @@
 namespace posenc {
 namespace {
 
-PairScaling Classify(double ratio, std::optional<double> factor) {
+PairScaling Classify(double inv_freq, double ratio, std::optional<double> factor) {
+  if (inv_freq == 0) return PairScaling::kStopped;
   if (ratio == 1) return PairScaling::kKept;
-  if (ratio == 0) return PairScaling::kStopped;
   if (factor && std::fabs(ratio * *factor - 1) <= 0x1p-50) return PairScaling::kInterpolated;
   return PairScaling::kMixed;
 }
@@ -31,8 +31,9 @@ absl::StatusOr<std::vector<ScaledPair>> CompareWithUnscaled(const Rotary& rotary
   POSENC_ASSIGN_OR_RETURN(const auto reference, unscaled.Plan(0));
   std::vector<ScaledPair> pairs;
   for (size_t i = 0; i < plan.inv_freq.size(); ++i) {
-    const double ratio = plan.inv_freq[i] / reference->inv_freq[i];
-    pairs.push_back({reference->inv_freq[i], ratio, Classify(ratio, scaled->factor)});
+    const double inv_freq = plan.inv_freq[i], before = reference->inv_freq[i];
+    const double ratio = inv_freq == 0 ? 0 : inv_freq / before;  // both are 0 for large powers of theta
+    pairs.push_back({before, ratio, Classify(inv_freq, ratio, scaled->factor)});
   }
   return pairs;
 }

@@ -55,17 +55,14 @@ std::vector<size_t> DifferingPairs(const PlannedRotary& a, const PlannedRotary& 
   return pairs;
 }
 
-// Pairs of both sides whose table entries can differ.
+// Pairs of both sides whose table entries can differ, also by what a tolerance counts as equal.
 std::vector<size_t> PairsToSearch(const PlannedRotary& a, const PlannedRotary& b, const RotaryDifference& difference) {
-  const size_t common = std::min(a.pairs(), b.pairs());
+  const bool by_formula = a.rotary->table() == nullptr && b.rotary->table() == nullptr;
+  const bool equal_scaling = difference.same_scaling && a.plan->attention_scaling == b.plan->attention_scaling;
   std::vector<size_t> pairs;
-  if (difference.same_scaling && a.rotary->table() == nullptr && b.rotary->table() == nullptr) {
-    for (const size_t i : difference.pairs) {
-      if (i < common && a.inv_freq(i) != b.inv_freq(i)) pairs.push_back(i);
-    }
-  } else if (!difference.same_table || !difference.same_scaling) {
-    pairs.resize(common);
-    std::iota(pairs.begin(), pairs.end(), 0);
+  for (size_t i = 0; i < std::min(a.pairs(), b.pairs()); ++i) {
+    const bool equal = by_formula ? a.inv_freq(i) == b.inv_freq(i) : difference.same_table;
+    if (!equal || !equal_scaling) pairs.push_back(i);
   }
   return pairs;
 }
@@ -157,8 +154,9 @@ RotaryDifference::AtPosition LargestAt(const RowsOfPairs& a, const RowsOfPairs& 
   for (size_t n = 0; n < pairs.size(); ++n) {
     const size_t in_a = a.Index(0, n), in_b = b.Index(0, n);
     for (const auto& [x, y] : {std::pair(row_a.cos[in_a], row_b.cos[in_b]), {row_a.sin[in_a], row_b.sin[in_b]}}) {
-      // Two equal infinities (of xPos) have no difference.
-      const double difference = x == y ? 0 : std::fabs(x - y);
+      // Two equal infinities (of xPos) have no difference, and one NaN (in a given table) the largest.
+      constexpr double kInfinity = std::numeric_limits<double>::infinity();
+      const double difference = !Differ(x, y) ? 0 : std::isnan(x - y) ? kInfinity : std::fabs(x - y);
       if (difference > largest.difference) largest = {position, difference, pairs[n]};
     }
   }

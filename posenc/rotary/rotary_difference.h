@@ -40,11 +40,13 @@ struct RotaryDifference {
   // Pairs whose frequency or axis differs, ascending; pairs that only one side has are among them. Empty if either side
   // has a given table.
   std::vector<size_t> pairs;
-  bool same_scaling = false;              // attention scaling and xPos are equal
-  bool same_table = false;                // neither side has a given table, or both have one with equal entries
-  std::optional<int64_t> first_position;  // at which a float32 cosine or sine differs; absent: none was found
-  int64_t searched_positions = 0;         // all positions below it were searched
-  std::vector<AtPosition> at;             // positions 4095, 32767, 131071; empty if the tables are equal
+  bool same_scaling = false;  // attention scaling and xPos are equal
+  bool same_table = false;    // neither side has a given table, or both have one with equal entries
+  // First position at which a float32 cosine or sine differs, also by what a tolerance counts as equal. Absent: none
+  // was found.
+  std::optional<int64_t> first_position;
+  int64_t searched_positions = 0;  // all positions below it were searched
+  std::vector<AtPosition> at;      // positions 4095, 32767, 131071; empty if the tables are equal
 
   // Largest relative difference of frequencies and scaling that a tolerance counted as equal; 0 without a tolerance.
   double tolerated = 0;

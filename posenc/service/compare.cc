@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 #include <utility>
 #include <vector>
 
-#include "posenc/base/fingerprint.h"
 #include "posenc/base/gguf.h"
 #include "posenc/base/interruption.h"
 #include "posenc/mapping/bias_source.h"
@@ -15,13 +13,12 @@
 #include "posenc/mapping/read.h"
 #include "posenc/mapping/rotary_source.h"
 #include "posenc/rotary/rotary_difference.h"
+#include "posenc/service/compare_plans.h"
 #include "posenc/service/explain.h"
 #include "posenc/service/operations.h"
 
 namespace posenc::wire {
 namespace {
-
-constexpr double kReportedDistances[] = {4095, 32767, 131071};
 
 // Layers of one side that have the same settings, or settings that belong to no layer.
 struct SettingsOfLayers {
@@ -29,7 +26,7 @@ struct SettingsOfLayers {
   std::string layer_type;
   std::optional<Precision> model_precision;
   std::vector<Note> notes;
-  v1::Plan plan;  // canonical settings; ALiBi's slopes; neither for layers without an encoding
+  ComparedPlan encoding;  // empty for layers without one
   std::optional<Rotary> rotary;
   // True if the model's class multiplies its softmax scale by the plan's factor. Absent: the settings have no model.
   std::optional<bool> scales_softmax;
@@ -53,7 +50,7 @@ struct Side {
 
 void SetRotary(ResolvedRotary resolved, SettingsOfLayers* settings) {
   settings->rotary = std::move(resolved.rotary);
-  if (settings->rotary) WriteRotarySettings(settings->rotary->settings(), settings->plan.mutable_rotary());
+  if (settings->rotary) WriteRotarySettings(settings->rotary->settings(), settings->encoding.plan.mutable_rotary());
 }
 
 absl::StatusOr<Side> ReadModelSide(const v1::ModelConfig& model, const Limits& limits) {
@@ -71,28 +68,13 @@ absl::StatusOr<Side> ReadModelSide(const v1::ModelConfig& model, const Limits& l
     v1::AnswerInfo info;
     POSENC_ASSIGN_OR_RETURN(const bool explained, ExplainWithoutRotary(layers, kExactPrecision, limits, &info));
     if (explained) {
-      settings.plan = std::move(*info.mutable_plan());
+      settings.encoding = {std::move(*info.mutable_plan()), SizesOfWeights(layers)};
       continue;
     }
     POSENC_ASSIGN_OR_RETURN(ResolvedRotary resolved, ResolveRotary(layers, kExactPrecision, limits));
     SetRotary(std::move(resolved), &settings);
   }
   return side;
-}
-
-// Replaces the bytes of all tensors by a digest, which is all that a comparison needs, so that copies are small.
-void DigestTensors(google::protobuf::Message* message) {
-  if (auto* tensor = dynamic_cast<v1::Tensor*>(message)) {
-    if (!tensor->data().empty()) tensor->set_data(Fingerprint().Add(tensor->data()).Digest());
-    return;
-  }
-  std::vector<const google::protobuf::FieldDescriptor*> fields;
-  message->GetReflection()->ListFields(*message, &fields);
-  for (const auto* field : fields) {
-    if (field->message_type() != nullptr && !field->is_repeated()) {
-      DigestTensors(message->GetReflection()->MutableMessage(message, field));
-    }
-  }
 }
 
 absl::StatusOr<Side> ReadSide(const Reader& reader, const v1::ComparedSettings& message) {
@@ -114,9 +96,9 @@ absl::StatusOr<Side> ReadSide(const Reader& reader, const v1::ComparedSettings& 
       POSENC_ASSIGN_OR_RETURN(ResolvedBias resolved, ResolveBias(reader, message.bias(), v1::Precision(), "bias"));
       v1::AnswerInfo info;
       POSENC_RETURN_IF_ERROR(Within("bias", ExplainBias(std::move(resolved), reader.limits, &info)));
-      v1::Plan& plan = side.settings.emplace_back().plan;
+      v1::Plan& plan = side.settings.emplace_back().encoding.plan;
       plan = std::move(*info.mutable_plan());
-      if (!plan.bias().has_alibi()) DigestTensors(&plan);  // ALiBi's slopes are compared as numbers
+      PrepareBias(&plan);
       return side;
     }
   }
@@ -215,9 +197,10 @@ std::string MethodOf(const SettingsOfLayers& settings) {
         message.GetReflection()->GetOneofFieldDescriptor(message, message.GetDescriptor()->FindOneofByName(oneof));
     return std::string(field == nullptr ? "none" : field->name());
   };
-  if (settings.plan.has_bias()) return name(settings.plan.bias(), "method");
-  if (settings.plan.has_relative()) return name(settings.plan.relative(), "method");
-  return name(settings.plan, "settings");
+  const v1::Plan& plan = settings.encoding.plan;
+  if (plan.has_bias()) return name(plan.bias(), "method");
+  if (plan.has_relative()) return name(plan.relative(), "method");
+  return name(plan, "settings");
 }
 
 bool SamePairing(const Rotary& a, const Rotary& b) {
@@ -264,6 +247,19 @@ void AddNote(const std::string& code, const std::string& field, const std::strin
   note->set_message(text);
 }
 
+// `tolerated`: largest relative difference of numbers that count as the same. `first_position`: where the tables differ
+// nevertheless.
+void NoteFloat32Numbers(double tolerated, std::optional<int64_t> first_position, v1::LayerComparison* message) {
+  std::string text = "frequencies below 2^-64 count as 0: a GGUF stops a pair by a large divisor";
+  if (tolerated > 0) {
+    text = fmt::format(
+        "numbers that differ by at most {:.2g} of their size count as the same (limit 2^-20): a GGUF has float32",
+        tolerated);
+  }
+  if (first_position) text += fmt::format("; the float32 tables differ, first at position {}", *first_position);
+  AddNote("FLOAT32_NUMBERS", "", text, message);
+}
+
 // Compares at each sequence length. Sets `same` of each entry.
 absl::Status CompareLengths(const v1::CompareRequest& request, const SettingsOfLayers& a, const SettingsOfLayers& b,
                             int64_t* entries_left, WorkPool& pool, const Cancellation& cancelled,
@@ -272,6 +268,7 @@ absl::Status CompareLengths(const v1::CompareRequest& request, const SettingsOfL
   const size_t lengths = by_length ? request.seq_len_size() : 1;
   const double tolerance = a.is_gguf != b.is_gguf ? kFloat32Tolerance : 0;
   double tolerated = 0;
+  std::optional<int64_t> first_position;  // of those that are the same
   for (size_t n = 0; n < lengths; ++n) {
     const PlannedRotary planned_a{&*a.rotary, &a.PlanAt(n)}, planned_b{&*b.rotary, &b.PlanAt(n)};
     POSENC_ASSIGN_OR_RETURN(const RotaryDifference difference,
@@ -284,80 +281,12 @@ absl::Status CompareLengths(const v1::CompareRequest& request, const SettingsOfL
     tolerated = std::max(tolerated, difference.tolerated);
     rotary->set_same(difference.same() && SameWithin(tolerance, rotary->a_softmax_scale_factor(),
                                                      rotary->b_softmax_scale_factor(), &tolerated));
+    if (rotary->same() && rotary->has_first_position()) {
+      first_position = std::min(first_position.value_or(rotary->first_position()), rotary->first_position());
+    }
   }
-  if (tolerated > 0) {
-    AddNote(
-        "FLOAT32_NUMBERS", "",
-        fmt::format("numbers that differ by at most {:.2g} of their size count as the same (limit 2^-20): a GGUF has "
-                    "float32",
-                    tolerated),
-        message);
-  }
+  if (tolerated > 0 || first_position) NoteFloat32Numbers(tolerated, first_position, message);
   return absl::OkStatus();
-}
-
-// Compares the slopes of the heads that both sides have. Slopes by batch row are compared only if both have as many.
-void CompareSlopes(const v1::Plan& a, const v1::Plan& b, v1::LayerComparison* message) {
-  const int64_t heads_a = a.bias().alibi().num_heads(), heads_b = b.bias().alibi().num_heads();
-  const bool by_head = a.slopes_size() == heads_a && b.slopes_size() == heads_b;
-  if (!by_head && (a.slopes_size() != b.slopes_size() || heads_a != heads_b)) return;
-  v1::SlopeComparison slopes;
-  double largest = 0;
-  int64_t head_of_largest = 0;
-  std::set<int64_t> differing;
-  for (int n = 0; n < std::min(a.slopes_size(), b.slopes_size()); ++n) {
-    const double difference = std::fabs(a.slopes(n) - b.slopes(n));
-    if (difference == 0) continue;
-    const int64_t head = n % heads_a;
-    if (differing.empty()) {
-      slopes.set_first_head(head);
-      slopes.set_a_slope(a.slopes(n));
-      slopes.set_b_slope(b.slopes(n));
-    }
-    differing.insert(head);
-    if (difference > largest) {
-      largest = difference;
-      head_of_largest = head;
-    }
-  }
-  if (differing.empty()) return;
-  slopes.set_differing_heads(static_cast<int64_t>(differing.size()));
-  for (const double distance : kReportedDistances) {
-    v1::DistanceDifference* at = slopes.add_distances();
-    at->set_distance(static_cast<int64_t>(distance));
-    at->set_largest_difference(largest * distance);
-    at->set_head(head_of_largest);
-  }
-  *message->mutable_slopes() = std::move(slopes);
-}
-
-// Clears learned weights unless both sides have them: a config.json does not hold any. Returns true if the method has
-// weights and they were not on both sides.
-bool ClearWeightsOfOne(v1::BiasMethod* a, v1::BiasMethod* b) {
-  bool lacks = false;
-  if ((a->has_t5() || a->has_swin() || a->has_beit()) && !(a->has_table() && b->has_table())) {
-    lacks = true;
-    for (v1::BiasMethod* side : {a, b}) {
-      side->clear_table();
-      side->clear_table_layout();
-    }
-  }
-  if (a->has_swin_v2() && !(a->swin_v2().has_hidden_weight() && b->swin_v2().has_hidden_weight())) {
-    lacks = true;
-    for (v1::BiasMethod* side : {a, b}) {
-      side->mutable_swin_v2()->clear_hidden_weight();
-      side->mutable_swin_v2()->clear_hidden_bias();
-      side->mutable_swin_v2()->clear_output_weight();
-    }
-  }
-  return lacks;
-}
-
-// Replaces the choice of ALiBi's slopes by the slopes.
-void ResolveSlopes(v1::Plan* plan) {
-  if (!plan->bias().has_alibi()) return;
-  plan->mutable_bias()->mutable_alibi()->clear_slopes();
-  plan->mutable_bias()->mutable_alibi()->clear_alibi_bias_max();
 }
 
 // Adds the notes that `side` has and `other` lacks.
@@ -391,26 +320,6 @@ void AddNotes(const SettingsOfLayers& a, const SettingsOfLayers& b, bool lacks_w
   AddNotesOfOne("b", b, a, message);
 }
 
-// Compares settings of the same method other than rotary. Returns true if they are the same.
-bool ComparePlans(v1::Plan a, v1::Plan b, bool* lacks_weights, v1::LayerComparison* message) {
-  *lacks_weights = a.has_relative() || a.has_learned();
-  if (a.has_bias()) *lacks_weights = ClearWeightsOfOne(a.mutable_bias(), b.mutable_bias());
-  const v1::Plan canonical_a = a, canonical_b = b;
-  ResolveSlopes(&a);
-  ResolveSlopes(&b);
-  if (a.SerializeAsString() == b.SerializeAsString()) return true;
-  auto* fields = message->mutable_fields();
-  if (a.has_bias()) {
-    AppendFieldDifferences(canonical_a.bias(), canonical_b.bias(), "", fields);
-    if (a.bias().has_alibi()) CompareSlopes(a, b, message);
-  } else if (a.has_relative()) {
-    AppendFieldDifferences(canonical_a.relative(), canonical_b.relative(), "", fields);
-  } else {
-    AppendFieldDifferences(canonical_a, canonical_b, "", fields);
-  }
-  return false;
-}
-
 void Describe(const SettingsOfLayers& settings, const std::vector<uint32_t>& layers, v1::ComparedLayers* message) {
   message->mutable_layer_index()->Assign(layers.begin(), layers.end());
   message->set_layer_type(settings.layer_type);
@@ -426,20 +335,17 @@ absl::Status CompareGroup(const v1::CompareRequest& request, const Group& group,
   const SettingsOfLayers &a = *group.a, &b = *group.b;
   bool lacks_weights = false;
   if (message->a().method() != message->b().method()) {
-    v1::FieldDifference* method = message->add_fields();
-    method->set_path("method");
-    method->set_a(message->a().method());
-    method->set_b(message->b().method());
+    AppendDifference("method", message->a().method(), message->b().method(), message->mutable_fields());
   } else if (a.rotary && b.rotary) {
     POSENC_RETURN_IF_ERROR(CompareLengths(request, a, b, entries_left, pool, cancelled, message));
     message->set_same(SameLayout(a, b) &&
                       std::all_of(message->rotary().begin(), message->rotary().end(),
                                   [](const v1::RotaryComparison& comparison) { return comparison.same(); }));
     if (!message->same()) {
-      AppendFieldDifferences(a.plan.rotary(), b.plan.rotary(), "", message->mutable_fields());
+      AppendFieldDifferences(a.encoding.plan.rotary(), b.encoding.plan.rotary(), "", message->mutable_fields());
     }
   } else {
-    message->set_same(ComparePlans(a.plan, b.plan, &lacks_weights, message));
+    message->set_same(ComparePlans(message->a().method(), a.encoding, b.encoding, &lacks_weights, message));
   }
   AddNotes(a, b, lacks_weights, message);
   return absl::OkStatus();

@@ -207,9 +207,9 @@ absl::StatusOr<std::vector<int64_t>> LengthsToExplain(const google::protobuf::Re
   const auto values = static_cast<int64_t>(lengths.size()) * rotary.rotary_dim() / 2;
   *values_left -= values;
   if (*values_left < 0) {
-    return TooLarge("seq_len", std::to_string(lengths.size()) + " lengths",
-                    "must be at most " + std::to_string(limits.max_plan_values) +
-                        " (max_plan_values), times the frequencies of all layer types");
+    return TooLarge(
+        "seq_len", fmt::format("{} frequencies, for {} lengths", limits.max_plan_values - *values_left, lengths.size()),
+        fmt::format("must give at most {} (max_plan_values), of all layer types", limits.max_plan_values));
   }
   for (size_t n = 0; n < lengths.size(); ++n) {
     if (lengths[n] < 1) {

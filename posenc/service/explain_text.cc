@@ -44,20 +44,32 @@ void WriteRuns(const std::vector<ScaledPair>& pairs, v1::ExplanationText* text) 
   }
 }
 
-// `blends`: frequencies between kept and interpolated ones are a mixture of both.
+// True for scalings whose frequencies between kept and interpolated ones are a mixture of both.
+bool Blends(const std::string& rope_type) { return rope_type == "llama3" || rope_type.ends_with("yarn"); }
+
+// Says by how much the pairs are slowed or sped up.
+std::string DescribeRatios(double least, double most, bool blended) {
+  const auto range = [](double from, double to) {
+    const std::string first = fmt::format("{:.4g}", from), last = fmt::format("{:.4g}", to);
+    return first == last ? last : fmt::format("{} to {}", first, last);
+  };
+  if (least <= 0 || (least < 1 && most > 1)) return fmt::format("have their frequencies times {}", range(least, most));
+  if (most > 1) return fmt::format("sped up {} times", range(least, most));
+  const std::string times = range(1 / most, 1 / least);
+  return fmt::format("{}slowed {} times", blended && times.find(' ') != times.npos ? "blended, " : "", times);
+}
+
 std::string DescribeRun(const v1::PairRun& run, bool blends) {
   const std::string pairs = Pairs(run.first(), run.last());
   switch (run.scaling()) {
     case v1::PAIR_SCALING_KEPT: return pairs + " kept";
     case v1::PAIR_SCALING_STOPPED: return pairs + " stopped";
-    case v1::PAIR_SCALING_INTERPOLATED: return fmt::format("{} slowed {:.6g} times", pairs, 1 / run.least_ratio());
-    default: break;
+    case v1::PAIR_SCALING_INTERPOLATED: {
+      const double ratio = run.least_ratio();
+      return fmt::format("{} {} {:.6g} times", pairs, ratio > 1 ? "sped up" : "slowed", ratio > 1 ? ratio : 1 / ratio);
+    }
+    default: return fmt::format("{} {}", pairs, DescribeRatios(run.least_ratio(), run.most_ratio(), blends));
   }
-  const double least = 1 / run.most_ratio(), most = 1 / run.least_ratio();
-  if (fmt::format("{:.4g}", least) == fmt::format("{:.4g}", most)) {
-    return fmt::format("{} slowed {:.4g} times", pairs, most);
-  }
-  return fmt::format("{} {}slowed {:.4g} to {:.4g} times", pairs, blends ? "blended, " : "", least, most);
 }
 
 std::string Capital(std::string sentence) {
@@ -81,13 +93,21 @@ std::string Width(const ResolvedRotary& resolved) {
                      known || head == 0 ? fmt::format(" of elements {}", partners) : "");
 }
 
-// How far the model reaches, and from where: what the file's lengths and the scaling's say.
-std::string Reach(const ResolvedRotary& resolved) {
+bool HasNote(const ResolvedRotary& resolved, std::string_view code) {
+  return std::any_of(resolved.notes.begin(), resolved.notes.end(), [&](const Note& note) { return note.code == code; });
+}
+
+// The file's lengths: the model's, and the one that the scaling begins at. Says nothing of lengths that no scaling has.
+std::string Lengths(const ResolvedRotary& resolved) {
   const auto* parameters = std::get_if<RopeParameters>(&resolved.rotary->settings().frequencies);
   if (!resolved.longest) return "";
-  std::string sentence = fmt::format("The model reaches {} tokens", Thousands(*resolved.longest));
   const auto original = parameters == nullptr ? std::nullopt : parameters->original_max_position_embeddings;
-  if (original && *original != *resolved.longest) sentence += fmt::format(" from {}", Thousands(*original));
+  if (!(*resolved.longest >= original.value_or(1))) return "";
+  std::string sentence =
+      fmt::format("{} is {}", HasNote(resolved, "GGUF") ? "context_length" : "max_position_embeddings",
+                  Thousands(*resolved.longest));
+  if (original && *original != *resolved.longest)
+    sentence += fmt::format("; before the scaling {}", Thousands(*original));
   return sentence + ".";
 }
 
@@ -108,10 +128,6 @@ std::string Scores(const ResolvedRotary& resolved, const RotaryPlan& plan) {
                             sentence.empty() ? "T" : "; t", softmax);
   }
   return sentence.empty() ? "" : sentence + ".";
-}
-
-bool HasNote(const ResolvedRotary& resolved, std::string_view code) {
-  return std::any_of(resolved.notes.begin(), resolved.notes.end(), [&](const Note& note) { return note.code == code; });
 }
 
 constexpr std::string_view kOwnPairing = "the pairing, which is the request's";
@@ -174,17 +190,18 @@ absl::Status ExplainInWords(const ResolvedRotary& resolved, const RotaryPlan& pl
     POSENC_ASSIGN_OR_RETURN(const auto pairs, CompareWithUnscaled(exact, **exact_plan, limits));
     WriteRuns(pairs, text);
     if (text->runs_size() > 16) {
-      say(fmt::format("{} runs of pairs are kept, blended and slowed by turns.", text->runs_size()));
+      say(fmt::format("The scaling differs between {} runs of pairs.", text->runs_size()));
     } else if (text->runs_size() > 0) {
       std::vector<std::string> runs;
-      const bool blends = std::any_of(text->runs().begin(), text->runs().end(), [](const v1::PairRun& run) {
-        return run.scaling() == v1::PAIR_SCALING_INTERPOLATED;
-      });
+      const bool blends = Blends(parameters->rope_type) &&
+                          std::any_of(text->runs().begin(), text->runs().end(), [](const v1::PairRun& run) {
+                            return run.scaling() == v1::PAIR_SCALING_INTERPOLATED;
+                          });
       for (const v1::PairRun& run : text->runs()) runs.push_back(DescribeRun(run, blends));
       say(Capital(fmt::format("{}.", fmt::join(runs, ", "))));
     }
   }
-  say(Reach(resolved));
+  say(Lengths(resolved));
   say(Scores(resolved, plan));
   say(Departures(resolved, plan));
   return absl::OkStatus();

@@ -72,6 +72,14 @@ def test_the_command_says_where_they_part(posenc, address, configs, unscaled):
     assert answers[0] == answers[1] and answers[0].layers[0].rotary[0].first_pair.pair == 29
 
 
+def test_sizes_of_learned_tables(posenc, tmp_path):
+    for name, positions in (("short", 1024), ("long", 2048)):
+        (tmp_path / name).write_text(json.dumps({"model_type": "gpt2", "n_positions": positions, "n_embd": 768}))
+    same = posenc("compare", "short", "short").stdout
+    assert same.startswith("same: a and b give the same positional encoding, as far as can be said without the weights\n")
+    assert "learned.rows  a: 1024   b: 2048" in posenc("compare", "short", "long", exit_code=1).stdout
+
+
 def test_directories_settings_and_layers(posenc, configs, unscaled, tmp_path):
     (tmp_path / "directory").mkdir()
     (tmp_path / "directory" / "config.json").write_bytes(unscaled.read_bytes())

@@ -84,7 +84,45 @@ def test_llama3_in_words(client, configs):
     assert (text.runs[2].least_ratio, text.runs[2].most_ratio) == (1 / 8, 1 / 8)
     words = " ".join(text.sentence)
     assert f"Pairs 0-{kept - 1} kept" in words and f"pairs {64 - slowed}-63 slowed 8 times" in words
-    assert "reaches 131,072 tokens from 8,192" in words
+    assert "max_position_embeddings is 131,072; before the scaling 8,192." in text.sentence
+
+
+def rotary_in_words(client, rope_parameters, seq_len=(), **settings):
+    rotary = rotary_pb2.RotarySettings(rope_parameters=rotary_pb2.RopeParameters(rope_theta=10000, **rope_parameters),
+                                       input_pairing=rotary_pb2.PAIRING_HALF_SPLIT, rotary_dim=8, **settings)
+    [layer] = client.call("Explain", service_pb2.ExplainRequest(rotary=rotary, seq_len=seq_len)).layers
+    return layer.text[0].sentence
+
+
+def test_only_a_mixture_of_kept_and_slowed_is_called_blended(client):
+    # Other bases and lists of factors can have a pair with 1/factor, too.
+    assert "Pair 0 kept, pairs 1-2 slowed 1.26 to 1.587 times, pair 3 slowed 2 times." in rotary_in_words(
+        client, {"rope_type": "dynamic", "factor": 2}, [150], max_position_embeddings=100)
+    assert "Pair 0 kept, pair 1 slowed 4 times, pairs 2-3 slowed 2.5 to 3 times." in rotary_in_words(
+        client, {"rope_type": "longrope", "factor": 4, "original_max_position_embeddings": 64,
+                 "short_factor": [1] * 4, "long_factor": [1, 4, 2.5, 3]}, [100])
+
+
+def test_frequencies_above_the_unscaled_ones_are_sped_up(client):
+    assert "Pairs 0-3 sped up 4 times." in rotary_in_words(client, {"rope_type": "linear", "factor": 0.25})
+    factors = {"rope_type": "longrope", "factor": 4, "original_max_position_embeddings": 64, "short_factor": [1] * 4}
+    assert "Pairs 0-3 sped up 2 to 5 times." in rotary_in_words(
+        client, {**factors, "long_factor": [0.5, 0.2, 0.5, 0.5]}, [100])
+    assert "Pairs 0-3 have their frequencies times 0.5 to 2." in rotary_in_words(
+        client, {**factors, "long_factor": [0.5, 2, 0.5, 0.5]}, [100])
+
+
+@pytest.mark.parametrize("longest, original, said", [
+    (32768, 32768, ["max_position_embeddings is 32,768."]),  # as many files have it
+    (1000, 4096, []),
+    (-5, None, []),
+])
+def test_lengths_in_words(client, longest, original, said):
+    scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": original}
+    config = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 1, "num_hidden_layers": 1,
+              "max_position_embeddings": longest, **({"rope_scaling": scaling} if original else {})}
+    [layer] = explain(client, json.dumps(config).encode())
+    assert [sentence for sentence in layer.text[0].sentence if "max_position_embeddings" in sentence] == said
 
 
 def test_the_command_prints_words_picture_and_numbers(posenc, configs):

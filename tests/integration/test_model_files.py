@@ -7,6 +7,7 @@ import subprocess
 import gguf_file
 import numpy
 import pytest
+import samples
 from gguf_file import llama3_factors
 from posenc.v1 import rotary_pb2, service_pb2
 
@@ -131,6 +132,23 @@ def test_compare_tells_a_kept_encoding_from_a_lost_one(posenc, tmp_path, configs
     posenc("compare", configs / LLAMA, "close.gguf", exit_code=1)
     posenc("compare", "kept.gguf", "close.gguf", exit_code=1)
     assert posenc("compare", "kept.gguf", "kept.gguf").stdout.startswith("same:")
+
+
+def test_frequencies_that_count_as_the_same_are_searched_too(client, posenc, tmp_path, configs, kept):
+    close = gguf_file.model("llama", {"rope_freqs.weight": llama3_factors() * (1 + 5e-7)}, rope__freq_base=500000.0)
+    (tmp_path / "close.gguf").write_bytes(close)
+    answer = client.call("Compare", samples.comparison(
+        rotary_pb2.ModelConfig(config_json=(configs / LLAMA).read_bytes()), rotary_pb2.ModelConfig(gguf=close)))
+    [layers] = answer.layers
+    [rotary] = layers.rotary
+    assert answer.same and rotary.same and not rotary.differing_pairs
+    assert (rotary.first_position, rotary.searched_positions) == (1, 2)
+    # Pair 0 is 131071 * 5e-7 radians ahead, so that its cosine or sine is off by nearly as much.
+    assert 0.03 < rotary.positions[2].largest_difference < 0.07
+    [note] = [note for note in layers.notes if note.code == "FLOAT32_NUMBERS"]
+    assert note.message.endswith("; the float32 tables differ, first at position 1")
+    said = posenc("compare", configs / LLAMA, "close.gguf").stdout
+    assert said.startswith("same: ") and "first position        1\n" in said and "difference at 131071" in said
 
 
 @pytest.mark.parametrize("name, change, field", (

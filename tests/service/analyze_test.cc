@@ -233,6 +233,35 @@ TEST(Analyze, PairsThatStop) {
   EXPECT_EQ(pairs[2].wavelength(), INFINITY);
 }
 
+// theta^-1 is the least power that is not 0, so there is nothing to divide by.
+TEST(Analyze, PairsWhosePowersAreZero) {
+  v1::AnalyzeRequest request = Rope("linear", 8);
+  Parameters(request).set_rope_theta(1e300);
+  Parameters(request).set_factor(2);
+  Parameters(request).set_frequency_dim(2);
+  const auto pairs = PairsOf(request);
+  EXPECT_EQ(pairs[1].scaling(), v1::PAIR_SCALING_INTERPOLATED);
+  for (const int n : {2, 3}) {
+    EXPECT_EQ(pairs[n].inv_freq(), 0);
+    EXPECT_EQ(pairs[n].ratio(), 0);
+    EXPECT_EQ(pairs[n].scaling(), v1::PAIR_SCALING_STOPPED);
+  }
+}
+
+// The squares of the sums are not in float64's range, the sums are.
+TEST(Analyze, CurvesOfVeryLargeAndSmallScales) {
+  v1::AnalyzeRequest request = Rope("default", 4);
+  request.mutable_rotary()->mutable_settings()->mutable_xpos()->set_centre(0);
+  SetDistances({-2e5, 5e5}, &request);
+  const auto response = Call(request);
+  ASSERT_THAT(response, IsOk());
+  const auto sums = ValuesOf(response->cosine_sum()), bounds = ValuesOf(response->decay_bound());
+  for (size_t n = 0; n < 2; ++n) {
+    EXPECT_GE(bounds[n] * 2, std::fabs(sums[n]));
+    EXPECT_LE(bounds[n], std::fabs(sums[n]) * 1e3);
+  }
+}
+
 // Dynamic NTK changes the base only beyond the trained length; the first frequency is 1 with any base.
 TEST(Analyze, PairsOfAnotherBase) {
   v1::AnalyzeRequest request = Rope("dynamic", 16);

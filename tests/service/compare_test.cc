@@ -359,6 +359,19 @@ TEST(Compare, GivenTables) {
   EXPECT_THAT(with_formula.layers(0).rotary(0).positions(), IsEmpty());
 }
 
+TEST(Compare, ANanInOneTableIsTheLargestDifference) {
+  std::vector<double> cos(4096, 1), sin(4096, 0);
+  const auto table = [&] { return Table(cos, sin, DType::kFP32); };
+  const v1::ComparedSettings a = table();
+  sin[4095] = NAN;
+  const v1::CompareResponse response = Compared(a, table());
+  const v1::RotaryComparison& rotary = response.layers(0).rotary(0);
+  EXPECT_EQ(rotary.first_position(), 4095);
+  ASSERT_THAT(rotary.positions(), SizeIs(1));
+  EXPECT_EQ(rotary.positions(0).largest_difference(), INFINITY);
+  EXPECT_TRUE(AreSame(table(), table()));
+}
+
 TEST(Compare, AlibiSlopes) {
   const v1::CompareResponse response = Compared(Alibi(8), Alibi(16));
   EXPECT_FALSE(response.same());
@@ -399,6 +412,71 @@ TEST(Compare, BiasesByTheirSettings) {
   EXPECT_FALSE(other.same());
 }
 
+// -0 and 0 are one slope, and the bias is computed with slopes of both directions rounded to float32.
+TEST(Compare, SlopesThatGiveTheSameBias) {
+  const auto asymmetric = [](const std::vector<double>& past, const std::vector<double>& future) {
+    v1::ComparedSettings side;
+    v1::Alibi& alibi = *side.mutable_bias()->mutable_alibi();
+    alibi.set_num_heads(2);
+    alibi.set_form(v1::ALIBI_FORM_ASYMMETRIC);
+    *alibi.mutable_given() = MakeTensor(DType::kFP64, {2}, past);
+    *alibi.mutable_future_slopes() = MakeTensor(DType::kFP64, {2}, future);
+    return side;
+  };
+  const auto slopes = asymmetric({1, 0}, {0, 2});
+  EXPECT_TRUE(AreSame(slopes, asymmetric({1, -0.0}, {-0.0, 2})));
+  EXPECT_TRUE(AreSame(slopes, asymmetric({1 + 0x1p-40, 0}, {0, 2 + 0x1p-40})));
+  EXPECT_FALSE(AreSame(slopes, asymmetric({1, 0}, {0, 2 + 0x1p-22})));
+  EXPECT_FALSE(AreSame(slopes, asymmetric({1 + 0x1p-23, 0}, {0, 2})));
+}
+
+// A file does not hold the weights, but it gives their sizes.
+TEST(Compare, SizesOfLearnedWeights) {
+  const auto gpt2 = [](int positions, int width) {
+    return Model(R"({"model_type": "gpt2", "n_head": 12, "n_positions": )" + std::to_string(positions) +
+                 R"(, "n_embd": )" + std::to_string(width) + "}");
+  };
+  EXPECT_TRUE(AreSame(gpt2(1024, 768), gpt2(1024, 768)));
+  const v1::CompareResponse tables = Compared(gpt2(1024, 768), gpt2(2048, 1600));
+  EXPECT_FALSE(tables.same());
+  EXPECT_THAT(tables.layers(0).fields(),
+              UnorderedElementsAre(Differs("learned.rows", "1024", "2048"), Differs("learned.width", "768", "1600")));
+
+  const auto t5 = [](const std::string& heads) {
+    v1::ComparedSettings side = Model(R"({"model_type": "t5", "num_layers": 2)" + heads + "}");
+    side.mutable_model()->set_component("encoder");
+    return side;
+  };
+  const auto heads = [&](int number) { return t5(R"(, "num_heads": )" + std::to_string(number)); };
+  EXPECT_TRUE(AreSame(heads(8), heads(8)));
+  EXPECT_TRUE(AreSame(heads(8), t5("")));  // the file does not say
+  EXPECT_THAT(Compared(heads(8), heads(12)).layers(0).fields(), ElementsAre(Differs("t5.heads", "8", "12")));
+
+  const auto swin = [](const std::string& of_stages) {
+    return Model(R"({"model_type": "swin", "num_heads": )" + of_stages + "}");
+  };
+  EXPECT_THAT(Compared(swin("[3, 6, 12, 24]"), swin("[4, 8, 16, 32]")).layers(0).fields(),
+              ElementsAre(Differs("swin.heads", "3, 6, 12, 24", "4, 8, 16, 32")));
+
+  const auto bert = [](int positions, int count) {
+    return Model(R"({"model_type": "bert", "position_embedding_type": "relative_key", "hidden_size": 768,
+                     "max_position_embeddings": )" +
+                 std::to_string(positions) + R"(, "num_attention_heads": )" + std::to_string(count) + "}");
+  };
+  EXPECT_THAT(Compared(bert(512, 12), bert(1024, 6)).layers(0).fields(),
+              UnorderedElementsAre(Differs("shaw.rows", "1023", "2047"), Differs("shaw.head_dim", "64", "128")));
+}
+
+TEST(Compare, AnAbsentTensorIsEmpty) {
+  v1::ComparedSettings masked = Alibi(2);
+  v1::Alibi& alibi = *masked.mutable_bias()->mutable_alibi();
+  alibi.set_form(v1::ALIBI_FORM_BLOOM);
+  const v1::ComparedSettings bare = masked;
+  *alibi.mutable_position_mask() = MakeTensor(DType::kBOOL, {1, 1}, std::vector<uint8_t>{1});
+  EXPECT_THAT(Compared(bare, masked).layers(0).fields(),
+              ElementsAre(Differs("alibi.position_mask", "", "DATA_TYPE_BOOL [1, 1]")));
+}
+
 TEST(Compare, ARotaryModelAndABias) {
   const v1::CompareResponse response = Compared(Model(Llama()), Alibi(32));
   EXPECT_FALSE(response.same());
@@ -434,7 +512,9 @@ TEST(Compare, LengthsWhereFrequenciesDependOnThem) {
 
   Limits limits;
   limits.max_plan_values = 127;  // two lengths of 64 pairs
-  EXPECT_THAT(Call(request, limits), FailsWith(absl::StatusCode::kResourceExhausted, "TOO_LARGE", "seq_len"));
+  const auto refused = Call(request, limits);
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kResourceExhausted, "TOO_LARGE", "seq_len"));
+  EXPECT_EQ(DetailsOf(refused.status()).value, "128 frequencies, for 2 lengths");
 }
 
 TEST(Compare, ErrorsNameTheSide) {

@@ -71,11 +71,25 @@ std::string BothText(const std::string& a, const std::string& b) {
 
 std::string FrequencyText(bool present, double frequency) { return present ? Decimal(frequency) : "no such pair"; }
 
-void AppendRotary(const v1::RotaryComparison& rotary, Rows* rows) {
-  if (rotary.seq_len() > 0) {
-    rows->emplace_back("at seq_len", absl::StrCat(rotary.seq_len(), rotary.same() ? ": no difference" : ""));
+// Appends where the tables differ. They may do so with settings that count as the same.
+void AppendTables(const v1::RotaryComparison& rotary, Rows* rows) {
+  if (rotary.positions().empty() && !rotary.has_first_position()) {
+    if (!rotary.same()) {
+      rows->emplace_back("tables", absl::StrCat("no difference at ", rotary.searched_positions(), " positions"));
+    }
+    return;
   }
-  if (rotary.same()) return;
+  rows->emplace_back("first position", rotary.has_first_position()
+                                           ? absl::StrCat(rotary.first_position())
+                                           : absl::StrCat("none below ", rotary.searched_positions()));
+  for (const v1::PositionDifference& at : rotary.positions()) {
+    rows->emplace_back(absl::StrCat("difference at ", at.position()),
+                       absl::StrFormat("%.3g, in pair %d", at.largest_difference(), at.pair()));
+  }
+}
+
+// Appends the settings that differ.
+void AppendRotary(const v1::RotaryComparison& rotary, Rows* rows) {
   if (rotary.a_attention_scaling() != rotary.b_attention_scaling()) {
     rows->emplace_back("attention scaling",
                        BothText(Decimal(rotary.a_attention_scaling()), Decimal(rotary.b_attention_scaling())));
@@ -92,17 +106,6 @@ void AppendRotary(const v1::RotaryComparison& rotary, Rows* rows) {
     if (pair.a_axis() != pair.b_axis()) {
       rows->emplace_back("axis of it", BothText(absl::StrCat(pair.a_axis()), absl::StrCat(pair.b_axis())));
     }
-  }
-  if (rotary.positions().empty() && !rotary.has_first_position()) {
-    rows->emplace_back("tables", absl::StrCat("no difference at ", rotary.searched_positions(), " positions"));
-    return;
-  }
-  rows->emplace_back("first position", rotary.has_first_position()
-                                           ? absl::StrCat(rotary.first_position())
-                                           : absl::StrCat("none below ", rotary.searched_positions()));
-  for (const v1::PositionDifference& at : rotary.positions()) {
-    rows->emplace_back(absl::StrCat("difference at ", at.position()),
-                       absl::StrFormat("%.3g, in pair %d", at.largest_difference(), at.pair()));
   }
 }
 
@@ -128,8 +131,13 @@ std::string GroupReport(const v1::LayerComparison& group) {
   for (const v1::FieldDifference& field : group.fields()) {
     rows.emplace_back(field.path(), BothText(InTypedValues(field.a()), InTypedValues(field.b())));
   }
-  if (!group.same()) {
-    for (const v1::RotaryComparison& rotary : group.rotary()) AppendRotary(rotary, &rows);
+  for (const v1::RotaryComparison& rotary : group.rotary()) {
+    const bool differs = !rotary.same() || !rotary.positions().empty();
+    if (rotary.seq_len() > 0 && (differs || !group.same())) {
+      rows.emplace_back("at seq_len", absl::StrCat(rotary.seq_len(), differs ? "" : ": no difference"));
+    }
+    if (!rotary.same()) AppendRotary(rotary, &rows);
+    AppendTables(rotary, &rows);
   }
   if (group.has_slopes()) AppendSlopes(group.slopes(), &rows);
   text += Aligned(rows, "  ");
@@ -141,14 +149,19 @@ std::string GroupReport(const v1::LayerComparison& group) {
 
 std::string Report(const v1::CompareResponse& response) {
   int differing = 0;
-  for (const v1::LayerComparison& group : response.layers()) differing += !group.same();
-  std::string text = response.same() ? "same: a and b give the same positional encoding\n"
-                                     : "different: a and b do not give the same positional encoding";
-  if (!response.same()) {
-    text += response.layers_size() == 1
-                ? "\n"
-                : absl::StrCat(" in ", differing, " of ", response.layers_size(), " groups of layers\n");
+  bool lacks_weights = false;
+  for (const v1::LayerComparison& group : response.layers()) {
+    differing += !group.same();
+    for (const v1::Note& note : group.notes()) lacks_weights |= note.code() == "WEIGHTS_NOT_COMPARED";
   }
+  std::string text = "different: a and b do not give the same positional encoding";
+  if (response.same()) {
+    text = "same: a and b give the same positional encoding";
+    if (lacks_weights) text += ", as far as can be said without the weights";
+  } else if (response.layers_size() > 1) {
+    absl::StrAppend(&text, " in ", differing, " of ", response.layers_size(), " groups of layers");
+  }
+  text += "\n";
   for (const v1::LayerComparison& group : response.layers()) text += GroupReport(group);
   return text;
 }

@@ -132,7 +132,8 @@ type LayerComparison struct {
 	A *ComparedLayers `protobuf:"bytes,2,opt,name=a,proto3" json:"a,omitempty"`
 	// Absent: only a has these layers.
 	B *ComparedLayers `protobuf:"bytes,3,opt,name=b,proto3" json:"b,omitempty"`
-	// Fields of the canonical settings that differ; some of them may have no effect on their own. Empty if `same`.
+	// Fields of the canonical settings, and sizes of learned weights, that differ; some fields may have no effect on their
+	// own. Empty if `same`.
 	Fields []*FieldDifference `protobuf:"bytes,4,rep,name=fields,proto3" json:"fields,omitempty"`
 	// Present if both sides are rotary: one entry per seq_len of the request, or a single one if neither side's
 	// frequencies depend on the sequence length.
@@ -300,11 +301,12 @@ func (x *ComparedLayers) GetModelPrecision() *PrecisionAxes {
 	return nil
 }
 
-// A field of the canonical settings with different values.
+// A field of the canonical settings with different values, or a size of learned weights.
 type FieldDifference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Path within RotarySettings, BiasMethod, RelativeMethod or Plan, e.g. "rope_parameters.factor", "alibi.num_heads";
-	// "method" if the sides have different kinds of encoding.
+	// "method" if the sides have different kinds of encoding. Sizes that both models' files give for learned weights are
+	// the method and "rows", "width", "heads" or "head_dim": "learned.rows", "t5.heads".
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	// Values as text; numbers as shortest decimals that read back to the same value. Empty, or the name of an enum's
 	// unspecified value: the field is not set. Path and values of a list are those of the first element that differs, or
@@ -389,7 +391,8 @@ type RotaryComparison struct {
 	// First of these pairs. Absent: there is none.
 	FirstPair *PairDifference `protobuf:"bytes,8,opt,name=first_pair,json=firstPair,proto3" json:"first_pair,omitempty"`
 	// First position, from 0, at which a float32 table entry differs in a pair that both sides have. Absent: none in the
-	// positions searched.
+	// positions searched. Present in spite of `same` where a GGUF's frequencies or attention scaling differ but count as
+	// the same; the note FLOAT32_NUMBERS then says so.
 	FirstPosition *int64 `protobuf:"varint,9,opt,name=first_position,json=firstPosition,proto3,oneof" json:"first_position,omitempty"`
 	// Number of positions searched, from 0. Up to and including first_position, if there is one; otherwise 131072, fewer if
 	// a given_table has fewer rows or if the groups of one request exceed 2^26 pairs times positions.
@@ -589,7 +592,8 @@ func (x *PairDifference) GetBAxis() int64 {
 type PositionDifference struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Position int64                  `protobuf:"varint,1,opt,name=position,proto3" json:"position,omitempty"`
-	// Absolute difference of the entries in float64; infinite if one side's xPos scale overflows.
+	// Absolute difference of the entries in float64; infinite if one side's xPos scale overflows, or if a given_table has a
+	// NaN on one side.
 	LargestDifference float64 `protobuf:"fixed64,2,opt,name=largest_difference,json=largestDifference,proto3" json:"largest_difference,omitempty"`
 	// Pair in which it occurs.
 	Pair          int64 `protobuf:"varint,3,opt,name=pair,proto3" json:"pair,omitempty"`

@@ -1537,7 +1537,7 @@ func (*AnalyzeRequest_Sinusoidal) isAnalyzeRequest_Subject() {}
 
 // P pairs rotate by the angles m * inv_freq_i, i = 0 .. P-1. The curves leave out attention scaling
 // (AnswerInfo.sequences), which multiplies all of them by its square. With xpos each term is multiplied by
-// zeta_i^(m / scale_base).
+// zeta_i^(m / scale_base); distances at which that overflows float64 make both curves infinite or NaN.
 type AnalyzeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Info  *AnswerInfo            `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"`
@@ -1623,7 +1623,7 @@ type PairAnalysis struct {
 	// inv_freq with rope_type "default" and otherwise the same parameters. Absent if there is nothing to compare with:
 	// given_frequencies, axial, "pixel", "constant", sinusoidal.
 	UnscaledInvFreq *float64 `protobuf:"fixed64,4,opt,name=unscaled_inv_freq,json=unscaledInvFreq,proto3,oneof" json:"unscaled_inv_freq,omitempty"`
-	// inv_freq / unscaled_inv_freq. Absent with unscaled_inv_freq.
+	// inv_freq / unscaled_inv_freq, 0 if inv_freq is 0. Absent with unscaled_inv_freq.
 	Ratio         *float64    `protobuf:"fixed64,5,opt,name=ratio,proto3,oneof" json:"ratio,omitempty"`
 	Scaling       PairScaling `protobuf:"varint,6,opt,name=scaling,proto3,enum=posenc.v1.PairScaling" json:"scaling,omitempty"`
 	unknownFields protoimpl.UnknownFields

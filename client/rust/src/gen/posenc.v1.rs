@@ -2666,7 +2666,8 @@ pub struct LayerComparison {
     /// Absent: only a has these layers.
     #[prost(message, optional, tag = "3")]
     pub b: ::core::option::Option<ComparedLayers>,
-    /// Fields of the canonical settings that differ; some of them may have no effect on their own. Empty if `same`.
+    /// Fields of the canonical settings, and sizes of learned weights, that differ; some fields may have no effect on their
+    /// own. Empty if `same`.
     #[prost(message, repeated, tag = "4")]
     pub fields: ::prost::alloc::vec::Vec<FieldDifference>,
     /// Present if both sides are rotary: one entry per seq_len of the request, or a single one if neither side's
@@ -2700,12 +2701,13 @@ pub struct ComparedLayers {
     #[prost(message, optional, tag = "4")]
     pub model_precision: ::core::option::Option<PrecisionAxes>,
 }
-/// A field of the canonical settings with different values.
+/// A field of the canonical settings with different values, or a size of learned weights.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FieldDifference {
     /// Path within RotarySettings, BiasMethod, RelativeMethod or Plan, e.g. "rope_parameters.factor", "alibi.num_heads";
-    /// "method" if the sides have different kinds of encoding.
+    /// "method" if the sides have different kinds of encoding. Sizes that both models' files give for learned weights are
+    /// the method and "rows", "width", "heads" or "head_dim": "learned.rows", "t5.heads".
     #[prost(string, tag = "1")]
     pub path: ::prost::alloc::string::String,
     /// Values as text; numbers as shortest decimals that read back to the same value. Empty, or the name of an enum's
@@ -2748,7 +2750,8 @@ pub struct RotaryComparison {
     #[prost(message, optional, tag = "8")]
     pub first_pair: ::core::option::Option<PairDifference>,
     /// First position, from 0, at which a float32 table entry differs in a pair that both sides have. Absent: none in the
-    /// positions searched.
+    /// positions searched. Present in spite of `same` where a GGUF's frequencies or attention scaling differ but count as
+    /// the same; the note FLOAT32_NUMBERS then says so.
     #[prost(int64, optional, tag = "9")]
     pub first_position: ::core::option::Option<i64>,
     /// Number of positions searched, from 0. Up to and including first_position, if there is one; otherwise 131072, fewer if
@@ -2781,7 +2784,8 @@ pub struct PairDifference {
 pub struct PositionDifference {
     #[prost(int64, tag = "1")]
     pub position: i64,
-    /// Absolute difference of the entries in float64; infinite if one side's xPos scale overflows.
+    /// Absolute difference of the entries in float64; infinite if one side's xPos scale overflows, or if a given_table has a
+    /// NaN on one side.
     #[prost(double, tag = "2")]
     pub largest_difference: f64,
     /// Pair in which it occurs.
@@ -3716,7 +3720,7 @@ pub mod analyze_request {
 }
 /// P pairs rotate by the angles m * inv_freq_i, i = 0 .. P-1. The curves leave out attention scaling
 /// (AnswerInfo.sequences), which multiplies all of them by its square. With xpos each term is multiplied by
-/// zeta_i^(m / scale_base).
+/// zeta_i^(m / scale_base); distances at which that overflows float64 make both curves infinite or NaN.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AnalyzeResponse {
@@ -3751,7 +3755,7 @@ pub struct PairAnalysis {
     /// given_frequencies, axial, "pixel", "constant", sinusoidal.
     #[prost(double, optional, tag = "4")]
     pub unscaled_inv_freq: ::core::option::Option<f64>,
-    /// inv_freq / unscaled_inv_freq. Absent with unscaled_inv_freq.
+    /// inv_freq / unscaled_inv_freq, 0 if inv_freq is 0. Absent with unscaled_inv_freq.
     #[prost(double, optional, tag = "5")]
     pub ratio: ::core::option::Option<f64>,
     #[prost(enumeration = "PairScaling", tag = "6")]

@@ -88,7 +88,8 @@ export type LayerComparison = Message<"posenc.v1.LayerComparison"> & {
   b?: ComparedLayers | undefined;
 
   /**
-   * Fields of the canonical settings that differ; some of them may have no effect on their own. Empty if `same`.
+   * Fields of the canonical settings, and sizes of learned weights, that differ; some fields may have no effect on their
+   * own. Empty if `same`.
    *
    * @generated from field: repeated posenc.v1.FieldDifference fields = 4;
    */
@@ -169,14 +170,15 @@ export const ComparedLayersSchema: GenMessage<ComparedLayers> = /*@__PURE__*/
   messageDesc(file_posenc_v1_compare, 2);
 
 /**
- * A field of the canonical settings with different values.
+ * A field of the canonical settings with different values, or a size of learned weights.
  *
  * @generated from message posenc.v1.FieldDifference
  */
 export type FieldDifference = Message<"posenc.v1.FieldDifference"> & {
   /**
    * Path within RotarySettings, BiasMethod, RelativeMethod or Plan, e.g. "rope_parameters.factor", "alibi.num_heads";
-   * "method" if the sides have different kinds of encoding.
+   * "method" if the sides have different kinds of encoding. Sizes that both models' files give for learned weights are
+   * the method and "rows", "width", "heads" or "head_dim": "learned.rows", "t5.heads".
    *
    * @generated from field: string path = 1;
    */
@@ -268,7 +270,8 @@ export type RotaryComparison = Message<"posenc.v1.RotaryComparison"> & {
 
   /**
    * First position, from 0, at which a float32 table entry differs in a pair that both sides have. Absent: none in the
-   * positions searched.
+   * positions searched. Present in spite of `same` where a GGUF's frequencies or attention scaling differ but count as
+   * the same; the note FLOAT32_NUMBERS then says so.
    *
    * @generated from field: optional int64 first_position = 9;
    */
@@ -350,7 +353,8 @@ export type PositionDifference = Message<"posenc.v1.PositionDifference"> & {
   position: bigint;
 
   /**
-   * Absolute difference of the entries in float64; infinite if one side's xPos scale overflows.
+   * Absolute difference of the entries in float64; infinite if one side's xPos scale overflows, or if a given_table has a
+   * NaN on one side.
    *
    * @generated from field: double largest_difference = 2;
    */

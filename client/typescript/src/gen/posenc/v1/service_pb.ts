@@ -840,7 +840,7 @@ export const AnalyzeRequestSchema: GenMessage<AnalyzeRequest> = /*@__PURE__*/
 /**
  * P pairs rotate by the angles m * inv_freq_i, i = 0 .. P-1. The curves leave out attention scaling
  * (AnswerInfo.sequences), which multiplies all of them by its square. With xpos each term is multiplied by
- * zeta_i^(m / scale_base).
+ * zeta_i^(m / scale_base); distances at which that overflows float64 make both curves infinite or NaN.
  *
  * @generated from message posenc.v1.AnalyzeResponse
  */
@@ -916,7 +916,7 @@ export type PairAnalysis = Message<"posenc.v1.PairAnalysis"> & {
   unscaledInvFreq?: number | undefined;
 
   /**
-   * inv_freq / unscaled_inv_freq. Absent with unscaled_inv_freq.
+   * inv_freq / unscaled_inv_freq, 0 if inv_freq is 0. Absent with unscaled_inv_freq.
    *
    * @generated from field: optional double ratio = 5;
    */
