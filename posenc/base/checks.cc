@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 
 namespace posenc {
@@ -15,10 +16,13 @@ absl::Status CheckFinite(std::string_view name, double value) {
 }
 
 absl::Status CheckFinite(std::string_view name, const std::vector<float>& values) {
-  const auto bad = std::find_if_not(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
-  if (bad == values.end()) return absl::OkStatus();
-  return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[{}]", name, bad - values.begin()), fmt::format("{}", *bad),
-                         "must be finite");
+  for (size_t n = 0; n < values.size(); ++n) {
+    InterruptionPointOfStep(static_cast<int64_t>(n) + 1);
+    if (std::isfinite(values[n])) continue;
+    return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[{}]", name, n), fmt::format("{}", values[n]),
+                           "must be finite");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckPositive(std::string_view name, double value) {

@@ -40,6 +40,11 @@ absl::StatusOr<ForgetGateSettings> ReadForgetGate(const Reader& reader, const v1
   if (shape.rank() != 2 && shape.rank() != 3) {
     return InvalidArgument("MISMATCH", "log_gates.shape", ToString(shape.shape), "must be [H, Sk] or [B, H, Sk]");
   }
+  const auto gates = static_cast<int64_t>(reader.payloads.Size(message.log_gates()) / SizeOf(shape.dtype));
+  if (gates > reader.limits.max_bias_values) {  // Complete() checks, too, but only once they are read
+    return TooLarge("log_gates", fmt::format("{} values", gates),
+                    fmt::format("must be at most {} (max_bias_values)", reader.limits.max_bias_values));
+  }
   ForgetGateSettings settings;
   POSENC_ASSIGN_OR_RETURN(settings.log_gates, reader.WeightValues("log_gates", message.log_gates()));
   if (shape.rank() == 3) settings.batch = shape.shape[0];

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include "posenc/base/fingerprint.h"
+#include "posenc/base/interruption.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/mapping/bias_method.h"
+#include "posenc/mapping/message_fingerprint.h"
 #include "posenc/mapping/rotary_source.h"
 #include "posenc/mapping/weighted_model.h"
 #include "posenc/methods/bias/bias.h"
@@ -41,7 +44,9 @@ void KeepRowsRead(const ModelLayers& layers, BiasMethod& method) {
   if (layers.bias_table_rows == 0 || !method.table || method.table->columns != layers.bias_table_rows) return;
   const BiasTable& whole = *method.table;
   const int64_t columns = *std::get<T5Settings>(method.settings).num_buckets;
+  const LargeBlocksMayBeRefused scope;
   BiasTable read{.rows = whole.rows, .columns = columns, .shared = whole.shared};
+  read.values.reserve(whole.rows * columns);
   for (int64_t h = 0; h < whole.rows; ++h) {
     const auto begin = whole.values.begin() + h * whole.columns;
     read.values.insert(read.values.end(), begin, begin + columns);
@@ -110,23 +115,25 @@ ResolvedBias ResolveBias(const ModelLayers& layers, const Precision& precision) 
   return resolved;
 }
 
-void WriteBiasInfo(const ResolvedBias& resolved, const BiasMethod& method, BiasUse use, v1::AnswerInfo* info) {
-  WriteCommonInfo(resolved.precision, resolved.notes, info);
-  v1::BiasMethod canonical;
-  WriteBiasMethod(method, &canonical);
+void WriteBiasInfo(const BiasMethod& method, const Precision& precision, const std::vector<Note>& notes, BiasUse use,
+                   const Matrix<double>* slopes, v1::AnswerInfo* info) {
+  const LargeBlocksMayBeRefused scope;
+  WriteCommonInfo(precision, notes, info);
+  v1::Plan plan;
+  WriteBiasMethod(method, plan.mutable_bias());
+  InterruptionPoint();
   Fingerprint fingerprint;
-  fingerprint.Add("bias").Add(canonical.SerializeAsString()).Add(int64_t{info->precision().frequencies()});
+  fingerprint.Add("bias");
+  AddMessage(plan.bias(), fingerprint);
+  fingerprint.Add(int64_t{info->precision().frequencies()});
   if (use == BiasUse::kAdded) {
     fingerprint.Add(int64_t{info->precision().table_dtype()}).Add(int64_t{info->precision().rounding()});
   }
   info->set_plan_fingerprint(fingerprint.Digest());
-}
-
-void WriteBiasPlan(const BiasMethod& method, const Matrix<double>& slopes, v1::AnswerInfo* info) {
-  v1::Plan& plan = *info->mutable_plan();
-  WriteBiasMethod(method, plan.mutable_bias());
+  if (slopes == nullptr) return;
   plan.set_softmax_scale_factor(1);
-  plan.mutable_slopes()->Assign(slopes.values.begin(), slopes.values.end());
+  plan.mutable_slopes()->Assign(slopes->values.begin(), slopes->values.end());
+  info->mutable_plan()->Swap(&plan);
 }
 
 }  // namespace posenc::wire

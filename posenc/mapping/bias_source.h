@@ -28,8 +28,9 @@ ResolvedBias ResolveBias(const ModelLayers& layers, const Precision& precision);
 // kAdded: the bias is added to scores, so table_dtype and rounding are part of the fingerprint, too.
 enum class BiasUse { kAlone, kAdded };
 
-// `method` must be completed (Complete()).
-void WriteBiasInfo(const ResolvedBias& resolved, const BiasMethod& method, BiasUse use, v1::AnswerInfo* info);
-void WriteBiasPlan(const BiasMethod& method, const Matrix<double>& slopes, v1::AnswerInfo* info);
+// Writes the method's fingerprint, and its plan if `slopes` is not null (ALiBi's; empty for other methods). `method`
+// must be completed (Complete()).
+void WriteBiasInfo(const BiasMethod& method, const Precision& precision, const std::vector<Note>& notes, BiasUse use,
+                   const Matrix<double>* slopes, v1::AnswerInfo* info);
 
 }  // namespace posenc::wire

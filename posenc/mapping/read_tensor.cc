@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
 
 #include "posenc/base/checks.h"
+#include "posenc/base/interruption.h"
 #include "posenc/base/memory_account.h"
 #include "posenc/kernels/convert.h"
 #include "posenc/mapping/read.h"
@@ -12,29 +14,55 @@
 namespace posenc::wire {
 namespace {
 
-template <class T>
-std::vector<T> ReadAs(const Payloads& payloads, const v1::Tensor& tensor) {
-  std::vector<T> values(payloads.Size(tensor) / sizeof(T));
-  payloads.CopyTo(tensor, reinterpret_cast<std::byte*>(values.data()));
+// Reads the tensor as elements of type From. Calls append(block, values) for one block of them after another, with an
+// interruption point between two.
+template <class From, class T, class Append>
+absl::StatusOr<std::vector<T>> ReadBlocks(const Payloads& payloads, const v1::Tensor& tensor, const Append& append) {
+  constexpr size_t kBlock = 65536;
+  const TensorBytes bytes(payloads, tensor);
+  const size_t count = payloads.Size(tensor) / sizeof(From);
+  std::vector<T> values;
+  values.reserve(count);
+  std::vector<From> block;
+  for (size_t begin = 0; begin < count; begin += kBlock) {
+    if (begin > 0) InterruptionPoint();
+    block.resize(std::min(kBlock, count - begin));
+    Copy(bytes, begin * sizeof(From), block.size() * sizeof(From), reinterpret_cast<std::byte*>(block.data()));
+    POSENC_RETURN_IF_ERROR(append(block, values));
+  }
   return values;
 }
 
-// Converts to float64. Returns INVALID_ARGUMENT for integers above 2^53 in magnitude, which could lose digits.
-template <class T>
-absl::StatusOr<std::vector<double>> Widen(std::string_view field, const std::vector<T>& values) {
-  std::vector<double> wide;
-  wide.reserve(values.size());
-  for (T value : values) {
-    if constexpr (std::is_same_v<T, int64_t>) {
-      constexpr auto kLargest = static_cast<int64_t>(kLargestPosition);
-      if (value > kLargest || value < -kLargest) {
-        return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[{}]", field, wide.size()), fmt::format("{}", value),
-                               "must be at most 2^53 in magnitude");
+// Reads as float64. Returns INVALID_ARGUMENT for integers above 2^53 in magnitude, which could lose digits.
+template <class From>
+absl::StatusOr<std::vector<double>> Widened(std::string_view field, const Payloads& payloads,
+                                            const v1::Tensor& tensor) {
+  const auto append = [field](const std::vector<From>& block, std::vector<double>& wide) {
+    for (const From value : block) {
+      if constexpr (std::is_same_v<From, int64_t>) {
+        constexpr auto kLargest = static_cast<int64_t>(kLargestPosition);
+        if (value > kLargest || value < -kLargest) {
+          return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[{}]", field, wide.size()), fmt::format("{}", value),
+                                 "must be at most 2^53 in magnitude");
+        }
       }
+      wide.push_back(static_cast<double>(value));
     }
-    wide.push_back(static_cast<double>(value));
-  }
-  return wide;
+    return absl::OkStatus();
+  };
+  return ReadBlocks<From, double>(payloads, tensor, append);
+}
+
+// Reads 16-bit or float32 elements as float32.
+template <class From>
+absl::StatusOr<std::vector<float>> Converted(DType dtype, const Payloads& payloads, const v1::Tensor& tensor) {
+  const auto append = [dtype](const std::vector<From>& block, std::vector<float>& values) {
+    const size_t before = values.size();
+    values.resize(before + block.size());
+    Convert(dtype, DType::kFP32, block.data(), values.data() + before, block.size());
+    return absl::OkStatus();
+  };
+  return ReadBlocks<From, float>(payloads, tensor, append);
 }
 
 // Matrix of a tensor [n], shared by all batch rows, or [b, n].
@@ -81,17 +109,19 @@ absl::StatusOr<Output> Reader::Place(std::string_view field, const v1::Region* r
 
 std::vector<std::byte> CopyOf(const Payloads& payloads, const v1::Tensor& tensor) {
   const LargeBlocksMayBeRefused scope;
-  return ReadAs<std::byte>(payloads, tensor);
+  std::vector<std::byte> bytes(payloads.Size(tensor));
+  payloads.CopyTo(tensor, bytes.data());
+  return bytes;
 }
 
 absl::StatusOr<std::vector<double>> Reader::Values(std::string_view field, const v1::Tensor& tensor) const {
   const LargeBlocksMayBeRefused scope;
   POSENC_ASSIGN_OR_RETURN(const TensorShape shape, Shape(field, tensor));
   switch (shape.dtype) {
-    case DType::kINT32: return Widen(field, ReadAs<int32_t>(payloads, tensor));
-    case DType::kINT64: return Widen(field, ReadAs<int64_t>(payloads, tensor));
-    case DType::kFP32: return Widen(field, ReadAs<float>(payloads, tensor));
-    case DType::kFP64: return ReadAs<double>(payloads, tensor);
+    case DType::kINT32: return Widened<int32_t>(field, payloads, tensor);
+    case DType::kINT64: return Widened<int64_t>(field, payloads, tensor);
+    case DType::kFP32: return Widened<float>(field, payloads, tensor);
+    case DType::kFP64: return Widened<double>(field, payloads, tensor);
     default:
       return InvalidArgument("UNSUPPORTED", fmt::format("{}.dtype", field), posenc::Name(shape.dtype),
                              "must be INT32, INT64, FP32 or FP64");
@@ -119,10 +149,8 @@ absl::StatusOr<std::vector<float>> Reader::WeightValues(std::string_view field, 
     return InvalidArgument("UNSUPPORTED", fmt::format("{}.dtype", field), posenc::Name(shape.dtype),
                            "must be FP32, FP16 or BF16");
   }
-  const auto bytes = ReadAs<std::byte>(payloads, tensor);
-  std::vector<float> values(bytes.size() / SizeOf(shape.dtype));
-  Convert(shape.dtype, DType::kFP32, bytes.data(), values.data(), values.size());
-  return values;
+  if (shape.dtype == DType::kFP32) return Converted<float>(shape.dtype, payloads, tensor);
+  return Converted<uint16_t>(shape.dtype, payloads, tensor);
 }
 
 absl::StatusOr<Matrix<float>> Reader::Weights(std::string_view field, const v1::Tensor& tensor) const {
@@ -146,28 +174,41 @@ absl::StatusOr<std::vector<float>> Reader::WeightVector(std::string_view field, 
 }
 
 Matrix<float> Turned(const Matrix<float>& matrix) {
+  const LargeBlocksMayBeRefused scope;
   Matrix<float> turned{std::vector<float>(matrix.values.size()), matrix.columns, matrix.rows, false};
   if (matrix.values.empty()) return turned;  // it may have any number of rows without columns
-  for (int64_t row = 0; row < matrix.rows; ++row) {
-    for (int64_t column = 0; column < matrix.columns; ++column) {
-      turned.values[column * matrix.rows + row] = matrix.values[row * matrix.columns + column];
+  // A column's elements are a row of the matrix apart, so tiles are read and written while they are in the cache.
+  constexpr int64_t kTile = 16, kTilesBetweenPoints = 65536 / (kTile * kTile);
+  int64_t tiles = 0;
+  for (int64_t top = 0; top < matrix.rows; top += kTile) {
+    for (int64_t left = 0; left < matrix.columns; left += kTile) {
+      if (++tiles % kTilesBetweenPoints == 0) InterruptionPoint();
+      for (int64_t column = left; column < std::min(left + kTile, matrix.columns); ++column) {
+        for (int64_t row = top; row < std::min(top + kTile, matrix.rows); ++row) {
+          turned.values[column * matrix.rows + row] = matrix.values[row * matrix.columns + column];
+        }
+      }
     }
   }
   return turned;
 }
 
 absl::StatusOr<Matrix<uint8_t>> Reader::Flags(std::string_view field, const v1::Tensor& tensor) const {
+  const LargeBlocksMayBeRefused scope;
   POSENC_ASSIGN_OR_RETURN(const TensorShape shape, Shape(field, tensor));
   if (shape.dtype != DType::kBOOL) {
     return InvalidArgument("UNSUPPORTED", fmt::format("{}.dtype", field), posenc::Name(shape.dtype), "must be BOOL");
   }
-  std::vector<uint8_t> values = ReadAs<uint8_t>(payloads, tensor);
-  for (size_t n = 0; n < values.size(); ++n) {
-    if (values[n] > 1) {
-      return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[{}]", field, n), fmt::format("{}", values[n]),
-                             "must be 0 or 1, a BOOL byte");
+  const auto append = [field](const std::vector<uint8_t>& block, std::vector<uint8_t>& flags) {
+    const auto bad = std::find_if(block.begin(), block.end(), [](uint8_t flag) { return flag > 1; });
+    if (bad != block.end()) {
+      return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[{}]", field, flags.size() + (bad - block.begin())),
+                             fmt::format("{}", *bad), "must be 0 or 1, a BOOL byte");
     }
-  }
+    flags.insert(flags.end(), block.begin(), block.end());
+    return absl::OkStatus();
+  };
+  POSENC_ASSIGN_OR_RETURN(std::vector<uint8_t> values, (ReadBlocks<uint8_t, uint8_t>(payloads, tensor, append)));
   return Shaped(field, shape, std::move(values));
 }
 

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "posenc/base/fingerprint.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/base/version.h"
 
@@ -134,6 +135,7 @@ absl::Status CheckReturned(const std::vector<const RotaryPlan*>& plans, const Li
 
 void WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<const RotaryPlan*>& plans, bool with_plan,
                      v1::AnswerInfo* info) {
+  const LargeBlocksMayBeRefused scope;
   WriteCommonInfo(resolved.precision, resolved.notes, info);
   info->set_layer_type(resolved.layer_type);
   if (!resolved.rotary) return;

@@ -303,7 +303,8 @@ void RotaryPlan::AddTo(Fingerprint& fingerprint) const {
 }
 
 std::string Rotary::CacheKey(int64_t seq_len) const {
-  Fingerprint key;
+  std::string text;
+  Fingerprint key(&text);
   key.Add(static_cast<int64_t>(arithmetic_)).Add(rotary_dim()).Add(NeedsSeqLen() ? seq_len : 0);
   AddToKey add{key};
   add("max_position_embeddings", settings_.max_position_embeddings);
@@ -314,7 +315,7 @@ std::string Rotary::CacheKey(int64_t seq_len) const {
   } else if (const auto* axial = std::get_if<AxialRope>(&settings_.frequencies)) {
     VisitFields(*axial, add);
   }
-  return key.parts();
+  return text;
 }
 
 absl::StatusOr<std::shared_ptr<const RotaryPlan>> Rotary::Plan(int64_t seq_len) const {

@@ -211,12 +211,13 @@ void TableRows::ComputeAxis(int64_t axis, int64_t token, int64_t count, DType dt
 }
 
 std::string TableRows::Key(int64_t token, int64_t count, DType dtype, Operand operand) const {
-  Fingerprint key;
+  std::string text;
+  Fingerprint key(&text);
   key.Add(static_cast<int64_t>(arithmetic_)).Add(static_cast<int64_t>(direction_)).Add(static_cast<int64_t>(dtype));
   key.Add(differ_by_operand() ? static_cast<int64_t>(operand) : -1).Add(axes());
   for (int64_t axis = 0; axis < axes(); ++axis) key.Add(PositionsOf(token, count, axis));
   plan(positions_.SequenceOf(token)).AddTo(key);  // last: its number of parts varies
-  return key.parts();
+  return text;
 }
 
 std::optional<TableRecipe> TableRows::Recipe(int64_t token, int64_t count, DType dtype) const {

@@ -1,5 +1,6 @@
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "posenc/bias/generate_bias.h"
 #include "posenc/mapping/bias_method.h"
@@ -11,17 +12,24 @@
 namespace posenc::wire {
 namespace {
 
-// Reads the fields that GenerateBias and AddBias share; not form, dtype and scores.
+// Reads the fields that GenerateBias and AddBias share; not form, dtype and scores. Takes the method.
 template <class Request>
-absl::StatusOr<GenerateBias> ReadCall(const Reader& reader, const Request& request, const ResolvedBias& resolved) {
+absl::StatusOr<GenerateBias> ReadCall(const Reader& reader, const Request& request, ResolvedBias& resolved) {
   GenerateBias call;
-  call.method = resolved.method;
+  call.method = std::move(resolved.method);
   call.precision = resolved.precision;
   POSENC_ASSIGN_OR_RETURN(call.geometry, ReadGeometry(reader, request.geometry()));
   if (request.has_mask()) {
     POSENC_ASSIGN_OR_RETURN(call.mask, ReadMask(reader, request.mask()));
   }
   return call;
+}
+
+template <class Request>
+void WriteInfoOfBias(const Request& request, const BiasGeneration& bias, const ResolvedBias& resolved, BiasUse use,
+                     v1::AnswerInfo* info) {
+  WriteBiasInfo(bias.method(), resolved.precision, resolved.notes, use,
+                request.hints().return_plan() ? &bias.slopes() : nullptr, info);
 }
 
 struct PreparedBias {
@@ -32,7 +40,7 @@ struct PreparedBias {
 absl::StatusOr<PreparedBias> PrepareBias(const v1::GenerateBiasRequest& request, const Payloads& payloads,
                                          const Limits& limits, BiasGeneration::Extent extent) {
   const Reader reader{payloads, limits};
-  POSENC_ASSIGN_OR_RETURN(const ResolvedBias resolved, ResolveBias(reader, request.method(), request.precision()));
+  POSENC_ASSIGN_OR_RETURN(ResolvedBias resolved, ResolveBias(reader, request.method(), request.precision()));
   POSENC_ASSIGN_OR_RETURN(GenerateBias call, ReadCall(reader, request, resolved));
   POSENC_ASSIGN_OR_RETURN(call.form,
                           (Choose<v1::BiasForm, BiasForm>("form", request.form(),
@@ -45,9 +53,7 @@ absl::StatusOr<PreparedBias> PrepareBias(const v1::GenerateBiasRequest& request,
   POSENC_RETURN_IF_ERROR(created.status());
   PreparedBias prepared;
   prepared.generation = std::make_shared<const BiasGeneration>(*std::move(created));
-  const BiasGeneration& bias = *prepared.generation;
-  WriteBiasInfo(resolved, bias.method(), BiasUse::kAlone, &prepared.info);
-  if (request.hints().return_plan()) WriteBiasPlan(bias.method(), bias.slopes(), &prepared.info);
+  WriteInfoOfBias(request, *prepared.generation, resolved, BiasUse::kAlone, &prepared.info);
   return prepared;
 }
 
@@ -127,7 +133,7 @@ absl::StatusOr<TileStream> Prepare(const v1::StreamBiasRequest& request, const P
 absl::StatusOr<Job> Prepare(const v1::AddBiasRequest& request, const Payloads& payloads, const CallContext& context,
                             v1::AddBiasResponse* response) {
   const Reader reader{payloads, context.limits};
-  POSENC_ASSIGN_OR_RETURN(const ResolvedBias resolved, ResolveBias(reader, request.method(), request.precision()));
+  POSENC_ASSIGN_OR_RETURN(ResolvedBias resolved, ResolveBias(reader, request.method(), request.precision()));
   if (!request.has_scores()) return InvalidArgument("MISSING", "scores", "", "must be given");
   POSENC_ASSIGN_OR_RETURN(GenerateBias call, ReadCall(reader, request, resolved));
   POSENC_ASSIGN_OR_RETURN(call.scores, reader.Shape("scores", request.scores()));
@@ -136,8 +142,7 @@ absl::StatusOr<Job> Prepare(const v1::AddBiasRequest& request, const Payloads& p
   if (!created.ok()) return created.status();
   const auto bias = std::make_shared<const BiasGeneration>(*std::move(created));
 
-  WriteBiasInfo(resolved, bias->method(), BiasUse::kAdded, response->mutable_info());
-  if (request.hints().return_plan()) WriteBiasPlan(bias->method(), bias->slopes(), response->mutable_info());
+  WriteInfoOfBias(request, *bias, resolved, BiasUse::kAdded, response->mutable_info());
   WriteShape(bias->shape(), response->mutable_scores());
   Job job;
   POSENC_ASSIGN_OR_RETURN(

@@ -8,6 +8,7 @@
 
 #include "posenc/base/gguf.h"
 #include "posenc/base/interruption.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/mapping/bias_source.h"
 #include "posenc/mapping/field_differences.h"
 #include "posenc/mapping/read.h"
@@ -345,6 +346,7 @@ absl::Status CompareGroup(const v1::CompareRequest& request, const Group& group,
       AppendFieldDifferences(a.encoding.plan.rotary(), b.encoding.plan.rotary(), "", message->mutable_fields());
     }
   } else {
+    const LargeBlocksMayBeRefused scope;
     message->set_same(ComparePlans(message->a().method(), a.encoding, b.encoding, &lacks_weights, message));
   }
   AddNotes(a, b, lacks_weights, message);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "posenc/base/interruption.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/mapping/bias_source.h"
 #include "posenc/mapping/embedding_method.h"
 #include "posenc/mapping/read.h"
@@ -184,15 +186,15 @@ absl::StatusOr<bool> ExplainWithoutRotary(const ModelLayers& layers, const Preci
 }
 
 absl::Status ExplainBias(ResolvedBias resolved, const Limits& limits, v1::AnswerInfo* info) {
+  const LargeBlocksMayBeRefused scope;
   const auto* swin = std::get_if<SwinV2Settings>(&resolved.method.settings);
   const bool lacks_weights = swin != nullptr && swin->hidden_weight.values.empty();  // known from config.json only
   if (!lacks_weights) POSENC_RETURN_IF_ERROR(Complete(resolved.method, limits));
-  WriteBiasInfo(resolved, resolved.method, BiasUse::kAlone, info);
   Matrix<double> slopes;
   if (const auto* alibi = std::get_if<AlibiSettings>(&resolved.method.settings)) {
     slopes = AlibiSlopes(resolved.precision.frequencies, *alibi);
   }
-  WriteBiasPlan(resolved.method, slopes, info);
+  WriteBiasInfo(resolved.method, resolved.precision, resolved.notes, BiasUse::kAlone, &slopes, info);
   return absl::OkStatus();
 }
 

@@ -2,7 +2,9 @@
 #include <vector>
 
 #include "posenc/base/fingerprint.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/mapping/bias_method.h"
+#include "posenc/mapping/message_fingerprint.h"
 #include "posenc/mapping/read.h"
 #include "posenc/mapping/relative_method.h"
 #include "posenc/mapping/relative_source.h"
@@ -32,15 +34,20 @@ absl::StatusOr<DType> ReadDType(const Request& request, const std::optional<Tens
   return InvalidArgument("CONFLICT", "dtype", posenc::Name(dtype), "must be add_to's type, or add_to absent");
 }
 
-void WriteInfo(std::string_view name, const v1::RelativeMethod& canonical, const ResolvedTerms& resolved,
-               bool return_plan, v1::AnswerInfo* info) {
+void WriteInfo(std::string_view name, const RelativeMethod& method, const ResolvedTerms& resolved, bool return_plan,
+               v1::AnswerInfo* info) {
+  const LargeBlocksMayBeRefused scope;
   WriteCommonInfo(resolved.precision, resolved.notes, info);
+  v1::Plan plan;
+  WriteRelativeMethod(method, plan.mutable_relative());
   Fingerprint fingerprint;
-  fingerprint.Add(name).Add(canonical.SerializeAsString()).Add(info->precision().SerializeAsString());
+  fingerprint.Add(name);
+  AddMessage(plan.relative(), fingerprint);
+  fingerprint.Add(info->precision().SerializeAsString());
   info->set_plan_fingerprint(fingerprint.Digest());
   if (!return_plan) return;
-  *info->mutable_plan()->mutable_relative() = canonical;
-  info->mutable_plan()->set_softmax_scale_factor(1);
+  plan.set_softmax_scale_factor(1);
+  info->mutable_plan()->Swap(&plan);
 }
 
 }  // namespace
@@ -76,9 +83,7 @@ absl::StatusOr<Job> Prepare(const v1::RelativeScoresRequest& request, const Payl
   if (!created.ok()) return created.status();
   const auto scores = std::make_shared<const RelativeScores>(*std::move(created));
 
-  v1::RelativeMethod canonical;
-  WriteRelativeMethod(scores->method(), &canonical);
-  WriteInfo("relative scores", canonical, resolved, request.hints().return_plan(), response->mutable_info());
+  WriteInfo("relative scores", scores->method(), resolved, request.hints().return_plan(), response->mutable_info());
   response->set_scale(scores->scale());
   WriteShape(scores->shape(), response->mutable_scores());
   Job job;
@@ -117,9 +122,7 @@ absl::StatusOr<Job> Prepare(const v1::RelativeValuesRequest& request, const Payl
   if (!created.ok()) return created.status();
   const auto values = std::make_shared<const RelativeValues>(*std::move(created));
 
-  v1::RelativeMethod canonical;
-  WriteRelativeMethod(values->shaw(), &canonical);
-  WriteInfo("relative values", canonical, resolved, request.hints().return_plan(), response->mutable_info());
+  WriteInfo("relative values", values->shaw(), resolved, request.hints().return_plan(), response->mutable_info());
   WriteShape(values->shape(), response->mutable_values());
   Job job;
   POSENC_ASSIGN_OR_RETURN(job.outputs.emplace_back(),

@@ -11,7 +11,7 @@ from bare_http2 import ShutWindow, Uploader, pump_all
 from client import APART, SECONDS, Client, Refusal
 from posenc.v1 import bias_pb2, rotary_pb2, service_pb2
 from server_process import SANITIZER_BYTES
-from tensors import FP32, INT32, INT64, tensor
+from tensors import BF16, BOOL, FP32, INT32, INT64, tensor
 
 MEBIBYTE = 1 << 20
 # A server whose gRPC may buffer 96 MiB.
@@ -293,6 +293,57 @@ def test_what_is_made_of_a_request_is_charged_before_it_is_made(start_server, me
     with Client(large.port) as client:
         client.call(method, request_)
         client.when_idle()
+
+
+# A server whose calls may hold 128 MiB and a sixteenth more.
+MEDIUM = ("--max-request-bytes", "64MiB", "--max-output-bytes", "64MiB", "--max-in-flight-bytes", "128MiB",
+          "--table-cache-bytes", "8MiB")
+MEDIUM_BOUND = 128 * MEBIBYTE * 17 // 16
+
+
+def large_biases():
+    """Biases of 16 to 32 MiB, which a call holds as settings, in the plan and in the answer."""
+    heads_and_rows = ((1 << 15, 128), (30_000, 240))  # the second has more slopes than max_bias_values
+    for heads, rows in heads_and_rows:
+        yield bias_pb2.BiasMethod(alibi=bias_pb2.Alibi(
+            num_heads=heads, form=bias_pb2.ALIBI_FORM_CAUSAL, given=tensor(numpy.ones((rows, heads)), FP32)))
+    masked = samples.alibi(form=bias_pb2.ALIBI_FORM_BLOOM)
+    masked.position_mask.CopyFrom(tensor(numpy.ones((1000, 30_000)), BOOL))
+    yield bias_pb2.BiasMethod(alibi=masked)
+    yield bias_pb2.BiasMethod(
+        t5=bias_pb2.T5Bias(bidirectional=True, num_buckets=8192, max_distance=100_000),
+        table=tensor(numpy.ones((8192, 2000)), BF16), table_layout=bias_pb2.BIAS_TABLE_LAYOUT_BUCKETS_BY_HEADS)
+    yield bias_pb2.BiasMethod(fire=bias_pb2.Fire(
+        c=0.1, threshold=512, hidden_weight=samples.weights(1024), hidden_bias=samples.weights(1024),
+        output_weight=tensor(numpy.ones((8000, 1024)), FP32), output_bias=samples.weights(8000)))
+    yield bias_pb2.BiasMethod(forget_gate=bias_pb2.ForgetGate(log_gates=tensor(numpy.zeros((4, MEBIBYTE)), FP32)))
+
+
+def calls_of_large_biases():
+    for bias in large_biases():
+        name = bias.WhichOneof("method")
+        yield name, "Explain", service_pb2.ExplainRequest(bias=bias)
+        yield name, "Compare", samples.comparison(bias, bias)
+        for return_plan in (False, True):
+            request = service_pb2.GenerateBiasRequest(
+                method=bias, geometry=bias_pb2.BiasGeometry(query_length=1, key_length=1),
+                form=bias_pb2.BIAS_FORM_DENSE, dtype=FP32)
+            request.hints.return_plan = return_plan
+            yield name, "GenerateBias", request
+
+
+def test_a_large_bias_takes_no_more_than_what_may_be_in_flight(start_server):
+    for name, method, request in calls_of_large_biases():
+        server = start_server(*MEDIUM)
+        with Client(server.port) as client:
+            serve(client)
+            before = server.peak_memory()
+            try:
+                client.call(method, request)
+            except grpc.RpcError as error:
+                assert error.code() in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT), error
+            grown = server.peak_memory() - before
+            assert grown < MEDIUM_BOUND + SANITIZER_BYTES, (name, method)
 
 
 def test_a_stream_whose_header_never_fits_is_not_asked_to_retry(start_server):

@@ -514,6 +514,10 @@ TEST(BadMethod, AskingForTooManyValues) {
   too_large(network, limits, "method.swin_v2.output_weight.shape");
   ++limits.max_bias_values;
   EXPECT_THAT(Call(network, limits), IsOk());
+  B alibi = ValidBias();
+  limits.max_bias_values = 5;  // 3 batch rows of 2 heads
+  *A(alibi).mutable_given() = Doubles({3, 2}, {1, 1, 1, 1, 1, 1});
+  too_large(alibi, limits, "method.alibi.given");
   B far = OfT5();
   *G(far).mutable_key_positions() = Doubles({3}, {0, 1, 2147483000});
   too_large(far, {}, "geometry");

@@ -3,6 +3,9 @@
 
 #include <set>
 
+#include "absl/strings/escaping.h"
+#include "posenc/base/fingerprint.h"
+#include "posenc/mapping/message_fingerprint.h"
 #include "tests/mapping/full_messages.h"
 #include "tests/service/call.h"
 
@@ -64,6 +67,20 @@ TEST(Fingerprint, OfAnAddedBiasDiffersWithItsRounding) {
   }
   EXPECT_EQ(added.size(), 5u);
   EXPECT_EQ(alone.size(), 3u);
+}
+
+// A message is hashed in pieces, and other parts at once.
+TEST(Fingerprint, OfAMessageIsThatOfItsText) {
+  v1::Tensor tensor;
+  for (const size_t size : {size_t{0}, size_t{100}, size_t{300'000}}) {
+    tensor.set_data(std::string(size, 'x'));
+    Fingerprint of_message, of_text;
+    wire::AddMessage(tensor, of_message);
+    EXPECT_EQ(of_message.Add(7.0).Digest(), of_text.Add(tensor.SerializeAsString()).Add(7.0).Digest());
+  }
+  // XXH3_128bits() of all parts at once.
+  EXPECT_EQ(absl::BytesToHexString(Fingerprint().Add("bias").Add(int64_t{3}).Digest()),
+            "de6673825a1a913d8115c5029a23c8ac");
 }
 
 }  // namespace

@@ -4,11 +4,14 @@
 #include <numeric>
 
 #include "posenc/base/byte_source.h"
+#include "posenc/base/checks.h"
 #include "posenc/base/interruption.h"
 #include "posenc/bias/bias_geometry.h"
 #include "posenc/bias/bias_layout.h"
 #include "posenc/kernels/distance_bias.h"
 #include "posenc/kernels/sincos_turns.h"
+#include "posenc/mapping/read.h"
+#include "posenc/methods/bias/bias.h"
 #include "posenc/methods/bias/bias_methods.h"
 #include "posenc/methods/bias/fire.h"
 #include "posenc/methods/bias/forget_gate.h"
@@ -143,6 +146,48 @@ TEST(InterruptionPoints, OfOneLongHeadRow) {
   std::swap(x[kOffset], x[kOffset + 1]);
   x[kOffset] = -x[kOffset];
   EXPECT_EQ(x, y);
+}
+
+v1::Tensor Zeros(v1::DataType dtype, std::vector<int64_t> shape, size_t bytes) {
+  v1::Tensor tensor;
+  tensor.set_dtype(dtype);
+  tensor.mutable_shape()->Assign(shape.begin(), shape.end());
+  tensor.set_data(std::string(bytes, '\0'));
+  return tensor;
+}
+
+TEST(InterruptionPoints, OfLargeTensors) {
+  const wire::InMessage payloads;
+  const Limits limits;
+  const wire::Reader reader{payloads, limits};
+  const auto read = [&](v1::DataType dtype, size_t size, auto how) {
+    const v1::Tensor tensor = Zeros(dtype, {kMany}, kMany * size);
+    EXPECT_GE(PointsOf([&] { EXPECT_THAT((reader.*how)("t", tensor), IsOk()); }), kOften - 1);
+  };
+  read(v1::DATA_TYPE_INT32, 4, &wire::Reader::Values);
+  read(v1::DATA_TYPE_INT64, 8, &wire::Reader::Values);
+  read(v1::DATA_TYPE_FP32, 4, &wire::Reader::Values);
+  read(v1::DATA_TYPE_FP64, 8, &wire::Reader::Values);
+  read(v1::DATA_TYPE_FP32, 4, &wire::Reader::WeightValues);
+  read(v1::DATA_TYPE_BF16, 2, &wire::Reader::WeightValues);
+  read(v1::DATA_TYPE_BOOL, 1, &wire::Reader::Flags);
+  const Matrix<float> matrix{std::vector<float>(kMany), kMany / 64, 64, false};
+  EXPECT_GE(PointsOf([&] { wire::Turned(matrix); }), kOften);
+  EXPECT_GE(PointsOf([&] { EXPECT_THAT(CheckFinite("t", matrix.values), IsOk()); }), kOften);
+  BiasMethod t5{.settings = T5Settings{kMany / 1024, 4096, false}, .table = BiasTable(matrix)};
+  t5.table->rows = 1024, t5.table->columns = kMany / 1024;
+  EXPECT_GE(PointsOf([&] { EXPECT_THAT(Complete(t5, limits), IsOk()); }), kOften);
+}
+
+TEST(InterruptionPoints, NoneBeforeTooManyGatesAreRefused) {
+  v1::ExplainRequest request;
+  *request.mutable_bias()->mutable_forget_gate()->mutable_log_gates() =
+      Zeros(v1::DATA_TYPE_BF16, {8, kMany}, 8 * kMany * 2);
+  EXPECT_EQ(PointsOf([&] {
+              EXPECT_THAT(Call(request),
+                          FailsWith(absl::StatusCode::kResourceExhausted, "TOO_LARGE", "bias.forget_gate.log_gates"));
+            }),
+            0);
 }
 
 }  // namespace

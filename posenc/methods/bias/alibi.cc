@@ -108,6 +108,10 @@ absl::Status Complete(AlibiSettings& s, const Limits& limits) {
                            "must be finite and above 0");
   }
   if (const auto* given = std::get_if<GivenSlopes>(&s.slopes)) {
+    if (const auto values = static_cast<int64_t>(given->slopes.values.size()); values > limits.max_bias_values) {
+      return TooLarge("given", fmt::format("{} slopes", values),
+                      fmt::format("must be at most {} (max_bias_values)", limits.max_bias_values));
+    }
     POSENC_RETURN_IF_ERROR(CheckHeads("given", given->slopes, s.num_heads, true));
   }
   if (const auto* logs = std::get_if<LogSlopes>(&s.slopes)) {

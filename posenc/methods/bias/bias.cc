@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 #include "posenc/methods/bias/bias_methods.h"
 #include "posenc/methods/bias/fire.h"
@@ -141,7 +142,9 @@ absl::Status CompleteTable(BiasMethod& method, const Limits& limits) {
     return InvalidArgument("OUT_OF_RANGE", "table.shape", fmt::format("{} heads", table.rows),
                            fmt::format("must be 1 .. {}", limits.max_heads));
   }
+  int64_t seen = 0;
   for (float& value : table.values) {
+    InterruptionPointOfStep(++seen);
     if (!std::isfinite(value)) {
       return InvalidArgument("OUT_OF_RANGE", "table", fmt::format("{}", value), "must be finite");
     }

@@ -659,7 +659,7 @@ type Alibi_Rule struct {
 }
 
 type Alibi_Given struct {
-	// Slopes from the caller: FP32 or FP64, [H] or [B, H].
+	// Slopes from the caller: FP32 or FP64, [H] or [B, H], at most ServerLimits.max_bias_values of them.
 	Given *Tensor `protobuf:"bytes,3,opt,name=given,proto3,oneof"`
 }
 

@@ -1084,7 +1084,7 @@ pub mod alibi {
     pub enum Slopes {
         #[prost(enumeration = "super::AlibiSlopeRule", tag = "2")]
         Rule(i32),
-        /// Slopes from the caller: FP32 or FP64, \[H\] or \[B, H\].
+        /// Slopes from the caller: FP32 or FP64, \[H\] or \[B, H\], at most ServerLimits.max_bias_values of them.
         #[prost(message, tag = "3")]
         Given(super::Tensor),
         /// Learned logarithms of the slopes: FP32 or FP64, \[H\]; slope = exp(value).

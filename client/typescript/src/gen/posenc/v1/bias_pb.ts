@@ -43,7 +43,7 @@ export type Alibi = Message<"posenc.v1.Alibi"> & {
     case: "rule";
   } | {
     /**
-     * Slopes from the caller: FP32 or FP64, [H] or [B, H].
+     * Slopes from the caller: FP32 or FP64, [H] or [B, H], at most ServerLimits.max_bias_values of them.
      *
      * @generated from field: posenc.v1.Tensor given = 3;
      */
