@@ -16,11 +16,22 @@
 #include "posenc/model/recognize.h"
 
 namespace posenc {
+
+struct ParsedConfig {
+  nlohmann::json tree;
+};
+
 namespace {
 
 // Bytes. Larger files are parsed by every call.
 constexpr size_t kMaxCachedFile = 64 << 10;
 constexpr size_t kLayerCacheBytes = 8 << 20;
+
+absl::StatusOr<std::shared_ptr<const ParsedConfig>> Parsed(const ModelSource& source, const Limits& limits) {
+  if (source.parsed != nullptr) return source.parsed;
+  POSENC_ASSIGN_OR_RETURN(nlohmann::json tree, ParseConfigJson(source.config_json, limits));
+  return std::make_shared<const ParsedConfig>(std::move(tree));
+}
 
 absl::StatusOr<Part> OpenPart(const ModelSource& source, const nlohmann::json& file) {
   POSENC_ASSIGN_OR_RETURN(Component component, SelectComponent(file, source.component, source.wanted));
@@ -173,16 +184,24 @@ std::string KeyOf(const ModelSource& source, const Limits& limits) {
 
 }  // namespace
 
+absl::Status Parse(const Limits& limits, ModelSource* source) {
+  if (!source->gguf.empty()) return absl::OkStatus();
+  POSENC_ASSIGN_OR_RETURN(source->parsed, Parsed(*source, limits));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<std::string>> ComponentsOf(const ModelSource& source, const Limits& limits) {
   if (!source.gguf.empty()) return std::vector<std::string>{""};
-  POSENC_ASSIGN_OR_RETURN(const nlohmann::json file, ParseConfigJson(source.config_json, limits));
+  POSENC_ASSIGN_OR_RETURN(const auto parsed, Parsed(source, limits));
+  const nlohmann::json& file = parsed->tree;
   if (file.contains(kClassName) && !file.contains("model_type")) return std::vector<std::string>{""};
   return ComponentNames(file, source.wanted);
 }
 
 absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, const Limits& limits) {
   if (!source.gguf.empty()) return ReadGgufModel(source, limits);
-  POSENC_ASSIGN_OR_RETURN(const nlohmann::json file, ParseConfigJson(source.config_json, limits));
+  POSENC_ASSIGN_OR_RETURN(const auto parsed, Parsed(source, limits));
+  const nlohmann::json& file = parsed->tree;
   if (file.contains(kClassName) && !file.contains("model_type")) {
     return ReadDiffusers(source, ConfigObject(std::string(kConfigJson), file), limits);
   }

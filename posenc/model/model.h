@@ -26,6 +26,8 @@ enum class Wanted {
   kGrid,
 };
 
+struct ParsedConfig;  // the tree of a config.json
+
 // A config.json or a GGUF, and the caller's choice of what to read from it.
 struct ModelSource {
   std::string config_json;
@@ -35,7 +37,11 @@ struct ModelSource {
   std::optional<Pairing> input_pairing;
   std::optional<Pairing> output_pairing;
   Wanted wanted = Wanted::kRotaryOrBias;
+  std::shared_ptr<const ParsedConfig> parsed = nullptr;  // config_json's, by Parse(); null: each reader parses it
 };
+
+// Parses config_json for all readers of the source. INVALID_ARGUMENT names the field at which reading stopped.
+absl::Status Parse(const Limits& limits, ModelSource* source);
 
 // A score term whose weights come with the request. Their tensors are empty in the settings, but projections and norms
 // that the model has are present. Sizes are the file's; 0: no size to check.

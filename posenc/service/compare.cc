@@ -55,7 +55,9 @@ void SetRotary(ResolvedRotary resolved, SettingsOfLayers* settings) {
 }
 
 absl::StatusOr<Side> ReadModelSide(const v1::ModelConfig& model, const Limits& limits) {
-  POSENC_ASSIGN_OR_RETURN(const std::vector<ModelLayers> all, ReadLayers(model, model.component(), limits));
+  POSENC_ASSIGN_OR_RETURN(ModelSource source, ReadModelSource(model, ""));
+  source.wanted = Wanted::kAny;
+  POSENC_ASSIGN_OR_RETURN(const std::vector<ModelLayers> all, ReadLayers(source, limits));
   Side side{.by_layer = model.layer_case() == v1::ModelConfig::LAYER_NOT_SET};
   for (const ModelLayers& layers : all) {
     SettingsOfLayers& settings = side.settings.emplace_back();

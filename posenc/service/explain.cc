@@ -79,17 +79,17 @@ absl::Status ExplainEmbedding(const ModelLayers& layers, const Precision& precis
   return absl::OkStatus();
 }
 
-// Explains one part of the file; its name is the answer's `component`.
-absl::Status ExplainPart(const v1::ExplainRequest& request, const std::string& component, const Limits& limits,
+// Explains the source's part of the file.
+absl::Status ExplainPart(const v1::ExplainRequest& request, const ModelSource& source, const Limits& limits,
                          int64_t* values_left, v1::ExplainResponse* response) {
   constexpr std::string_view kSubject = "model";
-  const auto all = ReadLayers(request.model(), component, limits);
+  const auto all = ReadLayers(source, limits);
   if (!all.ok()) return Within(kSubject, all.status());
   for (const ModelLayers& layers : *all) {
     v1::LayerExplanation* explanation = response->add_layers();
     explanation->mutable_layer_index()->Assign(layers.layer_index.begin(), layers.layer_index.end());
     explanation->set_layer_type(layers.layer_type);
-    explanation->set_component(component);
+    explanation->set_component(source.component);
     v1::AnswerInfo* info = explanation->mutable_info();
     POSENC_ASSIGN_OR_RETURN(const Precision precision, ReadPrecision(request.precision(), layers.precision));
     const auto explained = ExplainWithoutRotary(layers, precision, limits, info);
@@ -107,10 +107,11 @@ absl::Status ExplainPart(const v1::ExplainRequest& request, const std::string& c
 // error as its note, unless no part can be read.
 absl::Status ExplainModel(const v1::ExplainRequest& request, const Limits& limits, v1::ExplainResponse* response) {
   int64_t values_left = limits.max_plan_values;
-  std::vector<std::string> components = {request.model().component()};
+  POSENC_ASSIGN_OR_RETURN(ModelSource source, ReadModelSource(request.model(), "model"));
+  source.wanted = Wanted::kAny;
+  std::vector<std::string> components = {source.component};
   if (components[0].empty()) {
-    POSENC_ASSIGN_OR_RETURN(ModelSource source, ReadModelSource(request.model(), "model"));
-    source.wanted = Wanted::kAny;
+    POSENC_RETURN_IF_ERROR(Within("model", Parse(limits, &source)));
     auto all = ComponentsOf(source, limits);
     if (!all.ok()) return Within("model", all.status());
     if (!all->empty()) components = *std::move(all);
@@ -119,8 +120,9 @@ absl::Status ExplainModel(const v1::ExplainRequest& request, const Limits& limit
   bool any = false;
   for (const std::string& component : components) {
     InterruptionPoint();
+    source.component = component;
     const int before = response->layers_size();
-    const absl::Status status = ExplainPart(request, component, limits, &values_left, response);
+    const absl::Status status = ExplainPart(request, source, limits, &values_left, response);
     any |= status.ok();
     if (status.ok()) continue;
     if (first.ok()) first = status;
@@ -159,11 +161,7 @@ absl::Status Explain(const v1::ExplainRequest& request, const Payloads& payloads
 
 }  // namespace
 
-absl::StatusOr<std::vector<ModelLayers>> ReadLayers(const v1::ModelConfig& model, const std::string& component,
-                                                    const Limits& limits) {
-  POSENC_ASSIGN_OR_RETURN(ModelSource source, ReadModelSource(model, ""));
-  source.wanted = Wanted::kAny;
-  source.component = component;
+absl::StatusOr<std::vector<ModelLayers>> ReadLayers(const ModelSource& source, const Limits& limits) {
   if (std::holds_alternative<std::monostate>(source.layer)) return ReadModel(source, limits);
   POSENC_ASSIGN_OR_RETURN(ModelLayers one, SelectLayer(source, limits));
   return std::vector<ModelLayers>{std::move(one)};

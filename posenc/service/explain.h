@@ -14,10 +14,9 @@
 
 namespace posenc::wire {
 
-// Returns the settings of all layers of a part, or of the layer that the message selects. `component` replaces the
-// message's. Errors name the field within the message.
-absl::StatusOr<std::vector<ModelLayers>> ReadLayers(const v1::ModelConfig& model, const std::string& component,
-                                                    const Limits& limits);
+// Returns the settings of all layers of the source's part, or of the layer that the source selects. Errors name the
+// field within the message.
+absl::StatusOr<std::vector<ModelLayers>> ReadLayers(const ModelSource& source, const Limits& limits);
 
 // Writes info and plan of layers that have no rotary embedding but another encoding: a bias, a score term, or an
 // encoding that is added to the input. Weights, which come with a request, are left out. Returns false, and writes

@@ -54,6 +54,7 @@ absl::StatusOr<bool> HasModelFile(const fs::path& repository) {
 absl::StatusOr<std::vector<const Encoding*>> EncodingsOf(const v1::ModelConfig& file, const Limits& limits) {
   POSENC_ASSIGN_OR_RETURN(ModelSource source, wire::ReadModelSource(file, ""));
   source.wanted = Wanted::kAny;
+  POSENC_RETURN_IF_ERROR(Parse(limits, &source));
   POSENC_ASSIGN_OR_RETURN(std::vector<std::string> components, ComponentsOf(source, limits));
   if (components.empty()) components = {""};
   const Encodings& all = AllEncodings();
@@ -61,7 +62,8 @@ absl::StatusOr<std::vector<const Encoding*>> EncodingsOf(const v1::ModelConfig& 
   const Encoding* embedding = nullptr;
   absl::Status first;
   for (const std::string& component : components) {
-    const auto layers = wire::ReadLayers(file, component, limits);
+    source.component = component;
+    const auto layers = wire::ReadLayers(source, limits);
     if (!layers.ok()) {
       if (first.ok()) first = layers.status();
       continue;

@@ -46,6 +46,18 @@ auto HasNote(const std::string& code, const std::string& field) {
   return Contains(testing::AllOf(Field(&Note::code, code), Field(&Note::field, field)));
 }
 
+TEST(ModelLayersOf, AParsedFileIsNotParsedAgain) {
+  const std::string part = R"({"model_type": "llama", "head_dim": 8})";
+  ModelSource source{.config_json = R"({"a_config": )" + part + R"(, "b_config": )" + part + "}"};
+  ASSERT_THAT(Parse({}, &source), IsOk());
+  source.config_json.clear();
+  EXPECT_THAT(*ComponentsOf(source, {}), ElementsAre("a", "b"));
+  source.component = "b";
+  const auto layers = ReadModel(source, {});
+  ASSERT_THAT(layers, IsOk());
+  EXPECT_TRUE(layers->front().rotary);
+}
+
 TEST(ModelLayersOf, DeepSeekV4ScalesLayersWithACompressor) {
   const std::string file = R"("model_type": "deepseek_v4", "num_hidden_layers": 3, "compress_ratios": [0, 4, 128, 4],
       "head_dim": 512, "qk_rope_head_dim": 32, "rope_theta": 500, "compress_rope_theta": 40000,
