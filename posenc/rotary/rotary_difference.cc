@@ -29,8 +29,9 @@ bool SameTable(const GivenTable& a, const GivenTable& b) {
   if (a.dtype == b.dtype && *a.cos == *b.cos && *a.sin == *b.sin) return true;
   const size_t bytes = a.width * sizeof(double);
   std::vector<std::byte> row_a(2 * bytes), row_b(2 * bytes);
+  const int64_t rows_between_points = std::max<int64_t>(65536 / std::max<int64_t>(a.width, 1), 1);
   for (int64_t row = 0; row < a.rows; ++row) {
-    InterruptionPoint();
+    if (row % rows_between_points == 0) InterruptionPoint();
     CopyRow(a, row, DType::kFP64, row_a.data(), row_a.data() + bytes);
     CopyRow(b, row, DType::kFP64, row_b.data(), row_b.data() + bytes);
     if (row_a != row_b) return false;
@@ -121,14 +122,15 @@ bool Differ(T a, T b) {
   return a != b && !(std::isnan(a) && std::isnan(b));
 }
 
-// Returns the first position below `count` at which a float32 entry differs.
-absl::StatusOr<std::optional<int64_t>> FirstPosition(const RowsOfPairs& a, const RowsOfPairs& b, size_t pairs,
-                                                     int64_t count, WorkPool& pool, const Cancellation& cancelled) {
-  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
-  std::atomic<int64_t> first{kNone};
+constexpr int64_t kNoPosition = std::numeric_limits<int64_t>::max();
+
+// Returns the first of `count` positions from `from` on at which a float32 entry differs, or kNoPosition.
+absl::StatusOr<int64_t> FirstPositionFrom(int64_t from, int64_t count, const RowsOfPairs& a, const RowsOfPairs& b,
+                                          size_t pairs, WorkPool& pool, const Cancellation& cancelled) {
+  std::atomic<int64_t> first{kNoPosition};
   const size_t slab = std::clamp<size_t>(16384 / std::max(a.width(), b.width()), 1, 1024);
   POSENC_RETURN_IF_ERROR(pool.ParallelFor(count, slab, cancelled, [&](size_t begin, size_t end) {
-    const auto position = static_cast<int64_t>(begin);
+    const int64_t position = from + static_cast<int64_t>(begin);
     if (position >= first.load(std::memory_order_relaxed)) return;
     const auto rows = static_cast<int64_t>(end - begin);
     const auto rows_a = a.Compute<float>(position, rows), rows_b = b.Compute<float>(position, rows);
@@ -143,8 +145,22 @@ absl::StatusOr<std::optional<int64_t>> FirstPosition(const RowsOfPairs& a, const
       }
     }
   }));
-  if (first == kNone) return std::nullopt;
   return first.load();
+}
+
+// Returns the first position below `count` at which a float32 entry differs. Subtracts the entries that were computed
+// from `entries_left`. The ranges that are searched grow, so that few entries are computed beyond an early position.
+absl::StatusOr<std::optional<int64_t>> FirstPosition(const RowsOfPairs& a, const RowsOfPairs& b, size_t pairs,
+                                                     int64_t count, int64_t* entries_left, WorkPool& pool,
+                                                     const Cancellation& cancelled) {
+  int64_t size = 64;
+  for (int64_t begin = 0; begin < count; begin += size, size *= 2) {
+    const int64_t positions = std::min(size, count - begin);
+    *entries_left -= positions * static_cast<int64_t>(std::max(a.width(), b.width()));
+    POSENC_ASSIGN_OR_RETURN(const int64_t first, FirstPositionFrom(begin, positions, a, b, pairs, pool, cancelled));
+    if (first != kNoPosition) return first;
+  }
+  return std::nullopt;
 }
 
 RotaryDifference::AtPosition LargestAt(const RowsOfPairs& a, const RowsOfPairs& b, const std::vector<size_t>& pairs,
@@ -194,10 +210,10 @@ absl::StatusOr<RotaryDifference> CompareRotary(const PlannedRotary& a, const Pla
   POSENC_ASSIGN_OR_RETURN(const RowsOfPairs rows_b, RowsOfPairs::Create(b, pairs, count));
   const auto width = static_cast<int64_t>(std::max(rows_a.width(), rows_b.width()));
   difference.searched_positions = std::min(count, *entries_left / width);
-  POSENC_ASSIGN_OR_RETURN(difference.first_position,
-                          FirstPosition(rows_a, rows_b, pairs.size(), difference.searched_positions, pool, cancelled));
+  POSENC_ASSIGN_OR_RETURN(
+      difference.first_position,
+      FirstPosition(rows_a, rows_b, pairs.size(), difference.searched_positions, entries_left, pool, cancelled));
   if (difference.first_position) difference.searched_positions = *difference.first_position + 1;
-  *entries_left -= difference.searched_positions * width;
   for (const int64_t position : kReportedPositions) {
     if (position < count) difference.at.push_back(LargestAt(rows_a, rows_b, pairs, position));
   }

@@ -190,5 +190,38 @@ TEST(InterruptionPoints, NoneBeforeTooManyGatesAreRefused) {
             0);
 }
 
+v1::RotarySettings GivenTable(v1::DataType dtype, size_t size) {
+  v1::RotarySettings settings;
+  settings.set_rotary_dim(2);
+  settings.set_input_pairing(v1::PAIRING_HALF_SPLIT);
+  v1::GivenTable& table = *settings.mutable_given_table();
+  *table.mutable_cos() = *table.mutable_sin() = Zeros(dtype, {kMany, 1}, kMany * size);
+  table.set_form(v1::TABLE_FORM_HALF_WIDTH);
+  return settings;
+}
+
+// A row of a narrow table is not slow.
+TEST(InterruptionPoints, OfEqualTables) {
+  v1::CompareRequest request;
+  *request.mutable_a()->mutable_rotary() = GivenTable(v1::DATA_TYPE_FP32, 4);
+  *request.mutable_b()->mutable_rotary() = GivenTable(v1::DATA_TYPE_FP64, 8);
+  const int points = PointsOf([&] { EXPECT_TRUE(Call(request)->same()); });
+  EXPECT_GE(points, kOften);
+  EXPECT_LE(points, 4 * kOften);
+}
+
+// Nothing is searched far beyond the first difference.
+TEST(InterruptionPoints, OfAnEarlyDifference) {
+  v1::CompareRequest request;
+  for (v1::ComparedSettings* side : {request.mutable_a(), request.mutable_b()}) {
+    side->mutable_rotary()->set_rotary_dim(2);
+    side->mutable_rotary()->set_input_pairing(v1::PAIRING_HALF_SPLIT);
+  }
+  request.mutable_a()->mutable_rotary()->mutable_given_frequencies()->add_inv_freq(1);
+  request.mutable_b()->mutable_rotary()->mutable_given_frequencies()->add_inv_freq(2);
+  WorkPool pool(1);
+  EXPECT_LE(PointsOf([&] { EXPECT_EQ(Call(request, {}, &pool)->layers(0).rotary(0).first_position(), 1); }), 20);
+}
+
 }  // namespace
 }  // namespace posenc::interruption_points_test
