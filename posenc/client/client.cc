@@ -135,6 +135,7 @@ absl::Status Client::DoUnary(const wire::RpcDescription& rpc, const google::prot
         return attempt;
       }));
   // No retry from here on, because the outputs may have changed.
+  if (answer.Length() == 0) return absl::InternalError(options_.address + " answered an empty message");
   return Receive(answer, options_.address, rpc.response_stripper, options, response);
 }
 

@@ -12,6 +12,11 @@ namespace {
 
 constexpr std::string_view kErrorInfoType = "type.googleapis.com/google.rpc.ErrorInfo";
 constexpr std::string_view kDomain = "posenc";
+// Bytes. More than gRPC's limit on the headers that hold a status.
+constexpr size_t kLongestText = size_t{1} << 16;
+
+// Escapes control characters in a server's text: errors reach terminals and logs.
+std::string Safe(std::string_view text) { return Quote(text, kLongestText); }
 
 std::optional<v1::ErrorInfo> InfoIn(const v1::RichStatus& rich) {
   for (const google::protobuf::Any& any : rich.details()) {
@@ -28,7 +33,7 @@ std::optional<v1::ErrorInfo> InfoIn(const grpc::Status& status) {
 
 std::string Metadata(const v1::ErrorInfo& info, const std::string& key) {
   const auto found = info.metadata().find(key);
-  return found == info.metadata().end() ? std::string() : found->second;
+  return found == info.metadata().end() ? std::string() : Safe(found->second);
 }
 
 absl::Status FromInfo(absl::StatusCode code, std::string_view message, const v1::ErrorInfo& info) {
@@ -49,7 +54,7 @@ absl::Status FromInfo(absl::StatusCode code, std::string_view message, const v1:
 absl::Status FromRich(const v1::RichStatus& rich) {
   const auto code = static_cast<absl::StatusCode>(rich.code());
   const auto info = InfoIn(rich);
-  return info ? FromInfo(code, rich.message(), *info) : absl::Status(code, rich.message());
+  return info ? FromInfo(code, Safe(rich.message()), *info) : absl::Status(code, Safe(rich.message()));
 }
 
 bool SaysNotStarted(const grpc::Status& status) {
@@ -59,27 +64,28 @@ bool SaysNotStarted(const grpc::Status& status) {
 
 absl::Status FromGrpc(const grpc::Status& status, const std::string& address, bool was_connected) {
   if (status.ok()) return absl::OkStatus();
+  const std::string message = Safe(status.error_message());
   const auto code = static_cast<absl::StatusCode>(status.error_code());  // the numbers are the same
-  if (const auto info = InfoIn(status)) return FromInfo(code, status.error_message(), *info);
+  if (const auto info = InfoIn(status)) return FromInfo(code, message, *info);
   if (code == absl::StatusCode::kUnavailable && was_connected) {
-    return absl::UnavailableError(absl::StrCat("the connection to ", address, " was lost (", status.error_message(),
-                                               "); has posenc-server ended there?"));
+    return absl::UnavailableError(
+        absl::StrCat("the connection to ", address, " was lost (", message, "); has posenc-server ended there?"));
   }
   if (code == absl::StatusCode::kUnavailable) {
     // gRPC's words, if the server closed the connection, or if the handshake of TLS failed.
     bool listens = false;
     for (const char* words :
          {"Socket closed", "Connection reset by peer", "Broken pipe", "handshake failed", "peer certificate"}) {
-      listens = listens || absl::StrContains(status.error_message(), words);
+      listens = listens || absl::StrContains(message, words);
     }
     const std::string hint =
-        absl::StrContains(status.error_message(), "DNS resolution failed") || !absl::StrContains(address, ':')
+        absl::StrContains(message, "DNS resolution failed") || !absl::StrContains(address, ':')
             ? "an address is HOST:PORT or unix:PATH, such as localhost:50051"
         : listens
             ? "a server listens there: does only one side use TLS, is a certificate wrong, or are there too many "
               "connections?"
             : absl::StrCat("is posenc-server running there? Start it with `posenc-server --listen ", address, "`");
-    return absl::UnavailableError(absl::StrCat("no answer from ", address, " (", status.error_message(), "); ", hint));
+    return absl::UnavailableError(absl::StrCat("no answer from ", address, " (", message, "); ", hint));
   }
   // This client never cancels a call that it waits for, so the server did.
   if (code == absl::StatusCode::kCancelled) {
@@ -88,10 +94,10 @@ absl::Status FromGrpc(const grpc::Status& status, const std::string& address, bo
         " has cancelled the call: is it shutting down, or was the answer not taken within its --send-timeout?"));
   }
   // HTTP/2's ENHANCE_YOUR_CALM: the server's gRPC had no memory left before the message was complete.
-  if (code == absl::StatusCode::kResourceExhausted && absl::StrContains(status.error_message(), "RST_STREAM")) {
+  if (code == absl::StatusCode::kResourceExhausted && absl::StrContains(message, "RST_STREAM")) {
     return absl::UnavailableError(absl::StrCat(address, " had no memory left to receive the call"));
   }
-  return absl::Status(code, status.error_message());
+  return absl::Status(code, message);
 }
 
 std::optional<int64_t> PushbackFrom(const std::multimap<grpc::string_ref, grpc::string_ref>& trailers) {

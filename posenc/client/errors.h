@@ -15,11 +15,11 @@
 namespace posenc {
 
 // Keeps code and message, and restores the details for DetailsOf() if grpc-status-details-bin
-// (proto/posenc/v1/error.proto) holds a posenc ErrorInfo. UNAVAILABLE without details did not come from a posenc
-// server: the message then names `address`, and says how to start a server or, with `was_connected`, that the
-// connection was lost. CANCELLED without details comes from a server that ended the call, e.g. to shut down; it becomes
-// UNAVAILABLE, because a retry may reach another server. RESOURCE_EXHAUSTED becomes UNAVAILABLE if gRPC has reset the
-// call.
+// (proto/posenc/v1/error.proto) holds a posenc ErrorInfo. Escapes control characters in all texts. UNAVAILABLE without
+// details did not come from a posenc server: the message then names `address`, and says how to start a server or, with
+// `was_connected`, that the connection was lost. CANCELLED without details comes from a server that ended the call,
+// e.g. to shut down; it becomes UNAVAILABLE, because a retry may reach another server. RESOURCE_EXHAUSTED becomes
+// UNAVAILABLE if gRPC has reset the call.
 absl::Status FromGrpc(const grpc::Status& status, const std::string& address, bool was_connected);
 
 // Converts an error that came in a message.

@@ -1,13 +1,16 @@
 #include "posenc/client/transfer.h"
 
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "posenc/base/status.h"
 #include "posenc/client/tensor_memory.h"
 #include "posenc/transport/slices.h"
+#include "posenc/wire/values.h"
 
 namespace posenc {
 namespace {
@@ -24,6 +27,14 @@ std::string ReadString(const wire::Payloads& payloads, const v1::Tensor& tensor)
     bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
   }
   return bytes;
+}
+
+// Returns the bytes that the tensor's type and shape need; nullopt if one of them is not valid.
+std::optional<int64_t> NeededBytes(const v1::Tensor& tensor) {
+  Limits limits;
+  limits.max_tensor_rank = tensor.shape_size();  // the server's limit, which may be above the default, applies
+  const absl::StatusOr<TensorShape> shape = wire::ShapeOf("", tensor, limits);
+  return shape.ok() ? std::optional(ByteSize("", *shape, limits).value()) : std::nullopt;
 }
 
 }  // namespace
@@ -72,6 +83,15 @@ absl::Status Receive(const grpc::ByteBuffer& answer, const std::string& sender, 
   if (!stripped.ok() || !response->ParseFromString(stripped->message)) return malformed();
 
   const transport::SlicedPayloads payloads(std::move(slices), std::move(stripped->ranges));
+  absl::Status damaged;
+  ForEachTensor(*response, [&](const v1::Tensor& tensor) {
+    const auto bytes = tensor.has_region() ? tensor.region().byte_size() : static_cast<int64_t>(payloads.Size(tensor));
+    if (NeededBytes(tensor) == bytes) return;
+    damaged = absl::InternalError(absl::StrCat(sender, " answered ", bytes, " bytes for a tensor of type ",
+                                               v1::DataType_Name(tensor.dtype()), " and shape [",
+                                               absl::StrJoin(tensor.shape(), ", "), "]"));
+  });
+  POSENC_RETURN_IF_ERROR(damaged);
   POSENC_ASSIGN_OR_RETURN(const Destinations destinations,
                           DestinationsOf(*response, options, [&](const v1::Tensor& t) { return payloads.Size(t); }));
   ForEachTensor(*response, [&](const v1::Tensor& tensor) {

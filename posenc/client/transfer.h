@@ -41,7 +41,8 @@ class Loan {
 };
 
 // Parses the answer to a call from `sender` and puts each tensor where the caller wants it. Returns INTERNAL if it is
-// not such a message. `stripper` is for the response's type.
+// not such a message, or if a tensor does not have the bytes that its type and shape need. `stripper` is for the
+// response's type.
 absl::Status Receive(const grpc::ByteBuffer& answer, const std::string& sender, const wire::Stripper& stripper,
                      const CallOptions& options, google::protobuf::Message* response);
 

@@ -32,6 +32,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -64,6 +65,8 @@ class ScriptedService final : public v1::PositionalEncodingService::Service {
   }
   grpc::Status GenerateTable(grpc::ServerContext*, const v1::GenerateTableRequest* request,
                              v1::GenerateTableResponse* response) override {
+    response->mutable_cos()->set_dtype(v1::DATA_TYPE_BOOL);
+    response->mutable_cos()->add_shape(request->count());
     response->mutable_cos()->set_data(std::string(request->count(), 'c'));
     return grpc::Status::OK;
   }
@@ -336,6 +339,8 @@ TEST_F(ClientTest, LargeCallsAreSentAgainWhole) {
     v1::ApplyRotaryRequest request;
     CallOptions options;
     v1::Tensor* tensor = request.mutable_q()->mutable_tensor();
+    tensor->set_dtype(v1::DATA_TYPE_BOOL);
+    tensor->add_shape(static_cast<int64_t>(q.size()));
     if (beside) {
       const absl::Span<std::byte> bytes(reinterpret_cast<std::byte*>(q.data()), q.size());
       options.inputs = {{tensor, bytes}};
@@ -374,7 +379,8 @@ TEST_F(ClientTest, WithoutAServerItSaysHowToStartOne) {
 
 TEST_F(ClientTest, ConnectionsTakeTurns) {
   std::vector<std::string> peers;
-  service_.explain = [&](grpc::ServerContext* context, v1::ExplainResponse*) {
+  service_.explain = [&](grpc::ServerContext* context, v1::ExplainResponse* response) {
+    response->add_layers();
     peers.push_back(context->peer());
     return grpc::Status::OK;
   };
@@ -387,9 +393,16 @@ TEST_F(ClientTest, ConnectionsTakeTurns) {
 
 TEST_F(ClientTest, OfSeveralServersThoseAreAskedThatAreServing) {
   std::atomic<int> of_first = 0, of_second = 0;
-  service_.explain = [&](grpc::ServerContext*, v1::ExplainResponse*) { return ++of_first, grpc::Status::OK; };
+  const auto counts = [](std::atomic<int>* calls) {
+    return [calls](grpc::ServerContext*, v1::ExplainResponse* response) {
+      response->add_layers();
+      ++*calls;
+      return grpc::Status::OK;
+    };
+  };
+  service_.explain = counts(&of_first);
   ScriptedService other;
-  other.explain = [&](grpc::ServerContext*, v1::ExplainResponse*) { return ++of_second, grpc::Status::OK; };
+  other.explain = counts(&of_second);
   int port = 0;
   grpc::ServerBuilder builder;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
@@ -425,6 +438,55 @@ TEST_F(ClientTest, AnAnswerThatIsNoneIsAnError) {
   const absl::Status status = Client(options_).Explain({}).status();
   EXPECT_EQ(status, absl::InternalError("what " + options_.address + " answered is not a posenc.v1.ExplainResponse"));
   EXPECT_THAT(sleeps_, IsEmpty());
+  service_.explain = [](grpc::ServerContext*, v1::ExplainResponse*) { return grpc::Status::OK; };
+  EXPECT_EQ(Client(options_).Explain({}).status(),
+            absl::InternalError(options_.address + " answered an empty message"));
+}
+
+TEST_F(ClientTest, ATensorHasTheBytesOfItsTypeAndShape) {
+  struct Case {
+    v1::DataType dtype;
+    std::vector<int64_t> shape;
+    size_t bytes;
+  };
+  const Case wrong[] = {{v1::DATA_TYPE_FP32, {2, 3}, 20},    {v1::DATA_TYPE_FP32, {2, 3}, 28},
+                        {v1::DATA_TYPE_FP32, {}, 0},         {v1::DATA_TYPE_FP32, {-2, 3}, 0},
+                        {v1::DATA_TYPE_FP32, {-2, -3}, 24},  {v1::DATA_TYPE_FP32, {int64_t{1} << 62, 4}, 0},
+                        {v1::DATA_TYPE_UNSPECIFIED, {0}, 0}, {static_cast<v1::DataType>(99), {0}, 0}};
+  for (const Case& each : wrong) {
+    v1::Tensor tensor;
+    tensor.set_dtype(each.dtype);
+    tensor.mutable_shape()->Assign(each.shape.begin(), each.shape.end());
+    tensor.set_data(std::string(each.bytes, 'a'));
+    service_.stream = [&](grpc::ServerWriter<v1::StreamTableResponse>* writer) {
+      v1::StreamTableResponse tile;
+      *tile.mutable_cos() = tensor;
+      writer->Write(tile);
+      return grpc::Status::OK;
+    };
+    int tiles = 0;
+    const absl::Status status =
+        Client(options_).StreamTable({}, [&](const v1::StreamTableResponse&) { return ++tiles, absl::OkStatus(); });
+    EXPECT_TRUE(absl::IsInternal(status)) << tensor.ShortDebugString() << ": " << status;
+    EXPECT_EQ(tiles, 0);
+  }
+}
+
+TEST_F(ClientTest, EscapesControlCharactersOfErrors) {
+  for (const bool details : {false, true}) {
+    const std::string evil = "a\x1b[2J\nposenc: b";
+    const std::string safe = "a\\x1b[2J\\nposenc: b";
+    service_.explain = [&](grpc::ServerContext*, v1::ExplainResponse*) {
+      return details ? Error(grpc::StatusCode::INVALID_ARGUMENT, evil, {"MISMATCH", evil, evil, evil})
+                     : grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, evil);
+    };
+    const absl::Status status = Client(options_).Explain({}).status();
+    EXPECT_EQ(status.message(), safe);
+    if (!details) continue;
+    EXPECT_EQ(DetailsOf(status).field, safe);
+    EXPECT_EQ(DetailsOf(status).value, safe);
+    EXPECT_EQ(DetailsOf(status).limit, safe);
+  }
 }
 
 // Accepts one connection, closes it when a call arrives, and stops listening.
@@ -510,8 +572,8 @@ TEST(FromGrpc, DetailsFromAnywhereDoNoHarm) {
   const absl::Status status =
       FromGrpc(Error(grpc::StatusCode::INTERNAL, "odd", {"R", nuls + "f", nuls, nuls + "l"}), "here", false);
   EXPECT_EQ(DetailsOf(status).reason, "R");
-  EXPECT_EQ(DetailsOf(status).field, "f");
-  EXPECT_EQ(DetailsOf(status).limit, "l");
+  EXPECT_THAT(DetailsOf(status).field, EndsWith("\\x00f"));
+  EXPECT_THAT(DetailsOf(status).limit, EndsWith("\\x00l"));
 }
 
 TEST(PushbackFrom, ReadsNumbersAndRefusesTheRest) {
