@@ -157,9 +157,7 @@ absl::Status TensorWriter::Write(size_t index, uint64_t offset, std::string_view
 absl::Status WriteTensors(const std::string& path, const std::vector<NamedTensor>& tensors,
                           const std::map<std::string, std::string>& metadata) {
   std::vector<TensorHeader> headers;
-  for (const auto& [name, tensor] : tensors) {
-    headers.push_back({name, tensor->dtype(), {tensor->shape().begin(), tensor->shape().end()}});
-  }
+  for (const auto& [name, tensor] : tensors) headers.push_back(HeaderOf(name, *tensor));
   POSENC_ASSIGN_OR_RETURN(TensorWriter writer, TensorWriter::Create(path, headers, metadata));
   for (size_t i = 0; i < tensors.size(); ++i) POSENC_RETURN_IF_ERROR(writer.Write(i, 0, tensors[i].tensor->data()));
   return writer.Commit();

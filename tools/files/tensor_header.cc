@@ -7,6 +7,10 @@
 
 namespace posenc {
 
+TensorHeader HeaderOf(const std::string& name, const v1::Tensor& tensor) {
+  return {name, tensor.dtype(), {tensor.shape().begin(), tensor.shape().end()}};
+}
+
 uint64_t ElementSize(v1::DataType dtype) {
   switch (dtype) {
     case v1::DATA_TYPE_FP64:

@@ -16,6 +16,8 @@ struct TensorHeader {
   std::vector<int64_t> shape;
 };
 
+TensorHeader HeaderOf(const std::string& name, const v1::Tensor& tensor);
+
 // A tensor in a file.
 struct StoredTensor {
   TensorHeader header;    // dtype is DATA_TYPE_UNSPECIFIED if the service does not support the type

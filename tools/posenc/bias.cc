@@ -2,7 +2,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "tools/posenc/field_flags.h"
 #include "tools/posenc/request_flags.h"
 #include "tools/posenc/session.h"
+#include "tools/posenc/tiles.h"
 
 namespace posenc::command {
 namespace {
@@ -41,75 +41,34 @@ absl::Status Fill(const BiasCommandFlags& flags, Session* session, Request* requ
   return flags.precision.Put(request);
 }
 
-// Writes tiles of query rows to their offsets in the file: one run of rows in each matrix.
-class BiasFile {
- public:
-  BiasFile(const Session& session, std::string path, int64_t queries)
-      : session_(session), path_(std::move(path)), queries_(queries) {}
-
-  absl::Status Write(const v1::StreamBiasResponse& tile) {
-    const v1::Tensor& rows = tile.bias();
-    if (!writer_) POSENC_RETURN_IF_ERROR(Create(rows));
-    const uint64_t count = rows.shape(rows.shape_size() - 2), part = count * row_bytes_;
-    if (tile.row_begin() != written_ || (part != 0 && rows.data().size() % part != 0)) {
-      return absl::InternalError("the tiles of the bias do not fit together");
-    }
-    for (uint64_t matrix = 0; matrix * part < rows.data().size(); ++matrix) {
-      const uint64_t row = matrix * static_cast<uint64_t>(queries_) + static_cast<uint64_t>(written_);
-      POSENC_RETURN_IF_ERROR(
-          writer_->Write(0, row * row_bytes_, std::string_view(rows.data()).substr(matrix * part, part)));
-    }
-    written_ += static_cast<int64_t>(count);
-    return absl::OkStatus();
-  }
-
-  absl::Status Commit() {
-    if (!writer_ || written_ != queries_) return absl::InternalError("the bias is incomplete");
-    POSENC_RETURN_IF_ERROR(writer_->Commit());
-    return PrintTensor(session_, path_, header_);
-  }
-
-  int64_t written() const { return written_; }
-
- private:
-  absl::Status Create(const v1::Tensor& rows) {
-    if (rows.shape_size() < 2) return absl::InternalError("the first tile of the bias is not a matrix");
-    header_ = {"bias", rows.dtype(), {rows.shape().begin(), rows.shape().end()}};
-    header_.shape[header_.shape.size() - 2] = queries_;
-    row_bytes_ = ElementSize(rows.dtype()) * static_cast<uint64_t>(header_.shape.back());
-    POSENC_ASSIGN_OR_RETURN(const uint64_t bytes, ByteSize(header_));
-    POSENC_RETURN_IF_ERROR(session_.AllowWriting(path_, bytes));
-    POSENC_ASSIGN_OR_RETURN(TensorWriter writer, TensorWriter::Create(path_, {header_}));
-    writer_.emplace(std::move(writer));
-    return absl::OkStatus();
-  }
-
-  const Session& session_;
-  const std::string path_;
-  const int64_t queries_;
-  std::optional<TensorWriter> writer_;
-  TensorHeader header_;
-  uint64_t row_bytes_ = 0;
-  int64_t written_ = 0;
-};
-
 // Streams the bias in tiles, so that neither the message size limit nor memory bounds its size.
 absl::Status Stream(const v1::GenerateBiasRequest& request, const std::string& out, Session& session) {
   v1::StreamBiasRequest stream;
   *stream.mutable_bias() = request;
   const int64_t queries = request.geometry().query_length();
-  BiasFile file(session, out, queries);
+  TiledTensor bias("bias", request.dtype(), queries);
+  std::optional<TensorWriter> file;
   v1::AnswerInfo info;
   {
     Progress progress(queries);
-    POSENC_RETURN_IF_ERROR(session.backend().StreamBias(stream, [&](const v1::StreamBiasResponse& tile) {
+    const auto write = [&](const v1::StreamBiasResponse& tile) -> absl::Status {
       if (tile.has_info()) info = tile.info();
-      const absl::Status status = file.Write(tile);
-      progress.Update(file.written());
-      return status;
-    }));
+      POSENC_RETURN_IF_ERROR(bias.Check(tile.row_begin(), tile.bias()));
+      if (!file) {
+        POSENC_ASSIGN_OR_RETURN(const uint64_t bytes, ByteSize(bias.header()));
+        POSENC_RETURN_IF_ERROR(session.AllowWriting(out, bytes));
+        POSENC_ASSIGN_OR_RETURN(TensorWriter created, TensorWriter::Create(out, {bias.header()}));
+        file.emplace(std::move(created));
+      }
+      POSENC_RETURN_IF_ERROR(bias.Write(tile.bias(), 0, &*file));
+      progress.Update(bias.written());
+      return absl::OkStatus();
+    };
+    POSENC_RETURN_IF_ERROR(session.backend().StreamBias(stream, write));
   }
-  POSENC_RETURN_IF_ERROR(file.Commit());
+  POSENC_RETURN_IF_ERROR(bias.CheckComplete());
+  POSENC_RETURN_IF_ERROR(file->Commit());
+  POSENC_RETURN_IF_ERROR(PrintTensor(session, out, bias.header()));
   return PrintInfo(session, info);
 }
 
@@ -153,6 +112,7 @@ absl::Status Add(const BiasCommandFlags& flags, Session& session) {
   if (!flags.out.empty()) POSENC_RETURN_IF_ERROR(CheckWritable(flags.out, request.scores().dtype(), 1));
   POSENC_RETURN_IF_ERROR(session.AllowMemory(static_cast<double>(request.scores().data().size())));
   POSENC_ASSIGN_OR_RETURN(const v1::AddBiasResponse response, session.backend().AddBias(request));
+  POSENC_RETURN_IF_ERROR(CheckLike("scores", request.scores(), response.scores()));
   std::vector<Destination> files;
   if (!flags.out.empty()) files.push_back({flags.out, {{"scores", &response.scores()}}});
   return Deliver(session, response, response.info(), files);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "posenc/base/status.h"
 #include "tools/files/json.h"
+#include "tools/files/printable.h"
 #include "tools/posenc/report.h"
 
 namespace posenc::command {
@@ -50,6 +51,8 @@ absl::Status PrintJson(const Session& session, const google::protobuf::Message& 
   return Print(WithAssumed(session, std::move(text)));
 }
 
+absl::Status PrintReport(const std::string& report, FILE* out) { return Print(Printable(report, "\n"), out); }
+
 std::string WithAssumed(const Session& session, std::string json) {
   if (session.assumed().empty()) return json;
   json.resize(json.find_last_not_of(" \n", json.rfind('}') - 1) + 1);
@@ -64,15 +67,22 @@ std::string WithAssumed(const Session& session, std::string json) {
 
 absl::Status PrintTensor(const Session& session, const std::string& path, const TensorHeader& header) {
   if (session.json()) return absl::OkStatus();
-  return Print(path + ": " + header.name + " " + TensorReport(header) + "\n",
-               session.reports_to_stderr() ? stderr : stdout);
+  return PrintReport(path + ": " + header.name + " " + TensorReport(header) + "\n",
+                     session.reports_to_stderr() ? stderr : stdout);
 }
 
 absl::Status PrintInfo(const Session& session, const v1::AnswerInfo& info) {
   FILE* out = session.reports_to_stderr() ? stderr : stdout;
-  if (!session.json()) return Print(InfoReport(info), out);
+  if (!session.json()) return PrintReport(InfoReport(info), out);
   POSENC_ASSIGN_OR_RETURN(std::string text, ToJson(info));
   return Print(WithAssumed(session, std::move(text)), out);
+}
+
+absl::Status CheckLike(const std::string& name, const v1::Tensor& operand, const v1::Tensor& answer) {
+  const TensorHeader is = HeaderOf(name, answer), must_be = HeaderOf(name, operand);
+  if (is.dtype == must_be.dtype && is.shape == must_be.shape) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("the answer's ", name, " is ", TensorReport(is), ", not ", TensorReport(must_be)));
 }
 
 absl::Status Deliver(const Session& session, const google::protobuf::Message& answer, const v1::AnswerInfo& info,
@@ -84,8 +94,7 @@ absl::Status Deliver(const Session& session, const google::protobuf::Message& an
     POSENC_RETURN_IF_ERROR(session.AllowWriting(file.path, bytes));
     POSENC_RETURN_IF_ERROR(WriteTensors(file.path, file.tensors));
     for (const auto& [name, tensor] : file.tensors) {
-      POSENC_RETURN_IF_ERROR(
-          PrintTensor(session, file.path, {name, tensor->dtype(), {tensor->shape().begin(), tensor->shape().end()}}));
+      POSENC_RETURN_IF_ERROR(PrintTensor(session, file.path, HeaderOf(name, *tensor)));
     }
   }
   return PrintInfo(session, info);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,9 @@ absl::Status CheckKept(const std::string& flag, const std::string& output, const
                        bool in_place);
 void AddInPlaceFlag(CLI::App& app, bool* in_place);
 
+// Returns INTERNAL unless the answer to an operand has the operand's type and shape.
+absl::Status CheckLike(const std::string& name, const v1::Tensor& operand, const v1::Tensor& answer);
+
 // Writes the files and prints a line for each tensor and a summary of what was computed (--json: only AnswerInfo). If
 // `files` is empty, prints the whole answer as JSON, tensors included.
 absl::Status Deliver(const Session& session, const google::protobuf::Message& answer, const v1::AnswerInfo& info,
@@ -41,6 +45,9 @@ absl::Status PrintTensor(const Session& session, const std::string& path, const 
 absl::Status PrintInfo(const Session& session, const v1::AnswerInfo& info);
 
 absl::Status PrintJson(const Session& session, const google::protobuf::Message& message);
+
+// Prints a report, which may contain a server's text, without control characters.
+absl::Status PrintReport(const std::string& report, FILE* out = stdout);
 
 // Returns the JSON object with "assumed": {"layout": "bshd", ...} as its last field, if anything was assumed.
 std::string WithAssumed(const Session& session, std::string json);

@@ -48,7 +48,9 @@ absl::StatusOr<v1::GenerateEmbeddingResponse> CallWithMethod(const EmbeddingFlag
     const auto* method = reflection->GetOneofFieldDescriptor(request, methods);
     POSENC_RETURN_IF_ERROR(flags.model.PutBeside(reflection->MutableMessage(&request, method)));
     POSENC_RETURN_IF_ERROR(session.AllowMemory(BytesOf(request)));
-    return session.backend().GenerateEmbedding(request);
+    POSENC_ASSIGN_OR_RETURN(auto response, session.backend().GenerateEmbedding(request));
+    if (request.has_add_to()) POSENC_RETURN_IF_ERROR(CheckLike("embedding", request.add_to(), response.embedding()));
+    return response;
   };
   if (flags.method.given() || !flags.model.given()) {
     POSENC_RETURN_IF_ERROR(flags.method.Put(&request));

@@ -59,7 +59,8 @@ std::string FlagName(std::string_view field);
 std::string EnumName(const google::protobuf::EnumValueDescriptor& value);
 template <typename Enum>
 std::string EnumName(Enum value) {
-  return EnumName(*google::protobuf::GetEnumDescriptor<Enum>()->FindValueByNumber(value));
+  const auto* known = google::protobuf::GetEnumDescriptor<Enum>()->FindValueByNumber(value);
+  return known == nullptr ? std::to_string(value) : EnumName(*known);  // null: of a newer server
 }
 
 }  // namespace posenc::command

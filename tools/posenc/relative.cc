@@ -133,6 +133,7 @@ absl::Status RunScores(const ScoresFlags& flags, Session& session) {
   }
   POSENC_RETURN_IF_ERROR(session.AllowMemory(BytesOf(request)));
   POSENC_ASSIGN_OR_RETURN(const v1::RelativeScoresResponse response, session.backend().RelativeScores(request));
+  if (request.has_add_to()) POSENC_RETURN_IF_ERROR(CheckLike("scores", request.add_to(), response.scores()));
   return Finish(session, flags.out, response, "scores", response.scores());
 }
 
@@ -151,6 +152,7 @@ absl::Status RunValues(const ValuesFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(flags.model.PutBeside(request.mutable_shaw()));
   POSENC_RETURN_IF_ERROR(session.AllowMemory(BytesOf(request)));
   POSENC_ASSIGN_OR_RETURN(const v1::RelativeValuesResponse response, session.backend().RelativeValues(request));
+  if (request.has_add_to()) POSENC_RETURN_IF_ERROR(CheckLike("values", request.add_to(), response.values()));
   return Finish(session, flags.out, response, "values", response.values());
 }
 

@@ -81,8 +81,7 @@ void AppendFields(const Message& message, Rows* rows) {
       rows->emplace_back(field->name(), ValueText(message, *field));
     } else if (field->message_type() == v1::Tensor::descriptor()) {
       const auto& tensor = static_cast<const v1::Tensor&>(message.GetReflection()->GetMessage(message, field));
-      rows->emplace_back(field->name(),
-                         TensorReport({"", tensor.dtype(), {tensor.shape().begin(), tensor.shape().end()}}));
+      rows->emplace_back(field->name(), TensorReport(HeaderOf("", tensor)));
     } else if (const Message& inner = message.GetReflection()->GetMessage(message, field); inner.ByteSizeLong() > 0) {
       AppendFields(inner, rows);
     } else {

@@ -10,8 +10,10 @@
 #include "tools/posenc/defaults.h"
 #include "tools/posenc/deliver.h"
 #include "tools/posenc/field_flags.h"
+#include "tools/posenc/report.h"
 #include "tools/posenc/request_flags.h"
 #include "tools/posenc/session.h"
+#include "tools/posenc/tiles.h"
 
 namespace posenc::command {
 namespace {
@@ -26,40 +28,36 @@ struct TableFlags {
 // Writes tiles to their offsets: both tensors into one .safetensors file, or each into its own .npy file.
 class TableFiles {
  public:
-  TableFiles(const Session& session, std::string path, int64_t rows)
-      : session_(session), path_(std::move(path)), rows_(rows) {}
+  TableFiles(const Session& session, std::string path, v1::DataType dtype, int64_t rows)
+      : session_(session), path_(std::move(path)), cos_("cos", dtype, rows), sin_("sin", dtype, rows) {}
 
   absl::Status Write(const v1::StreamTableResponse& tile) {
-    if (writers_.empty()) POSENC_RETURN_IF_ERROR(Create(tile));
-    if (tile.row_begin() != written_) return absl::InternalError("the tiles of the table are out of order");
-    const v1::Tensor* tensors[] = {&tile.cos(), &tile.sin()};
-    for (size_t i = 0; i < 2; ++i) {
-      const bool shared = writers_.size() == 1;
-      POSENC_RETURN_IF_ERROR(writers_[shared ? 0 : i].Write(
-          shared ? i : 0, static_cast<uint64_t>(written_) * row_bytes_, tensors[i]->data()));
-    }
-    written_ += tile.cos().shape(0);
-    return absl::OkStatus();
+    POSENC_RETURN_IF_ERROR(cos_.Check(tile.row_begin(), tile.cos()));
+    POSENC_RETURN_IF_ERROR(sin_.Check(tile.row_begin(), tile.sin()));
+    if (writers_.empty()) POSENC_RETURN_IF_ERROR(Create());
+    POSENC_RETURN_IF_ERROR(cos_.Write(tile.cos(), 0, &writers_.front()));
+    return sin_.Write(tile.sin(), writers_.size() == 1 ? 1 : 0, &writers_.back());
   }
 
   absl::Status Commit() {
-    if (writers_.empty() || written_ != rows_) {
-      return absl::InternalError(absl::StrCat("the table has ", written_, " rows, ", rows_, " were requested"));
-    }
+    POSENC_RETURN_IF_ERROR(cos_.CheckComplete());
+    POSENC_RETURN_IF_ERROR(sin_.CheckComplete());
     for (TensorWriter& writer : writers_) POSENC_RETURN_IF_ERROR(writer.Commit());
     for (const auto& [path, header] : written_to_) POSENC_RETURN_IF_ERROR(PrintTensor(session_, path, header));
     return absl::OkStatus();
   }
 
-  int64_t written() const { return written_; }
+  int64_t written() const { return cos_.written(); }
 
  private:
-  absl::Status Create(const v1::StreamTableResponse& tile) {
-    if (tile.cos().shape_size() != 2) return absl::InternalError("the table's first tile is not [rows, width]");
-    const TensorHeader cos{"cos", tile.cos().dtype(), {rows_, tile.cos().shape(1)}};
-    const TensorHeader sin{"sin", tile.sin().dtype(), cos.shape};
-    row_bytes_ = ElementSize(cos.dtype) * static_cast<uint64_t>(cos.shape[1]);
-    POSENC_RETURN_IF_ERROR(session_.AllowWriting(path_, 2 * static_cast<uint64_t>(rows_) * row_bytes_));
+  absl::Status Create() {
+    const TensorHeader &cos = cos_.header(), &sin = sin_.header();
+    if (cos.shape.size() != 2 || cos.shape != sin.shape) {
+      return absl::InternalError(
+          absl::StrCat("the table's cos is ", TensorReport(cos), " and its sin ", TensorReport(sin)));
+    }
+    POSENC_ASSIGN_OR_RETURN(const uint64_t bytes, ByteSize(cos));
+    POSENC_RETURN_IF_ERROR(session_.AllowWriting(path_, 2 * bytes));
     if (!path_.ends_with(".npy")) return Add(path_, {cos, sin});
     const std::string stem = path_.substr(0, path_.size() - 4);
     POSENC_RETURN_IF_ERROR(Add(stem + ".cos.npy", {cos}));
@@ -75,11 +73,9 @@ class TableFiles {
 
   const Session& session_;
   const std::string path_;
-  const int64_t rows_;
+  TiledTensor cos_, sin_;
   std::vector<TensorWriter> writers_;
   std::vector<std::pair<std::string, TensorHeader>> written_to_;
-  uint64_t row_bytes_ = 0;
-  int64_t written_ = 0;
 };
 
 absl::Status RunTable(const TableFlags& flags, Session& session) {
@@ -112,7 +108,7 @@ absl::Status RunTable(const TableFlags& flags, Session& session) {
   // Always streams in tiles, so that neither the message size limit nor memory bounds the table.
   POSENC_RETURN_IF_ERROR(CheckWritable(flags.out, request.dtype(), 1));
   const int64_t rows = CountRows(request.positions(), request.count());
-  TableFiles files(session, flags.out, rows);
+  TableFiles files(session, flags.out, request.dtype(), rows);
   v1::AnswerInfo info;
   v1::StreamTableRequest stream;
   stream.mutable_table()->Swap(&request);

@@ -46,8 +46,7 @@ absl::Status RunVectors(const VectorsFlags& flags, Session& session) {
       (*about.mutable_fields())["shape"].mutable_list_value()->add_values()->set_number_value(
           static_cast<double>(size));
     }
-    const TensorHeader header{name, tensor.dtype(), {tensor.shape().begin(), tensor.shape().end()}};
-    POSENC_RETURN_IF_ERROR(PrintTensor(session, flags.out, header));
+    POSENC_RETURN_IF_ERROR(PrintTensor(session, flags.out, HeaderOf(name, tensor)));
   }
   return session.json() && !session.reports_to_stderr() ? PrintJson(session, written) : absl::OkStatus();
 }
