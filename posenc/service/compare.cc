@@ -101,7 +101,7 @@ absl::StatusOr<Side> ReadSide(const Reader& reader, const v1::ComparedSettings& 
       POSENC_RETURN_IF_ERROR(Within("bias", ExplainBias(std::move(resolved), reader.limits, &info)));
       v1::Plan& plan = side.settings.emplace_back().encoding.plan;
       plan = std::move(*info.mutable_plan());
-      PrepareBias(&plan);
+      PrepareBiasPlan(&plan);
       return side;
     }
   }

@@ -165,7 +165,7 @@ std::map<std::string, std::string> SizesOfWeights(const ModelLayers& layers) {
   return sizes;
 }
 
-void PrepareBias(v1::Plan* plan) {
+void PrepareBiasPlan(v1::Plan* plan) {
   for (double& slope : *plan->mutable_slopes()) slope = AsInBias(slope);
   if (plan->bias().alibi().has_future_slopes()) {
     RoundSlopes(plan->mutable_bias()->mutable_alibi()->mutable_future_slopes());

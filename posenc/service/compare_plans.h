@@ -23,7 +23,7 @@ std::map<std::string, std::string> SizesOfWeights(const ModelLayers& layers);
 
 // Prepares the plan of a given bias: ALiBi's slopes become the numbers that the bias is computed with, and the bytes of
 // tensors a digest, which is all that a comparison needs, so that copies are small.
-void PrepareBias(v1::Plan* plan);
+void PrepareBiasPlan(v1::Plan* plan);
 
 // Compares two encodings of the same `method`, and appends the fields and sizes that differ. Returns true if none does.
 // Sizes are compared if both sides have them. `lacks_weights` becomes true if the method has learned weights that were

@@ -426,7 +426,7 @@ def test_a_large_result_needs_a_word(posenc, tmp_path):
     numpy.save(tmp_path / "shaw.npy", numpy.ones((1, 1 << 20), "<f4"))
     values = ("values", "--probabilities", "p.npy", "--shaw-table", "shaw.npy", "--shaw-order", "key-minus-query",
               "--shaw-clip", "true", "--layout", "bshd", "--query-offset", "0", "-o", "v.npy")
-    assert "posenc: the result has 4398.0 GB" in posenc(*values, exit_code=2).stderr
+    assert "posenc: the result has 4.4 TB" in posenc(*values, exit_code=2).stderr
     # No byte is free in /proc.
     vectors = posenc("vectors", *SETTINGS, "-o", "/proc/v.safetensors", exit_code=2).stderr
     assert "posenc: /proc/v.safetensors: the result has" in vectors and "--yes" in vectors

@@ -4,12 +4,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <limits>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "posenc/base/cgroup.h"
 #include "posenc/base/status.h"
 
 namespace posenc {
@@ -29,38 +34,53 @@ bool IsStream(const std::string& path) {
          (stat(path.c_str(), &information) == 0 && !S_ISREG(information.st_mode) && !S_ISDIR(information.st_mode));
 }
 
+uint64_t FreeMemory() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    unsigned long long kibibytes = 0;
+    if (std::sscanf(line.c_str(), "MemAvailable: %llu kB", &kibibytes) == 1) {
+      return std::min<uint64_t>(kibibytes * 1024, static_cast<uint64_t>(AvailableMemory()));
+    }
+  }
+  return std::numeric_limits<uint64_t>::max();
+}
+
 absl::StatusOr<InputFile> InputFile::Open(const std::string& path, uint64_t limit) {
   const int descriptor = path == "-" ? dup(STDIN_FILENO) : open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return SystemError(path, "open");
-  InputFile file(path == "-" ? "standard input" : path, descriptor, 0);
+  InputFile file(path == "-" ? "standard input" : path, descriptor, limit);
   struct stat information;
   if (fstat(descriptor, &information) != 0) return SystemError(path, "read");
   if (S_ISDIR(information.st_mode)) return absl::InvalidArgumentError(path + ": is a folder; give a file");
   if (path == "-" || !S_ISREG(information.st_mode)) {
-    char buffer[1 << 16];
-    for (ssize_t got = 0; (got = read(descriptor, buffer, sizeof buffer)) != 0;) {
-      if (got < 0 && errno != EINTR) return SystemError(file.path_, "read");
-      if (got > 0) file.content_.append(buffer, static_cast<size_t>(got));
-      if (file.content_.size() > limit) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(file.path_, ": has more than the ", limit, " bytes that are allowed"));
-      }
-    }
-    if (file.content_.empty()) return absl::InvalidArgumentError(file.path_ + ": is empty; only one flag can read it");
-    file.size_ = file.content_.size();
-    return file;
-  }
-  file.size_ = static_cast<uint64_t>(information.st_size);
-  if (file.size_ > limit) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": has ", file.size_, " bytes; at most ", limit, " are allowed"));
+    POSENC_RETURN_IF_ERROR(file.ReadStream());
+  } else {
+    file.size_ = static_cast<uint64_t>(information.st_size);
   }
   return file;
+}
+
+absl::Status InputFile::ReadStream() {
+  char buffer[1 << 16];
+  for (ssize_t got = 0; (got = read(descriptor_, buffer, sizeof buffer)) != 0;) {
+    if (got < 0 && errno != EINTR) return SystemError(path_, "read");
+    if (got > 0) content_.append(buffer, static_cast<size_t>(got));
+    if (content_.size() > limit_) return TooLong();
+  }
+  if (content_.empty()) return absl::InvalidArgumentError(path_ + ": is empty; only one flag can read it");
+  size_ = content_.size();
+  return absl::OkStatus();
+}
+
+absl::Status InputFile::TooLong() const {
+  return absl::InvalidArgumentError(
+      absl::StrCat(path_, ": has more than ", limit_, " bytes, the most that can be read into memory"));
 }
 
 InputFile::InputFile(InputFile&& other) noexcept
     : path_(std::move(other.path_)),
       descriptor_(std::exchange(other.descriptor_, kClosed)),
+      limit_(other.limit_),
       size_(other.size_),
       content_(std::move(other.content_)) {}
 
@@ -73,6 +93,7 @@ absl::StatusOr<std::string> InputFile::Read(uint64_t offset, uint64_t count) con
     return absl::InvalidArgumentError(
         absl::StrCat(path_, ": is truncated: has ", size_, " bytes, needs ", count, " from byte ", offset));
   }
+  if (count > limit_) return TooLong();
   if (!content_.empty()) return content_.substr(offset, count);
   std::string bytes(count, '\0');
   size_t done = 0;
@@ -88,8 +109,10 @@ absl::StatusOr<std::string> InputFile::Read(uint64_t offset, uint64_t count) con
 
 absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
   if (IsStream(path)) {
-    const int held = open(std::filesystem::temp_directory_path().c_str(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
-    if (held < 0) return SystemError(path, "create a temporary file for");
+    std::error_code unknown;
+    const std::string folder = std::filesystem::temp_directory_path(unknown);  // "" if there is none
+    const int held = open(folder.c_str(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+    if (held < 0) return SystemError(path, "create a temporary file in TMPDIR or /tmp");
     return OutputFile(path, "", held, /*named=*/false);
   }
   std::error_code unknown;
@@ -136,7 +159,8 @@ absl::Status OutputFile::CopyToStream() {
   absl::Status status;
   char buffer[1 << 16];
   off_t offset = 0;
-  for (ssize_t got = 0; status.ok() && (got = pread(descriptor_, buffer, sizeof buffer, offset)) > 0; offset += got) {
+  for (ssize_t got = 0; status.ok() && (got = pread(descriptor_, buffer, sizeof buffer, offset)) != 0; offset += got) {
+    if (got < 0) status = SystemError(path_, "read the temporary file");
     for (ssize_t done = 0; status.ok() && done < got;) {
       const ssize_t put = write(stream, buffer + done, static_cast<size_t>(got - done));
       if (put < 0 && errno != EINTR) status = SystemError(path_ == "-" ? "standard output" : path_, "write");

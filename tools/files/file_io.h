@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -14,34 +14,42 @@ namespace posenc {
 // True for "-" (standard input or output) and for pipes and devices, such as a shell's <(...) and >(...).
 bool IsStream(const std::string& path);
 
+// Returns the free memory in bytes, within the cgroup's limit; 2^64 - 1 if it cannot be read.
+uint64_t FreeMemory();
+
 // A file, open for reading; "-" is standard input. A stream is read into memory when it is opened. Errors of all
 // functions in this header name the file.
 class InputFile {
  public:
-  // Returns INVALID_ARGUMENT if the file is larger than `limit` bytes; of a stream no more is read.
-  static absl::StatusOr<InputFile> Open(const std::string& path, uint64_t limit = std::numeric_limits<uint64_t>::max());
+  // `limit`: most bytes that a stream may have, and that one Read() may return. The default leaves memory for a copy
+  // and for an answer.
+  static absl::StatusOr<InputFile> Open(const std::string& path, uint64_t limit = FreeMemory() / 3);
   InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&&) = delete;
   ~InputFile();
 
   const std::string& path() const { return path_; }
   uint64_t size() const { return size_; }
-  // Returns `count` bytes from byte `offset`, or INVALID_ARGUMENT ("truncated") if the file ends earlier.
+  // Returns `count` bytes from byte `offset`. Returns INVALID_ARGUMENT if the file ends earlier ("truncated"), or if
+  // `count` exceeds the limit.
   absl::StatusOr<std::string> Read(uint64_t offset, uint64_t count) const;
 
  private:
-  InputFile(std::string path, int descriptor, uint64_t size)
-      : path_(std::move(path)), descriptor_(descriptor), size_(size) {}
+  InputFile(std::string path, int descriptor, uint64_t limit)
+      : path_(std::move(path)), descriptor_(descriptor), limit_(limit) {}
+  absl::Status ReadStream();
+  absl::Status TooLong() const;
 
   std::string path_;
   int descriptor_;
-  uint64_t size_;
+  uint64_t limit_;
+  uint64_t size_ = 0;
   std::string content_;  // of a stream
 };
 
-// A stream gets the bytes with Commit(), from a temporary file. A file is written under a temporary name in the same
-// directory. Commit() renames it to `path`, replacing an existing file. Without Commit() the destructor removes it. If
-// the file system supports O_TMPFILE, nothing remains even if the process is killed.
+// A stream gets the bytes with Commit(), from a temporary file in TMPDIR or /tmp. A file is written under a temporary
+// name in the same directory. Commit() renames it to `path`, replacing an existing file. Without Commit() the
+// destructor removes it. If the file system supports O_TMPFILE, nothing remains even if the process is killed.
 class OutputFile {
  public:
   static absl::StatusOr<OutputFile> Create(const std::string& path);

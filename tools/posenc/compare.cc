@@ -1,6 +1,5 @@
 #include <google/protobuf/struct.pb.h>
 
-#include <cstdio>
 #include <memory>
 #include <string>
 
@@ -175,13 +174,8 @@ absl::Status RunCompare(const CompareFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(ReadSide(flags.a, flags.choice_a, request.mutable_a()));
   POSENC_RETURN_IF_ERROR(ReadSide(flags.b, flags.choice_b, request.mutable_b()));
   POSENC_ASSIGN_OR_RETURN(const v1::CompareResponse response, session.backend().Compare(request));
-  if (session.json()) {
-    POSENC_RETURN_IF_ERROR(PrintJson(session, response));
-  } else {
-    std::fputs(Report(response).c_str(), stdout);
-  }
   session.set_exit_code(response.same() ? kSame : kDifferent);
-  return absl::OkStatus();
+  return session.json() ? PrintJson(session, response) : PrintReport(Report(response));
 }
 
 }  // namespace

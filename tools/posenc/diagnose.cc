@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -100,10 +99,11 @@ double ShareOf(const v1::DiagnoseResponse& response) {
   return response.has_measured() && !response.explanations().empty() ? 1 / (1 + unexplained) : 0;
 }
 
-// True if in every row the elements at k and at k + apart are equal, for k = 0, step, 2 * step, ... below `end`.
+// True if in every row the elements at k and at k + apart are equal, for k = 0, step, 2 * step, ... below `end`. The
+// table must not be empty.
 bool Repeats(const v1::Tensor& table, int64_t step, int64_t apart, int64_t end) {
   const int64_t rows = table.shape(0), columns = table.shape(1);
-  const auto size = static_cast<int64_t>(table.data().size()) / std::max<int64_t>(1, rows * columns);
+  const auto size = static_cast<int64_t>(table.data().size()) / (rows * columns);
   for (int64_t row = 0; row < rows; ++row) {
     const char* line = table.data().data() + row * columns * size;
     for (int64_t k = 0; k < end; k += step) {
@@ -120,13 +120,15 @@ absl::Status ReadExpectedTable(const std::string& path, v1::RotarySettings* sett
   *table->mutable_cos() = std::move(tensors[0]);
   *table->mutable_sin() = std::move(tensors[1]);
   table->set_form(v1::TABLE_FORM_HALF_WIDTH);
-  for (const v1::Tensor* tensor : {&table->cos(), &table->sin()}) {
-    if (tensor->shape_size() != 2 || tensor->shape(1) % 2 != 0) return absl::OkStatus();  // the service checks them
+  const v1::Tensor &cos = table->cos(), &sin = table->sin();
+  if (cos.shape_size() != 2 || cos.shape(1) % 2 != 0 || cos.data().empty() ||
+      !std::ranges::equal(cos.shape(), sin.shape())) {
+    return absl::OkStatus();  // the service checks them
   }
-  const int64_t columns = table->cos().shape(1);
-  if (Repeats(table->cos(), 1, columns / 2, columns / 2) && Repeats(table->sin(), 1, columns / 2, columns / 2)) {
+  const int64_t columns = cos.shape(1);
+  if (Repeats(cos, 1, columns / 2, columns / 2) && Repeats(sin, 1, columns / 2, columns / 2)) {
     table->set_form(v1::TABLE_FORM_DUPLICATED);
-  } else if (Repeats(table->cos(), 2, 1, columns) && Repeats(table->sin(), 2, 1, columns)) {
+  } else if (Repeats(cos, 2, 1, columns) && Repeats(sin, 2, 1, columns)) {
     table->set_form(v1::TABLE_FORM_REPEAT_INTERLEAVED);
   }
   return absl::OkStatus();
@@ -172,8 +174,7 @@ absl::Status RunDiagnose(const DiagnoseFlags& flags, Session& session) {
   if (context.assumed_positions) session.Assume("--offset", "0");
   if (context.inferred_layout) session.Assume("--layout", EnumName(context.layout));
   if (session.json()) return PrintVerdictFirst(session, *best);
-  std::fputs(DiagnosisReport(*best, context).c_str(), stdout);
-  return absl::OkStatus();
+  return PrintReport(DiagnosisReport(*best, context));
 }
 
 }  // namespace

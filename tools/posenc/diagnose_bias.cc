@@ -1,5 +1,4 @@
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -51,8 +50,7 @@ absl::Status RunDiagnoseBias(const DiagnoseBiasFlags& flags, Session& session) {
   POSENC_ASSIGN_OR_RETURN(const v1::DiagnoseBiasResponse response, session.backend().DiagnoseBias(request));
   session.set_exit_code(ExitCode(response.verdict()));
   if (session.json()) return PrintVerdictFirst(session, response);
-  std::fputs(BiasReport(response, queries).c_str(), stdout);
-  return absl::OkStatus();
+  return PrintReport(BiasReport(response, queries));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
-#include <cstdio>
 #include <memory>
+#include <string>
 
+#include "absl/strings/str_cat.h"
 #include "posenc/base/status.h"
 #include "tools/posenc/bias_flags.h"
 #include "tools/posenc/deliver.h"
@@ -35,10 +36,11 @@ absl::Status RunExplain(const ExplainFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(flags.precision.Put(&request));
   POSENC_ASSIGN_OR_RETURN(const v1::ExplainResponse response, session.backend().Explain(request));
   if (session.json()) return PrintJson(session, response);
-  for (int i = 0; i < response.layers_size(); ++i) {
-    std::printf("%s%s", i ? "\n" : "", LayerReport(response.layers(i)).c_str());
+  std::string report;
+  for (const v1::LayerExplanation& layer : response.layers()) {
+    absl::StrAppend(&report, report.empty() ? "" : "\n", LayerReport(layer));
   }
-  return absl::OkStatus();
+  return PrintReport(report);
 }
 
 }  // namespace

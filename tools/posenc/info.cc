@@ -1,5 +1,3 @@
-#include <cstdio>
-
 #include "posenc/base/status.h"
 #include "tools/posenc/deliver.h"
 #include "tools/posenc/report.h"
@@ -12,8 +10,7 @@ Subcommand AddInfo(CLI::App& parent) {
   return {app, [](Session& session) -> absl::Status {
             POSENC_ASSIGN_OR_RETURN(const auto response, session.backend().GetServerInfo());
             if (session.json()) return PrintJson(session, response);
-            std::fputs(ServerReport(response).c_str(), stdout);
-            return absl::OkStatus();
+            return PrintReport(ServerReport(response));
           }};
 }
 

@@ -1,8 +1,13 @@
 // The `posenc` command: all calls of the service, computed in process or by a server.
-// Exit codes: 0 done, 1 the call failed, 2 the command line is wrong. `posenc compare` has those of diff: 0 the
-// settings are the same, 1 they differ, 2 anything else.
+// Exit codes: 0 done, 1 the call failed, 2 the command line is wrong. The commands that compare have kSame, kDifferent,
+// kCannotTell and kTrouble (session.h).
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
+#include <exception>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +20,7 @@
 #include "posenc/base/version.h"
 #include "posenc/command_line/arguments.h"
 #include "tools/files/file_io.h"
+#include "tools/files/printable.h"
 #include "tools/posenc/help.h"
 #include "tools/posenc/messages.h"
 #include "tools/posenc/session.h"
@@ -22,11 +28,11 @@
 namespace posenc::command {
 namespace {
 
-constexpr int kDone = 0, kUsage = 2;
+constexpr int kDone = 0, kFailed = 1, kUsage = 2;
 
 // Prints the error and, if `app` is not null, how to get its help.
 void Complain(const std::string& message, const CLI::App* app) {
-  std::fprintf(stderr, "posenc: %s\n", message.c_str());
+  std::fprintf(stderr, "posenc: %s\n", Printable(message, "\n").c_str());
   if (app == nullptr) return;
   std::fprintf(stderr, "See `%s --help`.\n", CommandWords(app).c_str());
 }
@@ -64,6 +70,34 @@ class TlsFlags {
   TlsFiles files_;
   std::string server_name_;
 };
+
+// Opens /dev/null for each standard stream that is closed, so that no file gets its descriptor. Access is the opposite
+// of the stream's, so that its use fails as that of a closed one.
+void OccupyClosedStreams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(stream, F_GETFD) < 0) (void)open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
+absl::Status FlushOutput() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return absl::OkStatus();
+  return absl::DataLossError("standard output: cannot write all of the text");
+}
+
+// Returns the message of what the standard library throws for lack of memory or of threads.
+std::string ExceptionMessage(const std::exception& error) {
+  const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+  return memory ? "not enough memory" : std::string("cannot go on: ") + error.what();
+}
+
+absl::Status Run(const Subcommand& subcommand, Session& session) {
+  try {
+    POSENC_RETURN_IF_ERROR(subcommand.run(session));
+    return FlushOutput();
+  } catch (const std::exception& error) {
+    return absl::InternalError(ExceptionMessage(error));
+  }
+}
 
 // Returns the innermost subcommand that was given.
 const CLI::App* Named(const CLI::App* app) {
@@ -127,6 +161,10 @@ int Main(int argc, char** argv) {
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
     return misused(ParseErrorMessage(*Named(&app), error), Named(&app));
+  } catch (const std::exception& error) {  // from a flag that reads a file
+    Complain(ExceptionMessage(error), nullptr);
+    const Subcommand* subcommand = subcommand_of(Named(&app));
+    return subcommand == nullptr ? kFailed : subcommand->exit_if_failed;
   }
   const Subcommand* subcommand = subcommand_of(Named(&app));
   if (subcommand == nullptr) {
@@ -142,7 +180,7 @@ int Main(int argc, char** argv) {
     if (out != nullptr && out->count() > 0 && IsStream(out->results().back())) flags.reports_to_stderr = true;
   }
   Session session(flags);
-  const absl::Status status = subcommand->run(session);
+  const absl::Status status = Run(*subcommand, session);
   if (status.ok()) return session.exit_code();
   const bool usage = IsUsageError(status);
   const bool flags_explain = usage || (absl::IsInvalidArgument(status) && !DetailsOf(status).field.empty());
@@ -153,4 +191,12 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace posenc::command
 
-int main(int argc, char** argv) { return posenc::command::Main(argc, argv); }
+int main(int argc, char** argv) {
+  using namespace posenc::command;
+  OccupyClosedStreams();
+  const int exit_code = Main(argc, argv);
+  if (exit_code != kDone) return exit_code;
+  const absl::Status printed = FlushOutput();  // --help and --version
+  if (!printed.ok()) Complain(std::string(printed.message()), nullptr);
+  return printed.ok() ? kDone : kFailed;
+}

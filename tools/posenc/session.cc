@@ -2,12 +2,10 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <limits>
+#include <iterator>
 #include <system_error>
 
 #include "absl/strings/cord.h"
@@ -15,7 +13,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
-#include "posenc/base/cgroup.h"
 #include "posenc/client/client.h"
 #include "posenc/in_process/in_process.h"
 #include "tools/files/file_io.h"
@@ -39,16 +36,13 @@ std::unique_ptr<Backend> MakeBackend(const GlobalFlags& flags) {
   return std::make_unique<InProcess>(options);
 }
 
-// Returns the free memory in bytes, within the cgroup's limit; infinity if it cannot be read.
-double FreeMemory() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    double kibibytes = 0;
-    if (std::sscanf(line.c_str(), "MemAvailable: %lf kB", &kibibytes) == 1) {
-      return std::min(kibibytes * 1024, static_cast<double>(AvailableMemory()));
-    }
-  }
-  return std::numeric_limits<double>::infinity();
+// Formats a number of bytes with one decimal: "1.5 GB".
+std::string Amount(double bytes) {
+  const char* const units[] = {"kB", "MB", "GB", "TB", "PB"};
+  size_t unit = 0;
+  bytes /= 1e3;
+  for (; bytes >= 1e3 && unit + 1 < std::size(units); ++unit) bytes /= 1e3;
+  return absl::StrFormat("%.1f %s", bytes, units[unit]);
 }
 
 }  // namespace
@@ -79,14 +73,12 @@ absl::Status Session::AllowWriting(const std::string& path, uint64_t bytes) cons
 }
 
 absl::Status Session::AllowMemory(double bytes) const {
-  return Allow("the result", bytes, FreeMemory(), "in memory, where it is computed");
+  return Allow("the result", bytes, static_cast<double>(FreeMemory()), "in memory, where it is computed");
 }
 
 absl::Status Session::Allow(const std::string& what, double bytes, double free, const char* where) const {
-  constexpr double kGigabyte = 1e9;
   if (flags_.yes || bytes <= free / 10) return absl::OkStatus();
-  const std::string large =
-      absl::StrFormat("%s has %.1f GB, and %.1f GB are free %s", what, bytes / kGigabyte, free / kGigabyte, where);
+  const std::string large = absl::StrCat(what, " has ", Amount(bytes), ", and ", Amount(free), " are free ", where);
   if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO)) return UsageError(large + "; give --yes to go on");
   std::fprintf(stderr, "posenc: %s. Go on? [y/N] ", large.c_str());
   const int answer = std::getchar();
