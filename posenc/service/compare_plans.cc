@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "posenc/base/fingerprint.h"
+#include "posenc/base/interruption.h"
 #include "posenc/mapping/field_differences.h"
 
 namespace posenc::wire {
@@ -56,6 +57,7 @@ void CompareSlopes(const v1::Plan& a, const v1::Plan& b, v1::LayerComparison* me
   int64_t head_of_largest = 0;
   std::set<int64_t> differing;
   for (int n = 0; n < std::min(a.slopes_size(), b.slopes_size()); ++n) {
+    InterruptionPointOfStep(n);
     const double difference = std::fabs(a.slopes(n) - b.slopes(n));
     if (difference == 0) continue;
     const int64_t head = n % heads_a;
