@@ -174,16 +174,12 @@ void FindVisible(const DistanceBias& work, const BiasRow& row, size_t& first, si
   last = std::max<size_t>(std::upper_bound(begin, end, row.highest_visible) - begin, first);
 }
 
-// Keys of a row that are computed together. Their gathered values take 32 KiB.
-constexpr size_t kKeysTogether = 8192;
-
-// Gathers the bias values of a query's cells for keys [begin, end) into `row`.
-void GatherKeys(const GatheredBias& bias, size_t query, size_t begin, size_t end, float* row) {
+// Gathers the bias values of a query's cells into `row` (`keys` floats).
+void GatherRow(const GatheredBias& bias, size_t keys, size_t query, float* row) {
   const size_t last = bias.value_count - 1;
-  const bool cls_key = bias.cls_key && begin == 0;
   if (bias.cls_query && query == 0) {
-    std::fill_n(row, end - begin, bias.values[last - 2]);
-    if (cls_key) row[0] = bias.values[last];
+    std::fill_n(row, keys, bias.values[last - 2]);
+    if (bias.cls_key) row[0] = bias.values[last];
     return;
   }
   const double origin = bias.query_positions[query];
@@ -191,32 +187,37 @@ void GatherKeys(const GatheredBias& bias, size_t query, size_t begin, size_t end
   const hn::Rebind<int32_t, decltype(d64)> indices;
   const hn::Rebind<float, decltype(d64)> d;
   // Subtract the positions first: their difference is exact.
-  size_t key = cls_key ? 1 : begin;
-  for (; key + hn::Lanes(d) <= end; key += hn::Lanes(d)) {
+  size_t key = bias.cls_key ? 1 : 0;
+  for (; key + hn::Lanes(d) <= keys; key += hn::Lanes(d)) {
     const auto distance = hn::Sub(hn::LoadU(d64, bias.key_positions + key), hn::Set(d64, origin));
     const auto at = hn::Sub(distance, hn::Set(d64, bias.first));
-    hn::StoreU(hn::GatherIndex(d, bias.values, hn::DemoteTo(indices, at)), d, row + (key - begin));
+    hn::StoreU(hn::GatherIndex(d, bias.values, hn::DemoteTo(indices, at)), d, row + key);
   }
-  for (; key < end; ++key) {
-    row[key - begin] = bias.values[static_cast<int32_t>(bias.key_positions[key] - origin - bias.first)];
+  for (; key < keys; ++key) {
+    row[key] = bias.values[static_cast<int32_t>(bias.key_positions[key] - origin - bias.first)];
   }
-  if (cls_key) row[0] = bias.values[last - 1];
+  if (bias.cls_key) row[0] = bias.values[last - 1];
 }
 
-// Takes `work` and `bias` by value: stores to `out` might alias a referenced object, so the loop would reload its
-// fields.
+// Returns whether the last row has a visible key. Takes `work` and `bias` by value: stores to `out` might alias a
+// referenced object, so the loop would reload its fields.
 template <bool kStream, class Format, class Bias>
-void BiasRows(const DistanceBias work, const Bias bias, size_t begin, size_t end) {
+bool BiasRows(const DistanceBias work, const Bias bias, size_t begin, size_t end) {
   const size_t row_bytes = work.keys * sizeof(typename Format::Bits);
   const bool bounded = work.causal || work.window_left < kUnlimited || work.window_right < kUnlimited;
   const bool scattered = work.key_documents != nullptr || work.key_valid != nullptr;
   // True: the mask is evaluated per key. False: one run of visible keys lies between two runs of hidden keys.
   const bool by_key = scattered || (bounded && !work.mask_keys_ascend);
   BiasRow row{};
-  std::vector<float> gathered(std::is_same_v<Bias, GatheredBias> ? std::min(work.keys, kKeysTogether) : 0);
+  bool any_visible = false;
+  std::vector<float> gathered(std::is_same_v<Bias, GatheredBias> ? work.keys : 0);
   for (size_t query = begin; query < end; ++query) {
     if constexpr (std::is_same_v<Bias, LinearBias>) row.query_position = bias.query_positions[query];
     if constexpr (std::is_same_v<Bias, GivenBias>) row.bias = bias.values + static_cast<ptrdiff_t>(query) * bias.stride;
+    if constexpr (std::is_same_v<Bias, GatheredBias>) {
+      GatherRow(bias, work.keys, query, gathered.data());
+      row.bias = gathered.data();
+    }
     if (work.mask_key_positions != nullptr) {
       const double position = work.mask_query_positions[query];
       row.lowest_visible = position - work.window_left;
@@ -226,27 +227,20 @@ void BiasRows(const DistanceBias work, const Bias bias, size_t begin, size_t end
     if (work.key_documents != nullptr) row.document = work.query_documents[query];
     if (work.scores != nullptr) row.scores = work.scores + query * row_bytes;
     row.out = work.out + query * row_bytes;
-    size_t first = 0, last = work.keys;
-    if (bounded && !by_key) FindVisible(work, row, first, last);
-    bool any_visible = !by_key && first < last;
-    for (size_t key = 0, stop; key < work.keys; key = stop) {
-      if (key > 0) InterruptionPointOfStep(static_cast<int64_t>(key));
-      stop = std::min(key + kKeysTogether, work.keys);
-      if constexpr (std::is_same_v<Bias, GatheredBias>) {
-        GatherKeys(bias, query, key, stop, gathered.data());
-        row.bias = gathered.data() - key;  // key 0 would be here
-      }
-      if (by_key) {
-        BiasKeys<Format>(work, bias, row, true, key, stop, any_visible);
-        continue;
-      }
-      const size_t shown = std::clamp(first, key, stop), hidden = std::clamp(last, key, stop);
-      FillKeys<Format>(work, row, key, shown);
-      VisibleKeys<kStream, Format>(work, bias, row, shown, hidden);
-      FillKeys<Format>(work, row, hidden, stop);
+    any_visible = false;
+    if (by_key) {
+      BiasKeys<Format>(work, bias, row, true, 0, work.keys, any_visible);
+    } else {
+      size_t first = 0, last = work.keys;
+      if (bounded) FindVisible(work, row, first, last);
+      any_visible = first < last;
+      FillKeys<Format>(work, row, 0, first);
+      VisibleKeys<kStream, Format>(work, bias, row, first, last);
+      FillKeys<Format>(work, row, last, work.keys);
     }
     if (!any_visible && work.zero_fully_masked_rows) std::memset(row.out, 0, row_bytes);
   }
+  return any_visible;
 }
 
 // Returns whether stores may bypass the caches: every store must be a whole, aligned register.
@@ -256,24 +250,20 @@ bool CanStream(const DistanceBias& work) {
          reinterpret_cast<uintptr_t>(work.out) % alignment == 0;
 }
 
-// Flushes even if an interruption ends the loop: the memory of `out` is then used again.
-struct FlushAtEnd {
-  ~FlushAtEnd() { hwy::FlushStream(); }
-};
-
 template <class Format>
-void BiasFrom(const DistanceBias& work, size_t begin, size_t end) {
+bool BiasFrom(const DistanceBias& work, size_t begin, size_t end) {
   const auto compute = [&](const auto& bias) {
     using Bias = std::decay_t<decltype(bias)>;
     constexpr bool kCanStream = std::is_same_v<Bias, GivenBias> || std::is_same_v<Bias, GatheredBias>;
     if (!kCanStream || !CanStream(work)) return BiasRows<false, Format>(work, bias, begin, end);
-    const FlushAtEnd flush;
-    BiasRows<kCanStream, Format>(work, bias, begin, end);
+    const bool any_visible = BiasRows<kCanStream, Format>(work, bias, begin, end);
+    hwy::FlushStream();
+    return any_visible;
   };
-  std::visit(compute, work.bias);
+  return std::visit(compute, work.bias);
 }
 
-void BiasSlab(const DistanceBias& work, size_t begin, size_t end) {
+bool BiasSlab(const DistanceBias& work, size_t begin, size_t end) {
   switch (work.dtype) {
     case DType::kFP32: return BiasFrom<Float32>(work, begin, end);
     case DType::kFP16: return BiasFrom<Float16>(work, begin, end);
@@ -291,8 +281,59 @@ namespace posenc {
 
 HWY_EXPORT(BiasSlab);
 
+namespace {
+
+// Keys of a row that are computed with one dispatched call. Their gathered values take 256 KiB.
+constexpr size_t kKeysTogether = 65536;
+
+// `work` restricted to keys [begin, end) of one query.
+DistanceBias KeysOf(DistanceBias work, size_t query, size_t begin, size_t end) {
+  const size_t bytes = (query * work.keys + begin) * SizeOf(work.dtype);
+  const auto shift = [](auto& pointer, auto by) {
+    if (pointer != nullptr) pointer += by;
+  };
+  work.queries = 1;
+  work.keys = end - begin;
+  if (auto* linear = std::get_if<LinearBias>(&work.bias)) {
+    linear->query_positions += query;
+    shift(linear->key_positions, begin);
+    linear->first_key += static_cast<double>(begin);
+  } else if (auto* given = std::get_if<GivenBias>(&work.bias)) {
+    given->values += static_cast<ptrdiff_t>(query) * given->stride + static_cast<ptrdiff_t>(begin);
+  } else if (auto* gathered = std::get_if<GatheredBias>(&work.bias)) {
+    gathered->query_positions += query;
+    gathered->key_positions += begin;
+    gathered->cls_query = gathered->cls_query && query == 0;
+    gathered->cls_key = gathered->cls_key && begin == 0;
+  }
+  shift(work.mask_query_positions, query);
+  shift(work.mask_key_positions, begin);
+  shift(work.query_documents, query);
+  shift(work.key_documents, begin);
+  shift(work.key_valid, begin);
+  shift(work.scores, bytes);
+  shift(work.out, bytes);
+  work.zero_fully_masked_rows = false;
+  return work;
+}
+
+}  // namespace
+
 void ComputeDistanceBias(const DistanceBias& work, size_t begin, size_t end) {
-  HWY_DYNAMIC_DISPATCH(BiasSlab)(work, begin, end);
+  if (work.keys <= kKeysTogether) {
+    HWY_DYNAMIC_DISPATCH(BiasSlab)(work, begin, end);
+    return;
+  }
+  const size_t row = work.keys * SizeOf(work.dtype);
+  for (size_t query = begin; query < end; ++query) {
+    bool any_visible = false;
+    for (size_t key = 0; key < work.keys; key += kKeysTogether) {
+      if (key > 0) InterruptionPoint();
+      const DistanceBias some = KeysOf(work, query, key, std::min(key + kKeysTogether, work.keys));
+      any_visible |= HWY_DYNAMIC_DISPATCH(BiasSlab)(some, 0, 1);
+    }
+    if (!any_visible && work.zero_fully_masked_rows) std::memset(work.out + query * row, 0, row);
+  }
 }
 
 }  // namespace posenc

@@ -85,9 +85,9 @@ struct DistanceBias {
   bool large = false;                 // out exceeds the caches: bypass them where alignment allows
 };
 
-// Computes query rows [begin, end), with one dispatched call. Thread-safe for disjoint ranges. A row of more than
-// 65,536 keys has interruption points. Aborts if dtype is not FP32, FP16 or BF16. Scores and out need no alignment.
-// Same bytes on every CPU target, except for NaN payloads.
+// Computes query rows [begin, end), with one dispatched call, or one for each 65,536 keys of longer rows, with
+// interruption points between them. Thread-safe for disjoint ranges. Aborts if dtype is not FP32, FP16 or BF16. Scores
+// and out need no alignment. Same bytes on every CPU target, except for NaN payloads.
 void ComputeDistanceBias(const DistanceBias& work, size_t begin, size_t end);
 
 }  // namespace posenc

@@ -35,7 +35,7 @@ inline DistanceBias RandomBiasWork(std::mt19937_64& random, RandomBias& matrix) 
   work.rounding = random() % 2 == 0 ? Rounding::kOnce : Rounding::kEachOperation;
   work.queries = 1 + random() % 6;
   work.keys = random() % 4 == 0 ? 32 * (1 + random() % 6) : 1 + random() % 80;
-  if (random() % 64 == 0) work.keys += 8192 - 32;  // more or fewer than the kernel computes together
+  if (random() % 64 == 0) work.keys += 65536 - 32;  // more or fewer than are computed together
   work.large = random() % 2 == 0;
   const double scale = OneOf(random, {1.0, 0.25, 1000.0, 1e9, 1e300});
   const double mask_scale = OneOf(random, {1.0, 1.0, 1.0, 0.25, 1e300});

@@ -5,24 +5,13 @@
 
 #include <fmt/format.h>
 
+#include "tools/files/printable.h"
 #include "tools/load/compare.h"
 #include "tools/load/figures.h"
 #include "tools/load/wording.h"
 
 namespace posenc::load {
 namespace {
-
-// Replaces control characters, including C1, by '?': a terminal could take text from files or servers for commands.
-std::string Printable(const std::string& text) {
-  std::string printable;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool two = text[i] == '\xc2' && i + 1 < text.size() && (text[i + 1] & 0x60) == 0;
-    const bool control = two || static_cast<unsigned char>(text[i]) < 0x20 || text[i] == 0x7f;
-    printable += control ? '?' : text[i];
-    i += two;
-  }
-  return printable;
-}
 
 // Comma-separated counts and statuses, most failures first. Skipped calls have their own line.
 std::string Errors(const Measurement& measured) {
