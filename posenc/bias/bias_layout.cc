@@ -30,7 +30,10 @@ Matrix<double> CountValid(const Matrix<uint8_t>& valid) {
   positions.values.reserve(valid.values.size());
   for (int64_t b = 0; b < valid.rows; ++b) {
     double next = 0;
-    for (int64_t j = 0; j < valid.columns; ++j) positions.values.push_back(valid.row(b)[j] ? next++ : 0.0);
+    for (int64_t j = 0; j < valid.columns; ++j) {
+      InterruptionPointOfStep(j);
+      positions.values.push_back(valid.row(b)[j] ? next++ : 0.0);
+    }
   }
   return positions;
 }
@@ -310,7 +313,10 @@ void RoundTo(DType dtype, std::vector<double>& values) {
 Matrix<double> Constant(double value, int64_t count) { return {std::vector<double>(count, value), 1, count, true}; }
 
 Matrix<double> SequencesOf(Matrix<double> positions, const std::vector<int64_t>& cu_seqlens) {
+  constexpr int64_t kStep = 16;  // of a search, in steps of nanoseconds
+  int64_t steps = 0;
   for (double& position : positions.values) {
+    InterruptionPointOfStep(kStep * steps++);
     const auto next = std::upper_bound(cu_seqlens.begin(), cu_seqlens.end(), static_cast<int64_t>(position));
     position = static_cast<double>(next - cu_seqlens.begin());
   }

@@ -136,7 +136,7 @@ absl::Status Client::DoUnary(const wire::RpcDescription& rpc, const google::prot
       }));
   // No retry from here on, because the outputs may have changed.
   if (answer.Length() == 0) return absl::InternalError(options_.address + " answered an empty message");
-  return Receive(answer, options_.address, rpc.response_stripper, options, response);
+  return Receive(answer, options_.address, request, rpc.response_stripper, options, response);
 }
 
 absl::StatusOr<ServingStatus> Client::DoCheckHealth(const std::string& service, const CallOptions& options) {
@@ -151,7 +151,7 @@ absl::StatusOr<ServingStatus> Client::DoCheckHealth(const std::string& service, 
   POSENC_RETURN_IF_ERROR(attempt.status);
   static const wire::Stripper stripper(google::protobuf::Int32Value::descriptor());
   google::protobuf::Int32Value response;
-  POSENC_RETURN_IF_ERROR(Receive(answer, options_.address, stripper, {}, &response));
+  POSENC_RETURN_IF_ERROR(Receive(answer, options_.address, request, stripper, {}, &response));
   const int value = response.value();
   return value >= 0 && value <= 3 ? static_cast<ServingStatus>(value) : ServingStatus::kUnknown;
 }

@@ -72,7 +72,7 @@ absl::Status Client::DoTiles(const wire::RpcDescription& rpc, const google::prot
                    TileReader reader(channel, &context, rpc.path, bytes);
                    for (grpc::ByteBuffer received; unusable.ok() && reader.Read(&received);) {
                      const std::unique_ptr<google::protobuf::Message> tile(rpc.response.New());
-                     unusable = Receive(received, options_.address, rpc.response_stripper, {}, tile.get());
+                     unusable = Receive(received, options_.address, request, rpc.response_stripper, {}, tile.get());
                      handed_over = true;
                      if (unusable.ok()) unusable = sink(*tile);
                    }

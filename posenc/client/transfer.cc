@@ -70,7 +70,8 @@ grpc::ByteBuffer Loan::Lend(const wire::Gathered& message) {
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
-absl::Status Receive(const grpc::ByteBuffer& answer, const std::string& sender, const wire::Stripper& stripper,
+absl::Status Receive(const grpc::ByteBuffer& answer, const std::string& sender,
+                     const google::protobuf::Message& request, const wire::Stripper& stripper,
                      const CallOptions& options, google::protobuf::Message* response) {
   const auto malformed = [&] {
     return absl::InternalError(
@@ -85,7 +86,10 @@ absl::Status Receive(const grpc::ByteBuffer& answer, const std::string& sender, 
   const transport::SlicedPayloads payloads(std::move(slices), std::move(stripped->ranges));
   absl::Status damaged;
   ForEachTensor(*response, [&](const v1::Tensor& tensor) {
-    const auto bytes = tensor.has_region() ? tensor.region().byte_size() : static_cast<int64_t>(payloads.Size(tensor));
+    auto bytes = static_cast<int64_t>(payloads.Size(tensor));
+    if (bytes == 0 && tensor.has_region() && wire::IsOutput(tensor.region(), request)) {
+      bytes = tensor.region().byte_size();
+    }
     if (NeededBytes(tensor) == bytes) return;
     damaged = absl::InternalError(absl::StrCat(sender, " answered ", bytes, " bytes for a tensor of type ",
                                                v1::DataType_Name(tensor.dtype()), " and shape [",

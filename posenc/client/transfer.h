@@ -40,10 +40,11 @@ class Loan {
   size_t outstanding_ = 0;
 };
 
-// Parses the answer to a call from `sender` and puts each tensor where the caller wants it. Returns INTERNAL if it is
-// not such a message, or if a tensor does not have the bytes that its type and shape need. `stripper` is for the
-// response's type.
-absl::Status Receive(const grpc::ByteBuffer& answer, const std::string& sender, const wire::Stripper& stripper,
+// Parses the answer of `sender` to the request and puts each tensor where the caller wants it. Returns INTERNAL if it
+// is not such a message, or if a tensor does not have the bytes that its type and shape need, in the message or in an
+// output region of the request. `stripper` is for the response's type.
+absl::Status Receive(const grpc::ByteBuffer& answer, const std::string& sender,
+                     const google::protobuf::Message& request, const wire::Stripper& stripper,
                      const CallOptions& options, google::protobuf::Message* response);
 
 }  // namespace posenc

@@ -178,11 +178,12 @@ Matrix<float> Turned(const Matrix<float>& matrix) {
   Matrix<float> turned{std::vector<float>(matrix.values.size()), matrix.columns, matrix.rows, false};
   if (matrix.values.empty()) return turned;  // it may have any number of rows without columns
   // A column's elements are a row of the matrix apart, so tiles are read and written while they are in the cache.
-  constexpr int64_t kTile = 16, kTilesBetweenPoints = 65536 / (kTile * kTile);
-  int64_t tiles = 0;
+  constexpr int64_t kTile = 16;
+  int64_t turned_before = 0, next_point = 65536;
   for (int64_t top = 0; top < matrix.rows; top += kTile) {
     for (int64_t left = 0; left < matrix.columns; left += kTile) {
-      if (++tiles % kTilesBetweenPoints == 0) InterruptionPoint();
+      turned_before += std::min(kTile, matrix.rows - top) * std::min(kTile, matrix.columns - left);
+      if (turned_before >= next_point) next_point += 65536, InterruptionPoint();
       for (int64_t column = left; column < std::min(left + kTile, matrix.columns); ++column) {
         for (int64_t row = top; row < std::min(top + kTile, matrix.rows); ++row) {
           turned.values[column * matrix.rows + row] = matrix.values[row * matrix.columns + column];

@@ -255,6 +255,16 @@ absl::Status RequestRegions::CheckUndamaged() const {
   return absl::OkStatus();
 }
 
+bool IsOutput(const v1::Region& region, const Message& request) {
+  bool found = false;
+  const absl::Status status =
+      ForEachRegion(request, {}, [&](const std::string&, const v1::Region& other, bool is_output) {
+        found = found || (is_output && Same(region, other));
+        return absl::OkStatus();
+      });
+  return status.ok() && found;
+}
+
 bool IsInPlace(const Message& request) {
   std::vector<std::pair<std::string, v1::Region>> outputs, tensors;
   const absl::Status status =

@@ -91,6 +91,9 @@ class RequestRegions {
   std::string copies_;
 };
 
+// Returns true if the region is an output of the request.
+bool IsOutput(const v1::Region& region, const google::protobuf::Message& request);
+
 // Returns true if an output of the request is also its operand. Such a request must not be retried: the first run
 // overwrites its input.
 bool IsInPlace(const google::protobuf::Message& request);

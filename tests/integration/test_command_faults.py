@@ -68,6 +68,13 @@ def tensor(shape, dtype=FP32, size=None):
     return tensor_pb2.Tensor(dtype=dtype, shape=shape, data=bytes(needed if size is None else size))
 
 
+def in_region(shape):
+    """Returns a tensor whose elements are said to be in shared memory."""
+    needed = 4 * int(numpy.prod(shape))
+    return tensor_pb2.Tensor(dtype=FP32, shape=shape,
+                             region=tensor_pb2.Region(token=bytes(16), offset=0, byte_size=needed))
+
+
 def tiles(kind, row_begins, tensors):
     """Returns tiles of a table, in which cos and sin are alike, or of a bias."""
     if kind == "table":
@@ -93,6 +100,8 @@ WRONG_TILES = {
     "a hole": ((0, 3), (HALF, tensor((1, WIDTH)))),
     "too many rows": ((0, 2), (HALF, tensor((3, WIDTH)))),
     "one twice": ((0, 0, 2), (HALF, HALF, HALF)),
+    "no rows": ((0, 0, 2), (tensor((0, WIDTH)), HALF, HALF)),
+    "in a region that was not asked for": ((0, 2), (HALF, in_region((2, WIDTH)))),
 }
 
 
@@ -117,8 +126,8 @@ def test_cos_and_sin_must_be_alike(posenc, fake):
 
 @pytest.mark.parametrize("answer", [
     None, tensor((1, 2, 1, WIDTH)), tensor((1, 2, 1, 2 * WIDTH), FP64), tensor((1, 2, 1, 2 * WIDTH), size=100),
-    tensor((1, 2, 1, 2 * WIDTH), 0), tensor((-1, 2), size=8)
-], ids=("absent", "shape", "type", "bytes", "no type", "negative"))
+    tensor((1, 2, 1, 2 * WIDTH), 0), tensor((-1, 2), size=8), in_region((1, 2, 1, 2 * WIDTH))
+], ids=("absent", "shape", "type", "bytes", "no type", "negative", "region"))
 def test_a_rotated_tensor_is_like_the_operand(posenc, fake, tmp_path, answer):
     numpy.save(tmp_path / "q.npy", numpy.ones((1, 2, 1, 2 * WIDTH), "<f4"))
     info = service_pb2.ApplyRotaryResponse().info
@@ -137,6 +146,23 @@ def test_an_empty_answer_is_an_error(posenc, fake, configs):
                                        ("GenerateTable", 1, (*TABLE, "--json"))):
         fake.answers[method] = [service_pb2.ExplainResponse()]
         assert "empty" in posenc("--server", fake.address, *command, exit_code=exit_code).stderr
+
+
+def test_what_a_newer_server_explains_is_shown(posenc, fake, configs):
+    layer = service_pb2.LayerExplanation()
+    layer.info.plan.bias.ParseFromString(b"\xba\x3e\x00")  # field 999: a method that this build does not know
+    layer.info.plan.frequencies.add(inv_freq=[1, 1], axis=[0])
+    layer.info.plan.frequencies.add(inv_freq=[1, 1])
+    fake.answers["Explain"] = [service_pb2.ExplainResponse(layers=[layer])]
+    assert "unknown to this version" in posenc("--server", fake.address, "explain", configs / MODEL).stdout
+
+
+@pytest.mark.parametrize("values", [tensor((1, 500000)), tensor((5,), FP64), tensor((0, 500000), FP64)])
+def test_measured_values_of_another_form_are_an_error(posenc, fake, tmp_path, values):
+    numpy.save(tmp_path / "bias.npy", numpy.zeros((1, 1, ROWS, ROWS), "<f4"))
+    fake.answers["DiagnoseBias"] = [service_pb2.DiagnoseBiasResponse(sentence="a sentence", values=values)]
+    said = posenc("--server", fake.address, "diagnose-bias", "bias.npy", exit_code=3).stderr
+    assert "values are not FP64" in said
 
 
 def test_control_characters_do_not_reach_the_terminal(posenc, fake, configs):

@@ -348,8 +348,8 @@ def test_calls_stuck_in_the_connection_to_a_stopped_server_are_counted(started, 
     directory = pathlib.Path(tempfile.mkdtemp(prefix="posenc-"))  # short enough for a socket's path
     server = start_server("--listen", f"unix:{directory}/socket")
     try:
-        process = started("--server", f"unix:{directory}/socket", "--tokens", 2048, *schedule, "--duration", "4s",
-                          "--deadline", "1s", "--json", "--quiet")
+        process = started("--server", f"unix:{directory}/socket", "--tokens", 256, *schedule, "--duration", "4s",
+                          "--deadline", "2s", "--json", "--quiet")
         when_called(server.port, 10)
         server.signal(signal.SIGSTOP)
         results = finished(process)
@@ -359,7 +359,20 @@ def test_calls_stuck_in_the_connection_to_a_stopped_server_are_counted(started, 
     assert_adds_up(results["total"])
     assert results["total"]["errors"]["DEADLINE_EXCEEDED"] > 0
     assert any("did not end at the deadline" in warning for warning in results["warnings"])
-    assert results["seconds"] >= 1  # the deadline of the calls that were stuck
+    assert results["seconds"] >= 2  # the deadline of the calls that were stuck
+
+
+def test_a_closed_loop_goes_on_when_the_server_does(started, start_server):
+    server = start_server()
+    process = started("--server", f"127.0.0.1:{server.port}", *SMALL, "--concurrency", 2, "--duration", "7s",
+                      "--deadline", "500ms", "--json", "--quiet")
+    when_called(server.port, 30)
+    server.signal(signal.SIGSTOP)
+    time.sleep(4.5)  # longer than a call may go on after its deadline
+    server.signal(signal.SIGCONT)
+    results = finished(process)
+    assert_adds_up(results["total"])
+    assert results["seconds"] >= 7
 
 
 def test_calls_take_turns_over_several_servers(load, start_server):

@@ -16,6 +16,7 @@ namespace {
 constexpr int64_t kTimed = 16;                          // of so many calls one is timed within the client's gRPC
 constexpr double kGrace = 3;                            // seconds from a call's deadline until it is abandoned
 constexpr auto kPause = std::chrono::milliseconds(10);  // of a caller after UNAVAILABLE, which may come at once
+constexpr auto kLook = std::chrono::milliseconds(100);  // between two looks for an interrupt
 constexpr std::byte kPoison{0xa5};                      // fills the region of an answer to be verified
 
 // gRPC's name of a status code, such as "UNAVAILABLE".
@@ -128,12 +129,14 @@ void Calls::BeginNext(const std::shared_ptr<StepRun>& run) {
 
 int64_t Calls::Wait(const std::shared_ptr<StepRun>& run) {
   const Clock::duration patience = FromSeconds(options_.deadline_seconds + kGrace);
+  const Clock::time_point end = run->begin + FromSeconds(run->plan.seconds);  // a closed loop goes on until then
   std::unique_lock lock(run->mutex);
   while (run->open > 0 || !run->paused.empty()) {
     const bool paused = !run->paused.empty();
-    const Clock::time_point until = paused ? run->paused.front() : run->last_began + patience;
-    if (Clock::now() < until) {
-      run->changed.wait_until(lock, until);
+    const Clock::time_point given_up = std::max(run->last_began + patience, run->stop ? run->begin : end);
+    const Clock::time_point until = paused ? run->paused.front() : given_up;
+    if (const auto now = Clock::now(); now < until) {
+      run->changed.wait_until(lock, std::min(until, now + kLook));
     } else if (paused) {
       run->paused.pop_front();
       lock.unlock();

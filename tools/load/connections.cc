@@ -58,7 +58,9 @@ absl::StatusOr<std::unique_ptr<Connections>> Connections::Open(const std::vector
 
 Connections::~Connections() {
   for (const auto& reader : readers_) reader->queue.Shutdown();
-  for (const auto& reader : readers_) reader->thread.join();
+  for (const auto& reader : readers_) {
+    if (reader->thread.joinable()) reader->thread.join();  // not if the system refused the thread
+  }
 }
 
 void Connections::Start(Exchange* exchange) {

@@ -37,7 +37,8 @@ std::string ExplanationReport(const v1::BiasExplanation& explanation, int number
   }
   const v1::BiasMethod& method = explanation.method();
   const auto* field = v1::BiasMethod::descriptor()->FindFieldByNumber(method.method_case());
-  rows.emplace_back("method", absl::StrCat(field->name(), ": ", SettingsLine(method)));
+  rows.emplace_back(
+      "method", absl::StrCat(field == nullptr ? "unknown to this version" : field->name(), ": ", SettingsLine(method)));
   const v1::BiasGeometry& geometry = explanation.geometry();
   const v1::AlibiForm form = method.alibi().form();
   const bool of_key = form == v1::ALIBI_FORM_BLOOM || form == v1::ALIBI_FORM_MPT;

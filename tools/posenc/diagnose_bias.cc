@@ -48,6 +48,11 @@ absl::Status RunDiagnoseBias(const DiagnoseBiasFlags& flags, Session& session) {
   *request.mutable_bias() = std::move(bias);
   if (!session.json()) request.set_return_values(true);
   POSENC_ASSIGN_OR_RETURN(const v1::DiagnoseBiasResponse response, session.backend().DiagnoseBias(request));
+  if (const v1::Tensor& values = response.values();
+      response.has_values() &&
+      (values.dtype() != v1::DATA_TYPE_FP64 || values.shape_size() != 2 || values.shape(0) < 1)) {
+    return absl::InternalError("values are not FP64 of the shape [heads, n]");
+  }
   session.set_exit_code(ExitCode(response.verdict()));
   if (session.json()) return PrintVerdictFirst(session, response);
   return PrintReport(BiasReport(response, queries));

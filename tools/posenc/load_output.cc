@@ -77,11 +77,14 @@ absl::Status LoadOutput::Deliver(const Session& session, const load::Baseline& b
   if (baseline.results) all->comparison = load::Compare(baseline, *all);
   const load::Results& results = *all;
   const std::string json = load::ToJson(results);
-  // Writes every report, also after one could not be written: the results exist nowhere else.
+  const std::string html = html_.empty() ? "" : load::ToHtml(results);
+  // Writes every report, also after one could not be written: the results exist nowhere else. The files come first,
+  // because a closed pipe ends the process.
   absl::Status written;
-  if (json_ != "-" && html_ != "-") written.Update(Write("-", session.json() ? json : load::ToText(results)));
-  if (!json_.empty()) written.Update(Write(json_, json));
-  if (!html_.empty()) written.Update(Write(html_, load::ToHtml(results)));
+  if (!json_.empty() && json_ != "-") written.Update(Write(json_, json));
+  if (!html_.empty() && html_ != "-") written.Update(Write(html_, html));
+  const bool shown = session.json() || json_ == "-";
+  written.Update(Write("-", html_ == "-" ? html : shown ? json : load::ToText(results)));
   POSENC_RETURN_IF_ERROR(written);
   if (results.mismatches > 0) {
     return absl::FailedPreconditionError(

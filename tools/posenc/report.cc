@@ -94,6 +94,10 @@ void AppendFields(const Message& message, Rows* rows) {
 void AppendMethod(const Message& message, Rows* rows, const char* cases = "method") {
   const auto* oneof = message.GetDescriptor()->FindOneofByName(cases);
   const FieldDescriptor* method = message.GetReflection()->GetOneofFieldDescriptor(message, oneof);
+  if (method == nullptr) {
+    rows->emplace_back("method", "unknown to this version");
+    return;
+  }
   rows->emplace_back("method", method->name());
   AppendFields(message.GetReflection()->GetMessage(message, method), rows);
 }
@@ -150,7 +154,7 @@ std::string FrequencyTable(const v1::EffectiveFrequencies& frequencies) {
     }
     const double frequency = frequencies.inv_freq(i);
     text += absl::StrFormat("  %6d  %-24s  %.6g", i, Decimal(frequency), 2 * std::numbers::pi / frequency);
-    absl::StrAppend(&text, frequencies.axis_size() > 0 ? absl::StrCat("  axis ", frequencies.axis(i)) : "", "\n");
+    absl::StrAppend(&text, i < frequencies.axis_size() ? absl::StrCat("  axis ", frequencies.axis(i)) : "", "\n");
   }
   return text;
 }
@@ -273,7 +277,9 @@ std::string LayerReport(const v1::LayerExplanation& layer) {
   }
   text += Aligned(rows, "  ");
   for (int i = 0; i < plan.frequencies_size(); ++i) {
-    if (plan.frequencies_size() > 1) absl::StrAppend(&text, "\n  seq_len ", layer.info().sequences(i).seq_len());
+    if (plan.frequencies_size() > 1 && i < layer.info().sequences_size()) {
+      absl::StrAppend(&text, "\n  seq_len ", layer.info().sequences(i).seq_len());
+    }
     if (i < layer.text_size()) absl::StrAppend(&text, "\n", Explanation(layer.text(i)));
     text += FrequencyTable(plan.frequencies(i));
   }

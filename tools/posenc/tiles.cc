@@ -14,7 +14,7 @@ absl::Status TiledTensor::Check(int64_t row_begin, const v1::Tensor& tile) {
   const std::string is = absl::StrCat("a tile of ", whole.name, " is ", TensorReport(whole), " from row ", row_begin);
   if (whole.shape.size() < 2) return absl::InternalError(is + "; it has no rows");
   int64_t& rows = whole.shape[whole.shape.size() - 2];
-  if (row_begin != written_ || rows > rows_ - written_) {
+  if (row_begin != written_ || rows > rows_ - written_ || (rows == 0 && rows_ > 0)) {
     return absl::InternalError(absl::StrCat(is, "; rows ", written_, " to ", rows_, " are missing"));
   }
   rows = rows_;

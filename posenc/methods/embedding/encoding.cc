@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 
 namespace posenc {
@@ -16,7 +17,10 @@ Positions CountValid(const Matrix<uint8_t>& valid) {
   ids.values.reserve(valid.values.size());
   for (int64_t b = 0; b < valid.rows && valid.columns > 0; ++b) {  // zero columns allow any number of rows
     double next = 0;
-    for (int64_t s = 0; s < valid.columns; ++s) ids.values.push_back(valid.row(b)[s] ? next++ : -1);
+    for (int64_t s = 0; s < valid.columns; ++s) {
+      InterruptionPointOfStep(s);
+      ids.values.push_back(valid.row(b)[s] ? next++ : -1);
+    }
   }
   return Positions{PositionIds{std::move(ids)}, {}, {}, {}};
 }
