@@ -318,26 +318,29 @@ def test_a_deadline_that_passes_is_a_failure(started, start_server):
     assert_adds_up(total)
 
 
-def test_a_server_that_dies_is_counted_and_reported(started, start_server):
-    server = start_server()
-    process = started("--server", f"127.0.0.1:{server.port}", *SMALL, "--rate", 100, "--duration", "2s", "--json",
-                      "--quiet")
-    when_called(server.port, 30)
-    server.kill()
-    total = finished(process)["total"]
+@pytest.fixture
+def calls_of_a_server_that_dies(started, start_server):
+    """A function that returns what a test of two seconds counts in all, whose server dies on the way."""
+    def run(*schedule):
+        server = start_server()
+        process = started("--server", f"127.0.0.1:{server.port}", *SMALL, *schedule, "--duration", "2s", "--json",
+                          "--quiet")
+        when_called(server.port, 30)
+        server.kill()
+        total = finished(process)["total"]
+        assert_adds_up(total)
+        return total
+    return run
+
+
+def test_a_server_that_dies_is_counted_and_reported(calls_of_a_server_that_dies):
+    total = calls_of_a_server_that_dies("--rate", 100)
     assert total["intended"] == 200
     assert total["succeeded"] > 0 and total["errors"]["UNAVAILABLE"] > 0
-    assert_adds_up(total)
 
 
-def test_callers_of_a_dead_server_pause(started, start_server):
-    server = start_server()
-    process = started("--server", f"127.0.0.1:{server.port}", *SMALL, "--concurrency", 2, "--duration", "2s", "--json",
-                      "--quiet")
-    when_called(server.port, 30)
-    server.kill()
-    total = finished(process)["total"]
-    assert_adds_up(total)
+def test_callers_of_a_dead_server_pause(calls_of_a_server_that_dies):
+    total = calls_of_a_server_that_dies("--concurrency", 2)
     # Each of the two callers fails at once and then pauses for 10 ms of the two seconds; one call each was cut.
     assert 2 <= total["errors"]["UNAVAILABLE"] <= 2 * (2 / 0.01 + 2)
 
@@ -348,9 +351,9 @@ def test_calls_stuck_in_the_connection_to_a_stopped_server_are_counted(started, 
     directory = pathlib.Path(tempfile.mkdtemp(prefix="posenc-"))  # short enough for a socket's path
     server = start_server("--listen", f"unix:{directory}/socket")
     try:
-        process = started("--server", f"unix:{directory}/socket", "--tokens", 256, *schedule, "--duration", "4s",
+        process = started("--server", f"unix:{directory}/socket", "--tokens", 1024, *schedule, "--duration", "8s",
                           "--deadline", "2s", "--json", "--quiet")
-        when_called(server.port, 10)
+        when_called(server.port, 30)  # some have ended
         server.signal(signal.SIGSTOP)
         results = finished(process)
     finally:

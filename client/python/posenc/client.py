@@ -78,8 +78,8 @@ class Client(abc.ABC):
         """Rotates q and k of any size, also above the server's limits: in chunks of about `chunk_bytes`, by a stream.
 
         With np.memmap arrays and `out`, only a few chunks are in memory at a time. `out` may be q and k themselves, but must
-        not overlap them otherwise. If a stream ends early, the chunks
-        without an answer go into a new one. `timeout` is for all of them.
+        not overlap them otherwise. If a stream ends early, the chunks without an answer go into a new one. `timeout` is for
+        all of them.
         """
         rotation = Rotation({"rotary": source(model, settings, layer, component), **fields}, operand(q, q_fields),
                             operand(k, k_fields), out, chunk_bytes, whole=True)
