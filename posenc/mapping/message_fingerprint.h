@@ -6,7 +6,7 @@
 
 namespace posenc::wire {
 
-// Adds the serialized message as one text, without a copy of it.
+// Adds the serialized message as one text, without a copy of it. Has interruption points.
 void AddMessage(const google::protobuf::MessageLite& message, Fingerprint& fingerprint);
 
 }  // namespace posenc::wire

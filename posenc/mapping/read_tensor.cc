@@ -225,7 +225,14 @@ void WriteValues(DType dtype, const Matrix<T>& matrix, v1::Tensor* tensor) {
   TensorShape shape{dtype, {matrix.columns}};
   if (!matrix.shared) shape.shape.insert(shape.shape.begin(), matrix.rows);
   WriteShape(shape, tensor);
-  tensor->set_data(matrix.values.data(), matrix.values.size() * sizeof(T));
+  std::string& data = *tensor->mutable_data();
+  data.reserve(matrix.values.size() * sizeof(T));
+  constexpr size_t kTogether = 65536;
+  for (size_t begin = 0; begin < matrix.values.size(); begin += kTogether) {
+    InterruptionPoint();
+    const size_t count = std::min(kTogether, matrix.values.size() - begin);
+    data.append(reinterpret_cast<const char*>(matrix.values.data() + begin), count * sizeof(T));
+  }
 }
 
 }  // namespace

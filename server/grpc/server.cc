@@ -9,6 +9,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -115,7 +116,7 @@ UnadmittedCalls LimitOfUnadmittedCalls(Core* core) {
 // Ends the process if it is not destroyed in time.
 class Server::Watchdog {
  public:
-  explicit Watchdog(steady_clock::duration after) : thread_([this, after] { Watch(after); }) {}
+  Watchdog() : thread_([this] { Watch(); }) {}
   ~Watchdog() {
     {
       std::lock_guard lock(mutex_);
@@ -125,21 +126,33 @@ class Server::Watchdog {
     thread_.join();
   }
 
+  // Sets the time, from now.
+  void Begin(steady_clock::duration time) {
+    {
+      std::lock_guard lock(mutex_);
+      time_ = time;
+    }
+    changed_.notify_all();
+  }
+
  private:
-  void Watch(steady_clock::duration after) {
+  void Watch() {
     std::unique_lock lock(mutex_);
-    if (changed_.wait_for(lock, after, [this] { return dismissed_; })) return;
+    changed_.wait(lock, [this] { return dismissed_ || time_; });
+    if (changed_.wait_for(lock, time_.value_or(seconds(0)), [this] { return dismissed_; })) return;
     std::_Exit(EXIT_FAILURE);
   }
 
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::optional<steady_clock::duration> time_;
   bool dismissed_ = false;
   std::thread thread_;
 };
 
 Server::Server(const Config& config)
-    : core_(config),
+    : watchdog_(std::make_unique<Watchdog>()),
+      core_(config),
       memory_(config.shared_memory_socket.empty() && config.inference_memory_prefix.empty()
                   ? nullptr
                   : std::make_shared<SharedMemoryRegistry>(config.max_regions, config.max_region_bytes,
@@ -318,7 +331,7 @@ bool Server::EndReading() { return reload_->Stop(kReadingEnds); }
 bool Server::Drain() {
   draining_ = true;
   const seconds timeout(core_.config.drain_timeout_s);
-  watchdog_ = std::make_unique<Watchdog>(seconds(core_.config.drain_notice_s) + timeout + kWatchdogGrace);
+  watchdog_->Begin(seconds(core_.config.drain_notice_s) + timeout + kWatchdogGrace);
   devices_.ReportTo(nullptr);
   health_.EndServing();
   std::this_thread::sleep_for(seconds(core_.config.drain_notice_s));
@@ -344,7 +357,7 @@ bool Server::Drain() {
   // that never gives up is not waited for.
   const milliseconds pause(core_.config.retry_pushback_ms + 50);
   core_.admission->WaitForQuiet(pause, std::min(deadline, steady_clock::now() + kTries * pause));
-  std::future<void> shutdown = std::async(std::launch::async, [this, deadline] {
+  const std::future<void> shutdown = shutdown_.Do([this, deadline] {
     grpc_server_->Shutdown(std::chrono::system_clock::now() + (deadline - steady_clock::now()));
   });
   const bool answered = core_.admission->WaitForHandlers(deadline);

@@ -13,6 +13,7 @@
 #include "posenc/service/operations.h"
 #include "server/access/access.h"
 #include "server/core/config.h"
+#include "server/core/reserve_thread.h"
 #include "server/grpc/call.h"
 #include "server/grpc/completion_queue.h"
 #include "server/grpc/health.h"
@@ -74,7 +75,7 @@ class Server {
   Authorize MakeAuthorize();
 
   class Watchdog;
-  std::unique_ptr<Watchdog> watchdog_;                 // from Drain() on; destroyed last
+  std::unique_ptr<Watchdog> watchdog_;                 // destroyed last
   std::unique_ptr<LingeringCloses> lingering_closes_;  // null: no Unix socket
   ServerDevices devices_;
   std::unique_ptr<AccessControl> access_;  // null: everybody may call; the pool of core_ tells it what it has computed
@@ -95,7 +96,8 @@ class Server {
   std::atomic<bool> healthy_ = true;
   std::atomic<bool> draining_ = false;
   std::unique_ptr<StateMetrics> state_metrics_;
-  std::unique_ptr<HttpServer> metrics_, probes_;  // null: not asked for; destroyed first
+  std::unique_ptr<HttpServer> metrics_, probes_;  // null: not asked for
+  ReserveThread shutdown_;                        // of gRPC, in Drain(); destroyed first
 };
 
 }  // namespace posenc::server

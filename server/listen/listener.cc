@@ -91,6 +91,7 @@ void Listener::Serve() {
     if (turns_are_due_) timeout = std::min(timeout.value_or(kPause), UntilTurns());
     waiting[1].events = turns_are_due_ ? 0 : POLLIN;
     if (poll(waiting.data(), paused ? kOwn : waiting.size(), timeout ? static_cast<int>(timeout->count()) : -1) < 0) {
+      if (errno != EINTR) std::this_thread::sleep_for(kPause);  // the system has no memory for it
       continue;
     }
     const bool stopped = waiting[0].revents != 0;

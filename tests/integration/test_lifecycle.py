@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import resource
 import signal
 import socket
 import threading
@@ -17,7 +18,7 @@ import pytest
 import samples
 from bare_http2 import MEBIBYTE, ShutWindow, framed
 from client import SECONDS, Client, Refusal, serialize
-from server_process import SANITIZER_BYTES
+from server_process import SANITIZER_BYTES, memory_of
 from tensors import FP64
 
 # Seconds of work on any machine of today: no answer of this stream is small, and nothing waits for its reader.
@@ -305,6 +306,17 @@ def test_a_lack_of_threads_is_an_error(build):
                            capture_output=True, text=True, timeout=SECONDS)
     assert ended.returncode == 1, ended
     assert "posenc-server: cannot start: " in ended.stderr and "--threads" in ended.stderr
+
+
+@pytest.mark.skipif(SANITIZER_BYTES > 0, reason="AddressSanitizer maps memory at any time")
+def test_a_lack_of_threads_does_not_prevent_the_drain(start_server):
+    server = start_server()
+    with Client(server.port) as client:
+        client.call("ApplyRotary", samples.rotary())
+        limit = memory_of(server.pid, "VmSize") + (4 << 20)  # and half a stack
+        resource.prlimit(server.pid, resource.RLIMIT_AS, (limit, limit))
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
 
 
 def test_flags_may_come_from_the_environment(start_server):

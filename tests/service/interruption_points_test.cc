@@ -10,6 +10,7 @@
 #include "posenc/bias/bias_layout.h"
 #include "posenc/kernels/distance_bias.h"
 #include "posenc/kernels/sincos_turns.h"
+#include "posenc/mapping/message_fingerprint.h"
 #include "posenc/mapping/read.h"
 #include "posenc/methods/bias/bias.h"
 #include "posenc/methods/bias/bias_methods.h"
@@ -117,6 +118,20 @@ TEST(InterruptionPoints, OfLongCopies) {
   EXPECT_EQ(wire::CopyOperand(wire::InMessage(), tensor, y.data(), pool, stopped).code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(y[3 * kMebibyte - 1], std::byte{'x'});
   EXPECT_EQ(y[3 * kMebibyte], std::byte{0});
+}
+
+TEST(InterruptionPoints, OfLargeWeightsOfAPlan) {
+  const Matrix<float> weight{std::vector<float>(kMany, 0.5f), 1, kMany, true};
+  v1::Tensor tensor;
+  EXPECT_GE(PointsOf([&] { wire::WriteMatrix(weight, &tensor); }), kOften);
+  EXPECT_EQ(tensor.data(), std::string(reinterpret_cast<const char*>(weight.values.data()), 4 * kMany));
+  Fingerprint in_pieces;
+  EXPECT_GE(PointsOf([&] { wire::AddMessage(tensor, in_pieces); }), 4 * kOften);
+  EXPECT_EQ(in_pieces.Digest(), Fingerprint().Add(tensor.SerializeAsString()).Digest());
+
+  const Cancellation stopped = [n = 3]() mutable { return n-- > 0 ? absl::OkStatus() : absl::CancelledError(); };
+  const InterruptionScope scope(&stopped);
+  EXPECT_THROW(wire::AddMessage(tensor, in_pieces), ComputationStopped);
 }
 
 // One pair is rotated in the middle of a head row.
