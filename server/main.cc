@@ -109,10 +109,10 @@ int Run(std::unique_ptr<Server> server, const Config& config, int64_t descriptor
   Log(LogLevel::info, "draining", {{"signal", signal}});
   const bool answered = server->Drain();
   const int exit_status = answered ? EXIT_SUCCESS : EXIT_FAILURE;
-  const bool has_ended = server->EndReading();
-  if (!has_ended) Log(LogLevel::warn, "models are still read; their file system hangs", {});
+  const bool has_ended = server->EndFiles();
+  if (!has_ended) Log(LogLevel::warn, "files are still read or closed; their file system hangs", {});
   Log(LogLevel::info, "stopped", {{"all_answered", answered}});
-  if (!has_ended) {  // the thread that reads cannot be ended, and uses the server
+  if (!has_ended) {  // the threads that do so cannot be ended, and use the server
     FlushLog(std::chrono::seconds(1));
     std::_Exit(exit_status);
   }

@@ -44,8 +44,8 @@ constexpr milliseconds kQuiet{1000};
 // Time between two checks whether all answers have arrived.
 constexpr milliseconds kArrivalCheck{20};
 constexpr seconds kWatchdogGrace{5};
-// Time for reading one model's file, after which the reading of models ends.
-constexpr milliseconds kReadingEnds{1000};
+// Time for what a file system does at the end: reading one model's file, and closing the descriptors of callers.
+constexpr milliseconds kFilesEnd{1000};
 // Calls that may be there without being admitted, however few may be admitted: messages that have come may not be read
 // yet.
 constexpr size_t kLeastUnadmitted = 1024;
@@ -326,7 +326,12 @@ Server::~Server() {
   if (grpc_server_ != nullptr) grpc_server_->Shutdown(std::chrono::system_clock::now());
 }
 
-bool Server::EndReading() { return reload_->Stop(kReadingEnds); }
+bool Server::EndFiles() {
+  const auto until = steady_clock::now() + kFilesEnd;
+  const std::future<void> closed = closing_.Do([this] { side_socket_.reset(); });
+  const bool has_read = reload_->Stop(kFilesEnd);
+  return closed.wait_until(until) == std::future_status::ready && has_read;
+}
 
 bool Server::Drain() {
   draining_ = true;

@@ -56,8 +56,9 @@ class Server {
   // Makes a thread read --model-repository again, and does not wait for it. If that fails, the models stay, and the log
   // says why.
   void ReadModels() { reload_->Ask(); }
-  // Ends that thread. Returns false if it still reads, because the file system hangs: the server must not be destroyed.
-  bool EndReading();
+  // Ends that thread, and the side socket. Call it once, after Drain(). Returns false if a file system hangs, so that
+  // one of them has not ended: the server must not be destroyed.
+  bool EndFiles();
 
   // Graceful shutdown: sets health to NOT_SERVING, waits --drain-notice, stops listening, refuses new calls
   // (UNAVAILABLE, DRAINING), answers every call whose handler was entered, and cancels the rest after --drain-timeout.
@@ -97,7 +98,7 @@ class Server {
   std::atomic<bool> draining_ = false;
   std::unique_ptr<StateMetrics> state_metrics_;
   std::unique_ptr<HttpServer> metrics_, probes_;  // null: not asked for
-  ReserveThread shutdown_;                        // of gRPC, in Drain(); destroyed first
+  ReserveThread shutdown_, closing_;              // of gRPC in Drain(), of side_socket_; destroyed first
 };
 
 }  // namespace posenc::server

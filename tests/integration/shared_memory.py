@@ -61,6 +61,16 @@ class Side:
         return Memory(self, sealed_memfd(size), size)
 
 
+@contextlib.contextmanager
+def standing_still(server):
+    server.signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, server.pid, os.WSTOPPED | os.WNOWAIT)
+    try:
+        yield
+    finally:
+        server.signal(signal.SIGCONT)
+
+
 class LingeringSocket:
     """A TCP socket with unsent data, whose last close() waits for so many seconds."""
 
@@ -74,15 +84,10 @@ class LingeringSocket:
             while True:
                 self.socket.send(bytes(65536))
 
-    def pass_to(self, server, connection):
-        """Sends the descriptor with a byte. The server is then the last one to close it: it stands still meanwhile."""
-        server.signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, server.pid, os.WSTOPPED | os.WNOWAIT)
-        try:
-            socket.send_fds(connection, [b"x"], [self.socket.fileno()])
-            self.socket.close()
-        finally:
-            server.signal(signal.SIGCONT)
+    def pass_to(self, connection):
+        """Sends the descriptor with a byte, to a server that stands still: it is then the last one to close it."""
+        socket.send_fds(connection, [b"x"], [self.socket.fileno()])
+        self.socket.close()
 
     def close(self):
         self.reader.close()  # ends the wait of whoever closes the socket

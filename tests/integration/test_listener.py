@@ -17,7 +17,7 @@ from grpc_peers_pb2 import HealthCheckRequest, HealthCheckResponse
 from http2_attacks import PREFACE, SETTINGS, frame
 from posenc.v1 import service_pb2
 from server_process import SANITIZER_BYTES, ServerProcess
-from shared_memory import LingeringSocket
+from shared_memory import LingeringSocket, standing_still
 from test_lifecycle import wait_until
 
 
@@ -126,7 +126,8 @@ def test_a_descriptor_that_lingers_holds_no_thread(server_program, tmp_path):
         hostile.recv(1024)
         # Linux 6.16 and later refuse it; test_shared_memory.py then tests what others need.
         with contextlib.suppress(PermissionError):
-            lingering.pass_to(server, hostile)
+            with standing_still(server):
+                lingering.pass_to(hostile)
         for _ in range(3):
             client.call("ApplyRotary", samples.rotary())
         server.signal(15)

@@ -87,7 +87,7 @@ def test_a_reload_that_hangs_holds_up_nothing(serve, repository, configs, hung, 
     server.log_with("policy reloaded")
     server.signal(signal.SIGTERM)
     assert server.wait() == 0, server.log()
-    assert "models are still read" in server.log() and "stopped all_answered=true" in server.log()
+    assert "files are still read or closed" in server.log() and "stopped all_answered=true" in server.log()
 
 
 def test_changes_during_a_reload_stay(serve, repository, configs, hung):  # noqa: F811

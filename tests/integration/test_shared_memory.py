@@ -21,7 +21,7 @@ import samples
 from client import SECONDS, Client
 from posenc.v1 import rotary_pb2, service_pb2, shared_memory_pb2
 from rich_requests import rich_requests
-from shared_memory import LingeringSocket, Side, sealed_memfd, shared, tensors
+from shared_memory import LingeringSocket, Side, sealed_memfd, shared, standing_still, tensors
 from tensors import FP32, FP64, INT64, tensor
 from unanswered_file import unanswered_file
 
@@ -325,9 +325,25 @@ def test_a_descriptor_that_lingers_holds_nobody(start):
     # Closing it takes until its peer closes, or until the time that the caller has set.
     client, side = start()
     with contextlib.closing(LingeringSocket()) as lingering, contextlib.closing(Side(client.path)) as hostile:
-        lingering.pass_to(client.server, hostile.socket)
+        with standing_still(client.server):
+            lingering.pass_to(hostile.socket)
         assert hostile.receive().error.code == INVALID.value[0]
         assert len(side.register_memfd(sealed_memfd(4096), 4096).token) == 16
+
+
+def test_descriptors_that_linger_do_not_hold_the_end(start):
+    client, _ = start("--drain-timeout", "1")
+    with contextlib.ExitStack() as stack:
+        lingering = [stack.enter_context(contextlib.closing(LingeringSocket())) for _ in range(MOST_WAITING)]
+        hostile = [stack.enter_context(contextlib.closing(Side(client.path))) for _ in lingering]
+        with standing_still(client.server):
+            for one, side in zip(lingering, hostile):
+                one.pass_to(side.socket)
+        for side in hostile:
+            assert side.receive().error.code == INVALID.value[0]
+        client.server.signal(signal.SIGTERM)
+        assert client.server.wait() == 0
+        assert "files are still read or closed" in client.server.log()
 
 
 def test_a_descriptor_whose_close_waits_holds_nobody(start, tmp_path):
