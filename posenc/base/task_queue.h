@@ -1,13 +1,18 @@
-// Queue of tasks whose owners share the threads by weight. Not thread-safe.
+// Queue of tasks whose owners share the threads by weight, and whose owners' connections share them equally. Not
+// thread-safe.
 //
 // Next is a task of the owner that has used least time for its weight: start-time fair queuing (Goyal, Vin, Cheng:
 // Start-time Fair Queuing, SIGCOMM 1996), with measured times. Of the time that an owner did not use, kSavedSeconds are
 // saved for later: an owner that asks for no more than its share on average then waits for others only until the task
 // that runs has ended, although its calls do not come evenly. When nothing waits or runs, all begin anew.
+//
+// An owner's connections take turns in the same way, in each lane. A new one has saved nothing and comes after those
+// that wait, so that many new ones in a row do not keep another waiting. Owners and connections without tasks are
+// forgotten when they are many.
 #pragma once
 
 #include <cstddef>
-#include <deque>
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <map>
@@ -26,6 +31,8 @@ enum class Lane { kSmall, kBulk, kBlocking, kHelp, kTurn };
 struct TaskOwner {
   std::string name;   // empty: nobody, whose tasks are not measured and come first
   double weight = 1;  // above 0
+  uint64_t connection = 0;
+  bool takes_places = true;  // its bulk tasks take the places of those of owners that have used more, between slabs
 };
 
 class TaskQueue {
@@ -35,6 +42,7 @@ class TaskQueue {
   // A bulk task lets others run only if they have used so much less, in the same unit: changes of threads take time.
   static constexpr double kTurnSeconds = 0.005;
 
+  struct Connection;
   struct Account;
 
   TaskQueue();
@@ -44,6 +52,7 @@ class TaskQueue {
     std::function<void()> task;
     Lane lane = Lane::kBulk;
     Account* account = nullptr;          // valid until End()
+    Connection* connection = nullptr;    // likewise
     const std::string* owner = nullptr;  // its name; valid until End(), and does not change
     double expected = 0;                 // seconds that are charged in advance and not used yet
     double used = 0;                     // seconds
@@ -53,6 +62,8 @@ class TaskQueue {
 
   size_t size() const { return size_; }
   size_t small() const { return small_; }
+  // Number of owners and connections that are not forgotten.
+  size_t CountKept() const;
   // Number of an owner's tasks of kHelp.
   size_t CountHelp(const TaskOwner& owner) const;
 
@@ -64,8 +75,9 @@ class TaskQueue {
   // `seconds`, or of an owner that has used less. Returns one without an account if there is none. `running` is null:
   // any small task.
   Taken TakeBetween(const Taken* running, double seconds = std::numeric_limits<double>::infinity());
-  // True if a bulk task waits, but no blocking one, whose owner has used less than that of `running`, by kTurnSeconds.
-  bool IsTurnOfOther(const Taken& running) const;
+  // True if a bulk task waits, but no blocking one, whose owner takes places and has used less than that of `running`,
+  // by kTurnSeconds.
+  bool IsTurnOfOther(const Taken& running);
   // Takes back what was charged in advance for a task that lets others run.
   void Pause(Taken* taken);
 
@@ -77,10 +89,9 @@ class TaskQueue {
   static const TaskOwner& OwnerOf(const Taken& taken);
 
  private:
-  // The account that has used least among those that have a task which `fits`.
-  template <typename Fits>
-  Account* LeastUsed(const Fits& fits);
   Taken TakeFrom(Account* account, Lane lane);
+  // Adds to what the task's owner and its connection have used.
+  void Add(Taken* taken, double seconds);
 
   std::map<std::string, Account> accounts_;  // by owner
   size_t size_ = 0, small_ = 0, running_ = 0;

@@ -18,9 +18,9 @@
 
 namespace posenc {
 
-// Tasks run in the order of TaskQueue: owners share the threads by weight, and small tasks need not wait for bulk ones.
-// If no small task is taken for a millisecond, because all threads are in slabs of slow values, one more thread runs
-// them.
+// Tasks run in the order of TaskQueue: owners share the threads by weight, and their connections equally; and small
+// tasks need not wait for bulk ones. If no small task is taken for a millisecond, because all threads are in slabs of
+// slow values, one more thread runs them.
 //
 // A bulk task whose owner has used more than another one gives up its place between two slabs: its thread waits until
 // the queue comes to it again, and a spare one takes its place, so threads() threads compute at any time.
@@ -40,8 +40,9 @@ class WorkPool {
   // Number of threads that have been in one task for longer than `time`. Thread-safe.
   size_t CountLongTasks(std::chrono::steady_clock::duration time) const { return busy_.CountLongerThan(time); }
 
-  // Runs the task on a thread of the pool; FIFO within an owner's lane. `owner` is null: the owner of the task that
-  // this thread runs, or that of NoWorkStealing, or nobody. A task that throws terminates the process. Thread-safe.
+  // Runs the task on a thread of the pool; FIFO within a lane of an owner's connection. `owner` is null: the owner of
+  // the task that this thread runs, or that of NoWorkStealing, or nobody. A task that throws terminates the process.
+  // Thread-safe.
   void Submit(std::function<void()> task, Lane lane = Lane::kBulk, const TaskOwner* owner = nullptr);
 
   // Calls body(begin, end) for slabs of at most `grain` items that together cover [0, count), on the calling thread and

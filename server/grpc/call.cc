@@ -163,8 +163,12 @@ absl::Status Call::Refuse(Admission::Verdict verdict, int64_t bytes) {
 }
 
 TaskOwner Call::owner() const {
-  const Identity* identity = rpc_->identity();
-  return identity == nullptr ? TaskOwner() : TaskOwner{identity->name, identity->weight};
+  const uint64_t connection = rpc_->connection_number();
+  if (const Identity* identity = rpc_->identity(); identity != nullptr) {
+    return {identity->name, identity->weight, connection};
+  }
+  // Addresses have no shares of the bytes in flight by weight, so calls of many must not be in the middle at a time.
+  return {NameOf(PeerOf(rpc_->connection())), 1, connection, /*takes_places=*/false};
 }
 
 void Call::Submit(std::function<void()> task, Lane lane) {
@@ -259,8 +263,8 @@ bool Call::MovesOn() const {
 }
 
 std::string Call::CallerName() const {
-  if (rpc_->identity() != nullptr) return rpc_->identity()->name;
-  return NameOf(PeerOf(rpc_->connection()));
+  const TaskOwner caller = owner();
+  return absl::StrCat(caller.name, " ", caller.connection);
 }
 
 absl::Status Call::EndStep(const absl::Status& status) {

@@ -130,7 +130,8 @@ class Call {
   size_t bytes_in() const { return bytes_in_; }
   // True if other identities, with which the server is shared, are there. Then calls of all of them wait in the pool.
   bool is_shared() const { return request_charge_.is_shared(); }
-  // The call's caller, on whose account tasks of the pool run.
+  // The call's caller, on whose account tasks of the pool run: its identity, or without a policy its address, or "unix"
+  // for all callers of Unix sockets.
   TaskOwner owner() const;
   // Submits a task of the call's caller to the pool. Throws std::bad_alloc.
   void Submit(std::function<void()> task, Lane lane = Lane::kBulk);
@@ -175,8 +176,7 @@ class Call {
   void LimitStep(std::optional<std::chrono::milliseconds> time);
   // True if the time of the last limit was over.
   bool moved_on() const { return moves_on_; }
-  // Returns the caller's name for SlowCallers: of its identity, or its address, or "unix" for all callers of Unix
-  // sockets.
+  // Returns the caller's name for SlowCallers: of its owner and connection.
   std::string CallerName() const;
   // The latest time at which the call ends: --max-call-seconds or --max-stream-seconds after its entry.
   std::chrono::steady_clock::time_point LatestEnd() const;

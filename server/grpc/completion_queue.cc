@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "grpc/grpc_security.h"
 #include "posenc/base/status.h"
 #include "server/core/log.h"
 #include "server/core/refusal.h"
@@ -62,6 +63,7 @@ class GrpcRpc final : public Rpc {
     return deadline.tv_sec > kMostSeconds ? std::chrono::system_clock::time_point::max() : context_.deadline();
   }
   std::string connection() const override { return connection_; }
+  uint64_t connection_number() const override { return connection_number_; }
   bool is_local() const override { return is_local_; }
   const Identity* identity() const override { return identity_.get(); }
   std::string header(const std::string& name) const override {
@@ -137,6 +139,10 @@ class GrpcRpc final : public Rpc {
   // call the context's functions.
   void FindCaller() {
     peer_ = context_.peer();
+    // gRPC has one authentication context for each connection, also without authentication.
+    grpc_auth_context* const of_connection = grpc_call_auth_context(context_.c_call());
+    connection_number_ = reinterpret_cast<uintptr_t>(of_connection);
+    grpc_auth_context_release(of_connection);
     is_proxied_ = polling_->options_.has_trusted_proxy && IsOfTrustedProxy(context_);
     if (is_proxied_) return void(connection_ = header(kProxiedPeer));
     if (peer_.starts_with("ip")) connection_ = peer_;  // clients of a Unix socket have no names
@@ -239,6 +245,7 @@ class GrpcRpc final : public Rpc {
   Caller caller_;  // of a stream under a policy
   Clock::time_point arrived_at_;
   std::string peer_, connection_;
+  uint64_t connection_number_ = 0;
   bool is_proxied_ = false, is_local_ = false;
   MethodMetrics* metrics_ = nullptr;  // null before it has arrived, and once its end is counted
   // Guarded by the loop's unadmitted_mutex_:

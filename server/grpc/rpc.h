@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -23,6 +24,8 @@ class Rpc {
   // Name of the caller's connection, e.g. "ipv4:192.0.2.1:50051", or of its address as a trusted proxy gives it; empty
   // if it has none of its own.
   virtual std::string connection() const = 0;
+  // A number that all RPCs of the transport connection have, and those of no other open one.
+  virtual uint64_t connection_number() const = 0;
   // True if the caller is on this host: over a Unix socket or the loopback interface, not by a trusted proxy.
   virtual bool is_local() const = 0;
   // The caller, if the server has a policy; else null.

@@ -28,6 +28,9 @@ constexpr std::chrono::milliseconds kAtOnceTime(4);
 constexpr size_t kParsedAtOnce = size_t{16} << 10;
 // Up to this size one thread computes alone; waking an idle one takes longer.
 constexpr size_t kAloneBytes = (size_t{1024} + 4) << 10;
+// A small task of the pool that takes longer, or waits longer for another thread, begins again as a bulk one. For those
+// of slow callers it is kAtOnceTime.
+constexpr std::chrono::milliseconds kSmallTime(20);
 // Calls up to this size use the pool's small-task lane, to avoid waiting behind large calls.
 constexpr size_t kSmallBytes = (size_t{256} + 4) << 10;
 constexpr size_t kAnySize = std::numeric_limits<size_t>::max();
@@ -55,15 +58,14 @@ void UnaryStep::Start() {
 
 // Returns WouldBlock() if the call must go to the pool.
 absl::Status UnaryStep::ServeAtOnce() {
-  if (core_->slow_callers.Has([this] { return call_.CallerName(); })) {
-    small_time_ = kAtOnceTime;
-    return WouldBlock();
-  }
+  if (IsOfSlowCaller()) return WouldBlock();
   const NoWorkStealing alone;  // runs no pool tasks, which would delay receiving
   const WaitingLimit no_waiting(std::chrono::milliseconds(0));
-  const absl::Status status = RunLimited(kAtOnceTime, PlanSource::kCacheOnly, kAtOnceBytes);
-  if (call_.moved_on()) core_->slow_callers.Add(call_.CallerName());
-  return status;
+  return RunLimited(kAtOnceTime, PlanSource::kCacheOnly, kAtOnceBytes);
+}
+
+bool UnaryStep::IsOfSlowCaller() const {
+  return core_->slow_callers.Has([this] { return call_.CallerName(); });
 }
 
 // Returns WouldBlock() if the step takes too long, or waits so long for another thread.
@@ -71,7 +73,10 @@ absl::Status UnaryStep::RunLimited(std::chrono::milliseconds time, PlanSource pl
   call_.LimitStep(time);
   const absl::Status status = RunStep(plan_source, most);
   call_.LimitStep(std::nullopt);
-  if (call_.moved_on()) is_slow_ = true;
+  if (call_.moved_on()) {
+    is_slow_ = true;
+    core_->slow_callers.Add(call_.CallerName());
+  }
   return status;
 }
 
@@ -104,13 +109,12 @@ absl::Status UnaryStep::Submit(size_t most) {
 }
 
 void UnaryStep::Run(size_t most) {
-  absl::Status status;
-  if (most == kSmallBytes) {
-    const WaitingLimit waiting(small_time_);
-    status = RunLimited(small_time_, PlanSource::kCacheOrComputed, most);
-  } else {
-    status = RunStep(PlanSource::kCacheOrComputed, most);
-  }
+  absl::Status status = WithoutExceptions([this, most] {
+    if (most != kSmallBytes) return RunStep(PlanSource::kCacheOrComputed, most);
+    const std::chrono::milliseconds time = IsOfSlowCaller() ? kAtOnceTime : kSmallTime;
+    const WaitingLimit waiting(time);
+    return RunLimited(time, PlanSource::kCacheOrComputed, most);
+  });
   if (IsWouldBlock(status)) {
     status = Submit(kAnySize);
     if (status.ok()) return;

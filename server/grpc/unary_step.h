@@ -59,6 +59,7 @@ class UnaryStep {
 
  private:
   absl::Status ServeAtOnce();
+  bool IsOfSlowCaller() const;
   absl::Status RunLimited(std::chrono::milliseconds time, PlanSource plan_source, size_t most);
   absl::Status RunStep(PlanSource plan_source, size_t most);
   bool IsWithin(size_t bytes) const;
@@ -75,9 +76,6 @@ class UnaryStep {
   Call call_;
   const OnDone on_done_;
   std::shared_ptr<const Prepared> prepared_;
-  // A small task of the pool that takes longer, or waits longer for another thread, begins again as a bulk one: the
-  // small ones of all callers wait for it. Those of slow callers have less time.
-  std::chrono::milliseconds small_time_{20};
   bool is_slow_ = false;  // the job took, or one like it took, longer than it may where it began
   grpc::ByteBuffer answer_;
 };

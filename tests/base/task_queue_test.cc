@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -247,6 +248,120 @@ TEST(TaskQueue, ASmallTaskThatTookLongCountsAsSeveral) {
     EXPECT_EQ(take(0), Lane::kBulk);
     EXPECT_EQ(take(0), Lane::kSmall);
   }
+}
+
+// Pushes a task of a connection of the owner "a" that notes the connection's number.
+void PushOf(TaskQueue* queue, std::vector<int>* ran, int connection, Lane lane) {
+  queue->Push([ran, connection] { ran->push_back(connection); }, lane, {"a", 1, static_cast<uint64_t>(connection)});
+}
+
+constexpr Lane kLanes[] = {Lane::kSmall, Lane::kBulk};
+
+TEST(TaskQueue, AConnectionsTaskDoesNotWaitForAllOfAnother) {
+  for (const Lane lane : kLanes) {
+    TaskQueue queue;
+    std::vector<int> ran;
+    for (int n = 0; n < 100; ++n) PushOf(&queue, &ran, 1, lane);
+    for (int n = 0; n < 50; ++n) RunNext(&queue, 0.01);
+    PushOf(&queue, &ran, 2, lane);
+    ran.clear();
+    for (int n = 0; n < 4; ++n) RunNext(&queue, 0.01);
+    EXPECT_EQ(ran, (std::vector<int>{1, 2, 1, 1}));
+    while (queue.size() > 0) RunNext(&queue, 0.01);
+  }
+}
+
+// Connection 1 always has tasks that wait.
+TEST(TaskQueue, AConnectionThatHasUsedLessComesFirst) {
+  for (const Lane lane : kLanes) {
+    TaskQueue queue;
+    std::vector<int> ran;
+    for (int n = 0; n < 300; ++n) PushOf(&queue, &ran, 1, lane);
+    PushOf(&queue, &ran, 2, lane);
+    for (int n = 0; n < 200; ++n) RunNext(&queue, TaskQueue::kSavedSeconds / 100);
+    ran.clear();
+    for (int n = 0; n < 90; ++n) PushOf(&queue, &ran, 2, lane);
+    for (int n = 0; n < 90; ++n) RunNext(&queue, TaskQueue::kSavedSeconds / 100);
+    EXPECT_EQ(ran, std::vector<int>(90, 2)) << "of what it has saved";
+    for (int n = 0; n < 40; ++n) PushOf(&queue, &ran, 2, lane);
+    ran.clear();
+    for (int n = 0; n < 40; ++n) RunNext(&queue, TaskQueue::kSavedSeconds / 100);
+    EXPECT_NEAR(std::count(ran.begin(), ran.end(), 2), 10 + 30 / 2, 1) << "no more than a second";
+    while (queue.size() > 0) RunNext(&queue, 0);
+  }
+}
+
+// Each of many connections has one task. The one that waits has used as much as any.
+TEST(TaskQueue, NewConnectionsDoNotKeepAnotherWaiting) {
+  for (const Lane lane : kLanes) {
+    TaskQueue queue;
+    std::vector<int> ran;
+    for (int n = 0; n < 2; ++n) PushOf(&queue, &ran, 1000, lane);
+    RunNext(&queue, 1);
+    for (int connection = 0; connection < 20; ++connection) {
+      for (const int one : {connection, 100 + connection}) PushOf(&queue, &ran, one, lane);
+      RunNext(&queue, 0.01);
+    }
+    EXPECT_LE(std::find(ran.begin() + 1, ran.end(), 1000) - ran.begin(), 3);
+    while (queue.size() > 0) RunNext(&queue, 0);
+  }
+}
+
+TEST(TaskQueue, SmallTasksOfAllConnectionsOfAnOwnerComeBeforeItsBulkOnes) {
+  TaskQueue queue;
+  std::vector<int> ran;
+  for (int n = 0; n < 12; ++n) PushOf(&queue, &ran, 1 + n % 2, Lane::kSmall);
+  for (const int connection : {0, 3}) PushOf(&queue, &ran, connection, Lane::kBulk);
+  while (queue.size() > 0) RunNext(&queue, 0.001);
+  EXPECT_EQ(ran, (std::vector<int>{1, 2, 1, 2, 1, 2, 1, 2, 0, 1, 2, 1, 2, 3}));
+}
+
+TEST(TaskQueue, ATaskThatLetOthersRunComesBeforeThoseOfItsOwnersOtherConnections) {
+  TaskQueue queue;
+  std::vector<int> ran;
+  for (const int connection : {1, 2}) PushOf(&queue, &ran, connection, Lane::kBulk);
+  TaskQueue::Taken bulk = queue.Take();
+  queue.Charge(&bulk, 1);
+  queue.Push([&ran] { ran.push_back(-1); }, Lane::kTurn, TaskQueue::OwnerOf(bulk));
+  while (queue.size() > 0) RunNext(&queue, 0);
+  EXPECT_EQ(ran, (std::vector<int>{-1, 2}));
+  queue.End(&bulk);
+}
+
+TEST(TaskQueue, ItIsNotTheTurnOfAnOwnerThatTakesNoPlaces) {
+  TaskQueue queue;
+  queue.Push([] {}, Lane::kBulk, {"a", 1, 0, /*takes_places=*/false});
+  TaskQueue::Taken bulk = queue.Take();
+  queue.Charge(&bulk, 1);
+  queue.Push([] {}, Lane::kBulk, {"b", 1, 0, /*takes_places=*/false});
+  EXPECT_FALSE(queue.IsTurnOfOther(bulk));
+  queue.End(&bulk);
+  RunNext(&queue, 0);
+}
+
+TEST(TaskQueue, OwnersAndConnectionsWithoutTasksAreForgotten) {
+  constexpr size_t kMany = 10'000, kMostKept = 1000;
+  TaskQueue queue;
+  const auto push = [&](const std::string& name, size_t connection) {
+    queue.Push([] {}, Lane::kSmall, {name, 1e9, connection});
+  };
+  push("a", kMany);  // an owner and its connection that are not idle
+  TaskQueue::Taken runs = queue.Take();
+  for (size_t n = 0; n < kMany; ++n) {
+    push("a", n);
+    RunNext(&queue, 1);
+    push("b" + std::to_string(n), n);
+    RunNext(&queue, 1);
+  }
+  EXPECT_LE(queue.CountKept(), kMostKept);
+  EXPECT_EQ(TaskQueue::OwnerOf(runs).connection, kMany);
+  queue.End(&runs);
+  EXPECT_LE(queue.CountKept(), 2U);
+
+  for (size_t n = 0; n < kMany; ++n) push("a", n);
+  EXPECT_GT(queue.CountKept(), kMany);
+  while (queue.size() > 0) RunNext(&queue, 1);
+  EXPECT_LE(queue.CountKept(), 2U);
 }
 
 TEST(TaskQueue, WhenNothingWaitsAllBeginAnew) {

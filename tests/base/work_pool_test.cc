@@ -389,6 +389,16 @@ TEST(WorkPool, SmallTasksEndInTheirOrder) {
   EXPECT_EQ(order, expected);
 }
 
+TEST(WorkPool, SmallTasksOfAnotherConnectionNeedNotWaitForManyOfOne) {
+  const auto order = OrderOnOneThread([](WorkPool* pool, Notes* notes) {
+    const TaskOwner one{"owner", 1, 1}, another{"owner", 1, 2};
+    for (int n = 0; n < 50; ++n) pool->Submit([=] { notes->Add(1); }, Lane::kSmall, &one);
+    pool->Submit([=] { notes->Add(2); }, Lane::kSmall, &another);
+  });
+  EXPECT_LT(std::find(order.begin(), order.end(), 2) - order.begin(), 3);
+  EXPECT_EQ(order.size(), 51U);
+}
+
 // A bulk task gets its turn, however many small tasks are queued.
 TEST(WorkPool, SmallTasksDoNotStarveBulkOnes) {
   const auto order = OrderOnOneThread([](WorkPool* pool, Notes* notes) {

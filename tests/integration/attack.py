@@ -4,7 +4,8 @@
   scripts/attack --direct rapid_reset an attack on HTTP/2 without the front
 Attacks on HTTP/2 itself go through HAProxy (deploy/haproxy.cfg). Most of them succeed against the server alone, because of
 faults of its HTTP/2 library: docs/operating.md, "Facing strangers".
-The honest caller makes 50 decode steps a second on a connection of its own. An attack passes if
+The honest caller makes 50 decode steps a second on a connection of its own, every other one with xPos, which the pool's
+threads compute. An attack passes if
 - each of these steps is answered correctly, and the 99th percentile of their times, from the intended start and with
   retries, is below a second,
 - the anonymous resident memory stays within what docs/operating.md adds up, that of HAProxy within 384 MiB,
@@ -29,6 +30,7 @@ from call_attacks import ATTACKS, CONNECTIONS, STEPS_PER_SECOND, client_chains
 from certificates import Authority
 from client import APART, Client
 from front import PROGRAM, Certificates, Front, ServerBehind
+from posenc.v1 import rotary_pb2
 from server_process import SANITIZER_BYTES, ServerProcess
 
 MEBIBYTE = 1 << 20
@@ -53,6 +55,8 @@ def be_honest(port, seconds, results, authority):
                 return results.put(f"only {step} answers in {seconds + 30:.0f} s")
             time.sleep(max(0.0, intended - time.monotonic()))
             request = samples.rotary(offset=step)
+            if step % 2:
+                request.rotary.settings.xpos.CopyFrom(rotary_pb2.Xpos(scale_base=512, centre=0))
             while True:
                 try:
                     answer = client.call("ApplyRotary", request, timeout=30)

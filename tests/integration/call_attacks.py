@@ -60,6 +60,20 @@ def slow_values(port, stop):
     return repeat(port, stop, "GenerateTable", lambda _: samples.table(count=131072, dtype=samples.FP64, offset=2**52))
 
 
+def slow_tables(port, stop):
+    """Small tables of slow values, 90 calls in flight on each of ten connections."""
+    request = samples.table(count=512, dtype=samples.FP64, offset=2**52).SerializeToString()
+
+    def run():
+        places = threading.Semaphore(90)
+        with Client(port, APART) as client:
+            while not stop.is_set():
+                if places.acquire(timeout=0.1):
+                    call = client.method("GenerateTable").future(request, timeout=60)
+                    call.add_done_callback(lambda _: places.release())
+    return [threading.Thread(target=run) for _ in range(10)]
+
+
 def slow_scales(port, stop):
     """The scales of xPos in FP64."""
     request = samples.table(count=131072, dtype=samples.FP64)
@@ -403,7 +417,7 @@ def client_chains(port, stop):
     return [threading.Thread(target=run) for _ in range(64)]
 
 
-ATTACKS = (slow_values, slow_scales, segments, single_keys, long_rows, scattered_positions, large_answers, queued_calls,
+ATTACKS = (slow_values, slow_tables, slow_scales, segments, single_keys, long_rows, scattered_positions, large_answers, queued_calls,
            many_inputs, unread_answers, silent_streams, waiting_streams, idle_streams, unread_information, unread_refusals,
            refused_calls, refused_messages, long_names, unfinished_messages, reflection_names, reflection_questions, health_names,
            novel_files, failing_calls, strange_connections, many_connections, silent_calls, mutated_calls, client_chains)

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <cstdlib>
 #include <deque>
 #include <functional>
@@ -32,6 +33,7 @@ class FakeRpc final : public Rpc {
   // Set before Serve().
   std::chrono::system_clock::time_point time_limit = std::chrono::system_clock::time_point::max();
   std::string connection_name;
+  uint64_t number_of_connection = 0;
   std::map<std::string, std::string> headers;
   const Identity* caller = nullptr;
   absl::Status of_messages;  // what AdmitMessage() returns
@@ -50,6 +52,7 @@ class FakeRpc final : public Rpc {
     End();
   }
   std::string connection() const override { return connection_name; }
+  uint64_t connection_number() const override { return number_of_connection; }
   bool is_local() const override { return true; }
   const Identity* identity() const override { return caller; }
   absl::Status AdmitMessage() override { return of_messages; }

@@ -54,11 +54,12 @@ class ReceivingStepTest : public testing::Test {
       std::function<absl::Status(const Run& real, const wire::Payloads& payloads, absl::Span<std::byte* const> buffers,
                                  WorkPool& pool, const Cancellation& cancelled)>;
 
-  void Serve(const v1::ApplyRotaryRequest& request, FakeRpc* rpc) {
+  void Serve(const v1::ApplyRotaryRequest& request, FakeRpc* rpc) { Serve(request, rpc, operation_); }
+  void Serve(const v1::ApplyRotaryRequest& request, FakeRpc* rpc, const wire::UnaryOperation& operation) {
     rpc->Serve([&](Rpc* served, grpc::ByteBuffer*) {
       const std::string text = request.SerializeAsString();
       bytes_ = grpc::BufferOf(text, text.size() / 2 + 1);
-      return MakeUnaryCall(&core_, operation_, served, &bytes_);
+      return MakeUnaryCall(&core_, operation, served, &bytes_);
     });
   }
 
@@ -164,7 +165,7 @@ TEST_F(ReceivingStepTest, DoesNotWaitForWhatAnotherThreadComputes) {
   };
   FakeRpc rpc;
   Serve(Rotation(1), &rpc);
-  EXPECT_FALSE(IsSlow("unix")) << "a call that would wait is not a slow one";
+  EXPECT_FALSE(IsSlow("unix 0")) << "a call that would wait is not a slow one";
   may_end = true;
   EXPECT_EQ(Answer(&rpc), expected->q().data());
   EXPECT_TRUE(tried_at_once_);
@@ -232,7 +233,7 @@ TEST_F(InPlaceTest, GoesOnOnceItOverwritesItsInput) {
 TEST_F(ReceivingStepTest, SlowCallsGoToThePoolUntilOneIsQuick) {
   ASSERT_THAT(posenc::Call(Rotation(1)), IsOk());
   const auto serve = [&] {
-    while (IsSlow("unix")) std::this_thread::yield();
+    while (IsSlow("unix 0")) std::this_thread::yield();
     FakeRpc rpc;
     Serve(Rotation(1), &rpc);
     Answer(&rpc);
@@ -253,9 +254,10 @@ TEST_F(ReceivingStepTest, SlowCallsGoToThePoolUntilOneIsQuick) {
 
 TEST_F(ReceivingStepTest, OtherCallsOfASlowCallerGoToThePoolForAMoment) {
   ASSERT_THAT(posenc::Call(Rotation(1)), IsOk());
-  const auto serve = [&](int64_t heads, const std::string& caller) {
+  const auto serve = [&](int64_t heads, uint64_t connection) {
     FakeRpc rpc;
-    rpc.connection_name = caller;
+    rpc.connection_name = "ipv4:192.0.2.1:" + std::to_string(5000 + connection);
+    rpc.number_of_connection = connection;
     Serve(Rotation(heads), &rpc);
     Answer(&rpc);
     return at_once();
@@ -265,15 +267,35 @@ TEST_F(ReceivingStepTest, OtherCallsOfASlowCallerGoToThePoolForAMoment) {
     if (slow && at_once()) ComputeForever();
     return real(payloads, buffers, pool, cancelled);
   };
-  EXPECT_FALSE(serve(1, "ipv4:192.0.2.1:5000"));
+  EXPECT_FALSE(serve(1, 7));
   EXPECT_TRUE(tried_at_once_);
   slow = false;
-  core_.slow_callers.Add("192.0.2.1");
-  const bool of_slow_caller = serve(2, "ipv4:192.0.2.1:5001");
-  if (IsSlow("192.0.2.1")) {
+  core_.slow_callers.Add("192.0.2.1 7");
+  const bool of_slow_caller = serve(2, 7);
+  if (IsSlow("192.0.2.1 7")) {
     EXPECT_FALSE(of_slow_caller);
   }
-  EXPECT_TRUE(serve(2, "ipv4:192.0.2.2:5000"));
+  EXPECT_TRUE(serve(2, 8)) << "of another connection";
+}
+
+TEST_F(ReceivingStepTest, ASmallTaskOfThePoolThatIsSlowMakesItsCallerASlowOne) {
+  wire::UnaryOperation pooled = operation_;
+  pooled.scheduling = wire::Scheduling::kPreparesQuickly;
+  std::atomic<bool> begins_again{false}, was_slow{false};
+  compute_ = [&](const Run& real, auto& payloads, auto buffers, auto& pool, auto& cancelled) {
+    if (!begins_again.exchange(true)) ComputeForever();
+    if (IsSlow("unix 7")) was_slow = true;
+    return real(payloads, buffers, pool, cancelled);
+  };
+  // The moment may be over before it begins again.
+  for (int tries = 0; tries < 100 && !was_slow; ++tries) {
+    begins_again = false;
+    FakeRpc rpc;
+    rpc.number_of_connection = 7;
+    Serve(Rotation(1), &rpc, pooled);
+    Answer(&rpc);
+  }
+  EXPECT_TRUE(was_slow);
 }
 
 TEST(SlowCallers, AreForgottenAfterAMoment) {
