@@ -1,3 +1,4 @@
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -16,8 +17,8 @@ using inference::ModelInferRequest;
 // One request of ModelInfer. Its messages are in Prepared's arena.
 class Inference {
  public:
-  Inference(const InferenceParts* parts, InferRpc rpc, Call* call, Prepared* prepared)
-      : parts_(parts), rpc_(rpc), call_(call), prepared_(prepared) {}
+  Inference(const InferenceParts* parts, InferRpc rpc, int64_t most_values, Call* call, Prepared* prepared)
+      : parts_(parts), rpc_(rpc), most_values_(most_values), call_(call), prepared_(prepared) {}
 
   absl::Status Read(const std::string& stripped) {
     auto* request = ModelInferRequest::default_instance().New(&prepared_->arena);
@@ -65,10 +66,11 @@ class Inference {
   const Encoding& encoding() const { return *model_->encoding; }
 
   InferContext Context() const {
-    return {*parts_->models, *parts_->memory, MemoryScopeOf(call_->rpc()), [this](std::string bytes) {
-              prepared_->only_once = true;
-              return call_->payloads().Add(std::move(bytes));
-            }};
+    const auto add_bytes = [this](std::string bytes) {
+      prepared_->only_once = true;
+      return call_->payloads().Add(std::move(bytes));
+    };
+    return {*parts_->models, *parts_->memory, MemoryScopeOf(call_->rpc()), add_bytes, most_values_};
   }
 
   absl::Status Accept(bool has_regions) {
@@ -77,6 +79,7 @@ class Inference {
 
   const InferenceParts* const parts_;
   const InferRpc rpc_;
+  const int64_t most_values_;
   Call* const call_;
   Prepared* const prepared_;
   const ModelInferRequest* request_ = nullptr;
@@ -93,9 +96,9 @@ std::string MemoryScopeOf(const Rpc& rpc) {
 }
 
 UnaryMethod InferMethod(const InferenceParts* parts, InferRpc rpc) {
-  const auto read = [parts, rpc](const std::string& stripped, Call* call,
+  const auto read = [parts, rpc](const std::string& stripped, int64_t most_values, Call* call,
                                  Prepared* prepared) -> absl::StatusOr<UnaryMethod::Prepare> {
-    const auto inference = std::make_shared<Inference>(parts, rpc, call, prepared);
+    const auto inference = std::make_shared<Inference>(parts, rpc, most_values, call, prepared);
     POSENC_RETURN_IF_ERROR(inference->Read(stripped));
     return [inference](const wire::CallContext& context) { return inference->Prepare(context); };
   };

@@ -28,7 +28,7 @@ using AnswerControl = absl::Status (*)(const InferenceParts& parts, const Reques
 template <typename Request, typename Response>
 UnaryMethod Control(const InferenceParts* parts, const std::string& name, Scheduling scheduling,
                     AnswerControl<Request, Response> answer) {
-  const auto read = [parts, answer](const std::string& stripped, Call* call,
+  const auto read = [parts, answer](const std::string& stripped, int64_t, Call* call,
                                     Prepared* prepared) -> absl::StatusOr<UnaryMethod::Prepare> {
     auto* const request = Request::default_instance().New(&prepared->arena);
     POSENC_RETURN_IF_ERROR(ParseInference(stripped, request));

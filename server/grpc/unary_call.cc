@@ -29,7 +29,7 @@ class UnaryCall final : public Reactor {
 };
 
 UnaryMethod MethodOf(const wire::UnaryOperation& operation) {
-  const auto read = [&operation](const std::string& stripped, Call* call,
+  const auto read = [&operation](const std::string& stripped, int64_t, Call* call,
                                  Prepared* prepared) -> absl::StatusOr<UnaryMethod::Prepare> {
     prepared->request = operation.rpc.request.New(&prepared->arena);
     POSENC_RETURN_IF_ERROR(call->Parse(stripped, prepared->request));

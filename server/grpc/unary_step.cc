@@ -26,6 +26,10 @@ constexpr size_t kAtOnceBytes = (size_t{8192} + 4) << 10;
 constexpr std::chrono::milliseconds kAtOnceTime(4);
 // Bytes besides tensors, such as a config.json, that are parsed on the receiving thread: a tenth of a millisecond.
 constexpr size_t kParsedAtOnce = size_t{16} << 10;
+// Values in JSON that are parsed on the receiving thread, less than a tenth of a millisecond, and by small tasks of the
+// pool, two milliseconds: parsing them cannot be interrupted. Settings with lists for 64 pairs (longrope) have 150.
+constexpr int64_t kValuesAtOnce = 192, kSmallValues = 4096;
+constexpr int64_t kAnyValues = std::numeric_limits<int64_t>::max();
 // Up to this size one thread computes alone; waking an idle one takes longer.
 constexpr size_t kAloneBytes = (size_t{1024} + 4) << 10;
 // A small task of the pool that takes longer, or waits longer for another thread, begins again as a bulk one. For those
@@ -220,7 +224,9 @@ absl::StatusOr<std::shared_ptr<const Prepared>> UnaryStep::Prepare(PlanSource pl
   }
   const auto prepared = std::make_shared<Prepared>();
   prepared->key = key;
-  POSENC_ASSIGN_OR_RETURN(const UnaryMethod::Prepare prepare, method_.read(stripped, &call_, prepared.get()));
+  const int64_t most_values = !context.may_block() ? kValuesAtOnce : most != kAnySize ? kSmallValues : kAnyValues;
+  POSENC_ASSIGN_OR_RETURN(const UnaryMethod::Prepare prepare,
+                          method_.read(stripped, most_values, &call_, prepared.get()));
   // Regions can be large although the request is small, and preparing reads some of them.
   if (!IsWithin(most) || (most != kAnySize && call_.has_regions_of_other_user())) return WouldBlock();
   prepared->copies = call_.copies();

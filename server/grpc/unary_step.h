@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,8 +26,9 @@ struct UnaryMethod {
   // blocking if the context says so.
   using Prepare = std::function<absl::Status(const wire::CallContext& context)>;
   // Reads a request without its tensors' bytes (Call::Strip): sets `request`, and what Call::Accept() sets. Returns the
-  // next step; it may use all three arguments' objects but `stripped`.
-  using Read = std::function<absl::StatusOr<Prepare>(const std::string& stripped, Call* call, Prepared* prepared)>;
+  // next step, which may use `call` and `prepared`; WouldBlock() if JSON in the request has more than `most_values`.
+  using Read = std::function<absl::StatusOr<Prepare>(const std::string& stripped, int64_t most_values, Call* call,
+                                                     Prepared* prepared)>;
 
   const wire::RpcDescription& rpc;
   wire::Scheduling scheduling;

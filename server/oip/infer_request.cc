@@ -1,7 +1,5 @@
 #include "server/oip/infer_request.h"
 
-#include <google/protobuf/util/json_util.h>
-
 #include <algorithm>
 #include <set>
 #include <string_view>
@@ -15,6 +13,7 @@
 #include "server/core/refusal.h"
 #include "server/oip/datatypes.h"
 #include "server/oip/parameters.h"
+#include "server/oip/settings.h"
 
 namespace posenc::server {
 namespace {
@@ -24,9 +23,6 @@ using inference::ModelInferRequest;
 
 constexpr char kRegion[] = "shared_memory_region", kOffset[] = "shared_memory_offset",
                kByteSize[] = "shared_memory_byte_size";
-constexpr char kSettings[] = "settings";
-// Maximum number of commas in settings. An object between two commas takes many times its bytes once parsed.
-constexpr int64_t kMostCommas = 100'000;
 
 bool IsOfMemory(const std::string& name) { return name == kRegion || name == kOffset || name == kByteSize; }
 
@@ -86,21 +82,7 @@ absl::Status ReadSettings(const ModelInferRequest& request, const Model& model, 
                           Message* typed) {
   POSENC_ASSIGN_OR_RETURN(const std::string json, TextOf("", request.parameters(), kSettings));
   Message* settings = model.encoding->settings.Mutable(typed);
-  const std::string type(settings->GetDescriptor()->full_name());
-  if (json.empty()) {
-    return InvalidArgument("MISSING", kSettings, "", absl::StrCat("must be given: a ", type, " as JSON"));
-  }
-  // protobuf's reader of JSON cannot be told to stop: it allocates in destructors.
-  if (const auto commas = std::count(json.begin(), json.end(), ','); commas > kMostCommas) {
-    return TooLarge(kSettings, absl::StrCat(commas, " commas"),
-                    absl::StrCat("must have at most ", kMostCommas, " commas"));
-  }
-  const auto parsed = google::protobuf::util::JsonStringToMessage(json, settings);
-  if (!parsed.ok()) {
-    return InvalidArgument("MALFORMED", kSettings, "",
-                           absl::StrCat("must be a ", type, " as JSON: ", Quote(std::string(parsed.message()), 256)));
-  }
-  POSENC_RETURN_IF_ERROR(Within(kSettings, wire::RejectUnknown(*settings)));
+  POSENC_RETURN_IF_ERROR(ParseSettings(json, context.most_values, settings));
   MoveBytes(context, settings);
   return absl::OkStatus();
 }

@@ -1,6 +1,7 @@
 // From a ModelInferRequest to the request of posenc.v1 that it stands for.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -24,6 +25,7 @@ struct InferContext {
   std::string scope;  // of the caller's names of shared memory; empty: it is not on this host
   // Adds a tensor's bytes to the request's payloads and returns its ticket.
   std::function<std::string(std::string bytes)> add_bytes;
+  int64_t most_values;  // in settings; ReadInferRequest() returns WouldBlock() for more
 };
 
 // Returns UNKNOWN_FIELD for an unknown field of one of the request's tensors.

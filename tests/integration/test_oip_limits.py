@@ -78,8 +78,9 @@ def many_entries():
     contents = b"\x2a" + varint(len(strings)) + strings
     yield "ModelInfer", begin + b"\x2a" + varint(len(contents)) + contents, "inputs.contents.bytes_contents"
     yield "RepositoryModelLoad", bytes.fromhex("1a00") * MEBIBYTE, "parameters"
-    axes = '{"axial": {"axes": [' + "{}," * MEBIBYTE + "{}]}}"
-    yield "ModelInfer", infer("posenc.rotary", settings=axes).SerializeToString(), "settings"
+    for axes in ("{}," * MEBIBYTE + "{}]}}", "[" * 4 * MEBIBYTE):
+        settings = '{"axial": {"axes": [' + axes
+        yield "ModelInfer", infer("posenc.rotary", settings=settings).SerializeToString(), "settings"
 
 
 def varint(value):

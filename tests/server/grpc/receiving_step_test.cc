@@ -298,6 +298,37 @@ TEST_F(ReceivingStepTest, ASmallTaskOfThePoolThatIsSlowMakesItsCallerASlowOne) {
   EXPECT_TRUE(was_slow);
 }
 
+// Parsing JSON cannot be interrupted, so threads for which other calls wait parse little of it.
+TEST_F(ReceivingStepTest, ReadsFewValuesOfJson) {
+  struct Reading {
+    int64_t most_values;
+    bool at_once;
+  };
+  const auto readings = [&](int64_t values) {
+    std::vector<Reading> seen;
+    const auto read = [&](const std::string&, int64_t most_values, Call*,
+                          Prepared*) -> absl::StatusOr<UnaryMethod::Prepare> {
+      seen.push_back({most_values, std::this_thread::get_id() == here_});
+      if (values > most_values) return WouldBlock();
+      return absl::UnimplementedError("read");
+    };
+    FakeRpc rpc;
+    rpc.Serve([&](Rpc* served, grpc::ByteBuffer*) {
+      bytes_ = grpc::BufferOf("", 1);
+      return MakeUnaryCall(&core_, {operation_.rpc, operation_.scheduling, read}, served, &bytes_);
+    });
+    rpc.Wait();
+    return seen;
+  };
+  const std::vector<Reading> few = readings(150), many = readings(4000), most = readings(100'000);
+  ASSERT_EQ(few.size(), 1);
+  EXPECT_TRUE(few[0].at_once && few[0].most_values <= 256) << "0.1 ms";
+  ASSERT_EQ(many.size(), 2);
+  EXPECT_TRUE(!many[1].at_once && many[1].most_values <= 8192) << "a small task: 3 ms";
+  ASSERT_EQ(most.size(), 3);
+  EXPECT_FALSE(most[2].at_once);
+}
+
 TEST(SlowCallers, AreForgottenAfterAMoment) {
   SlowCallers callers;
   const auto now = SlowCallers::Clock::now();
