@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "posenc/base/interruption.h"
 #include "posenc/base/memory_account.h"
 #include "posenc/mapping/read.h"
 #include "posenc/rotary/position_segments.h"
@@ -42,40 +43,45 @@ absl::StatusOr<PositionIds> ReadIds(const Reader& reader, const v1::Tensor& tens
   return result;
 }
 
-absl::StatusOr<PositionGrid> ReadGrid(const std::string& field, const v1::PositionGrid& message) {
+absl::StatusOr<PositionGrid> ReadGrid(const v1::PositionGrid& message) {
   PositionGrid grid{{message.size().begin(), message.size().end()},
                     {message.start().begin(), message.start().end()},
                     {message.step().begin(), message.step().end()}};
-  if (grid.size.empty()) return InvalidArgument("MISSING", field + ".size", "", "must be given: one size per axis");
+  if (grid.size.empty()) return InvalidArgument("MISSING", "size", "", "must be given: one size per axis");
   if (grid.start.empty()) grid.start.resize(grid.size.size(), 0.0);
   if (grid.step.empty()) grid.step.resize(grid.size.size(), 1.0);
-  for (const auto& [name, values] : {std::pair{".start", &grid.start}, {".step", &grid.step}}) {
+  for (const auto& [name, values] : {std::pair{"start", &grid.start}, {"step", &grid.step}}) {
     if (values->size() != grid.size.size()) {
-      return InvalidArgument("MISMATCH", field + name, fmt::format("{} values", values->size()),
+      return InvalidArgument("MISMATCH", name, fmt::format("{} values", values->size()),
                              fmt::format("must be {}, one per size, or none", grid.size.size()));
     }
   }
   return grid;
 }
 
+absl::StatusOr<PositionSegment> ReadSegment(const v1::PositionSegment& segment) {
+  switch (segment.kind_case()) {
+    case v1::PositionSegment::KIND_NOT_SET: break;
+    case v1::PositionSegment::kLine: {
+      const v1::PositionLine& line = segment.line();
+      return PositionLine{line.count(), line.start(), line.has_step() ? line.step() : 1.0};
+    }
+    case v1::PositionSegment::kGrid: {
+      auto grid = ReadGrid(segment.grid());
+      if (!grid.ok()) return Within("grid", grid.status());
+      return *std::move(grid);
+    }
+  }
+  return InvalidArgument("MISSING", "kind", "", "must be given: line or grid");
+}
+
 absl::StatusOr<PositionSegments> ReadSegments(const v1::PositionSegments& message) {
   PositionSegments result;
-  for (const v1::PositionSegment& segment : message.segment()) {
-    const std::string field = fmt::format("segments.segment[{}]", result.segments.size());
-    switch (segment.kind_case()) {
-      case v1::PositionSegment::KIND_NOT_SET:
-        return InvalidArgument("MISSING", field + ".kind", "", "must be given: line or grid");
-      case v1::PositionSegment::kLine: {
-        const v1::PositionLine& line = segment.line();
-        result.segments.emplace_back(PositionLine{line.count(), line.start(), line.has_step() ? line.step() : 1.0});
-        break;
-      }
-      case v1::PositionSegment::kGrid: {
-        POSENC_ASSIGN_OR_RETURN(PositionGrid grid, ReadGrid(field + ".grid", segment.grid()));
-        result.segments.emplace_back(std::move(grid));
-        break;
-      }
-    }
+  for (int n = 0; n < message.segment_size(); ++n) {
+    if (n % 4096 == 0) InterruptionPoint();
+    auto segment = ReadSegment(message.segment(n));
+    if (!segment.ok()) return Within(fmt::format("segments.segment[{}]", n), segment.status());
+    result.segments.push_back(*std::move(segment));
   }
   return result;
 }

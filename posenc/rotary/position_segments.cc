@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "posenc/base/checks.h"
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 #include "posenc/base/tensor.h"
 
@@ -86,20 +87,32 @@ absl::Status Check(const PositionGrid& grid, int64_t axes) {
                            "must be at least 0, and the product below 2^63");
   }
   for (int64_t k = 0; k < axes; ++k) {
-    POSENC_RETURN_IF_ERROR(CheckPosition(fmt::format("start[{}]", k), grid.start[k]));
-    POSENC_RETURN_IF_ERROR(
-        CheckPosition(fmt::format("step[{}]", k), grid.start[k] + static_cast<double>(grid.size[k]) * grid.step[k]));
+    const double start = grid.start[k], end = start + static_cast<double>(grid.size[k]) * grid.step[k];
+    if (CheckPosition("", start).ok() && CheckPosition("", end).ok()) continue;
+    POSENC_RETURN_IF_ERROR(CheckPosition(fmt::format("start[{}]", k), start));
+    return CheckPosition(fmt::format("step[{}]", k), end);
   }
   return absl::OkStatus();
 }
 
 // Checks that evenly spaced positions are row indices: it suffices that both ends and the second position are.
-absl::Status CheckRun(const std::string& field, int64_t count, double start, double step, int64_t rows) {
+absl::Status CheckRun(int64_t count, double start, double step, int64_t rows) {
   if (count == 0) return absl::OkStatus();
-  POSENC_RETURN_IF_ERROR(CheckIndex(field + ".start", start, rows));
+  POSENC_RETURN_IF_ERROR(CheckIndex("start", start, rows));
   if (count == 1) return absl::OkStatus();
-  POSENC_RETURN_IF_ERROR(CheckIndex(field + ".step", start + step, rows));
-  return CheckIndex(field + ".step", start + static_cast<double>(count - 1) * step, rows);
+  POSENC_RETURN_IF_ERROR(CheckIndex("step", start + step, rows));
+  return CheckIndex("step", start + static_cast<double>(count - 1) * step, rows);
+}
+// Grids must have one axis.
+absl::Status CheckIndicesOf(const PositionLine& line, int64_t rows) {
+  return CheckRun(line.count, line.start, line.step, rows);
+}
+absl::Status CheckIndicesOf(const PositionGrid& grid, int64_t rows) {
+  return CheckRun(grid.size[0], grid.start[0], grid.step[0], rows);
+}
+
+std::string_view KindOf(const PositionSegment& segment) {
+  return std::holds_alternative<PositionGrid>(segment) ? "grid" : "line";
 }
 
 }  // namespace
@@ -114,30 +127,27 @@ absl::Status CheckIndex(std::string_view field, double position, int64_t rows) {
 
 absl::Status CheckIndices(const PositionSegments& segments, int64_t rows) {
   for (size_t n = 0; n < segments.segments.size(); ++n) {
-    const std::string field = fmt::format("segments.segment[{}]", n);
-    if (const auto* line = std::get_if<PositionLine>(&segments.segments[n])) {
-      POSENC_RETURN_IF_ERROR(CheckRun(field + ".line", line->count, line->start, line->step, rows));
-    } else {
-      const auto& grid = std::get<PositionGrid>(segments.segments[n]);  // has one axis
-      POSENC_RETURN_IF_ERROR(CheckRun(field + ".grid", grid.size[0], grid.start[0], grid.step[0], rows));
-    }
+    InterruptionPointOfStep(static_cast<int64_t>(n));
+    const PositionSegment& segment = segments.segments[n];
+    const absl::Status status = std::visit([rows](const auto& kind) { return CheckIndicesOf(kind, rows); }, segment);
+    if (!status.ok()) return Within(fmt::format("segments.segment[{}].{}", n, KindOf(segment)), status);
   }
   return absl::OkStatus();
 }
 
 std::optional<int64_t> Count(const PositionSegments& segments) {
   int64_t sum = 0;
-  for (const auto& segment : segments.segments) {
-    const auto count = std::visit([](const auto& kind) { return CountOf(kind); }, segment);
+  for (size_t n = 0; n < segments.segments.size(); ++n) {
+    InterruptionPointOfStep(static_cast<int64_t>(n));
+    const auto count = std::visit([](const auto& kind) { return CountOf(kind); }, segments.segments[n]);
     if (!count || __builtin_add_overflow(sum, *count, &sum)) return std::nullopt;
   }
   return sum;
 }
 
 absl::StatusOr<int64_t> CheckedCount(const PositionSegment& segment, int64_t axes) {
-  const bool grid = std::holds_alternative<PositionGrid>(segment);
   const absl::Status status = std::visit([axes](const auto& kind) { return Check(kind, axes); }, segment);
-  if (!status.ok()) return Within(grid ? "grid" : "line", status);
+  if (!status.ok()) return Within(KindOf(segment), status);
   return *std::visit([](const auto& kind) { return CountOf(kind); }, segment);
 }
 

@@ -69,15 +69,16 @@ absl::StatusOr<TokenPositions> TokenPositions::Create(Positions positions, const
 
 absl::Status TokenPositions::ReadSegments(const PositionSegments& segments) {
   segment_begin_ = {0};
+  const auto field = [](size_t n) { return fmt::format("segments.segment[{}]", n); };
   for (size_t n = 0; n < segments.segments.size(); ++n) {
+    InterruptionPointOfStep(static_cast<int64_t>(n));
     const PositionSegment& segment = segments.segments[n];
     const bool grid = std::holds_alternative<PositionGrid>(segment);
-    const std::string field = fmt::format("segments.segment[{}]", n);
     const absl::StatusOr<int64_t> count = CheckedCount(segment, axes_);
-    if (!count.ok()) return Within(field, count.status());
+    if (!count.ok()) return Within(field(n), count.status());
     segment_begin_.push_back(segment_begin_.back());
     if (__builtin_add_overflow(segment_begin_.back(), *count, &segment_begin_.back())) {
-      return InvalidArgument("OUT_OF_RANGE", field + (grid ? ".grid.size" : ".line.count"),
+      return InvalidArgument("OUT_OF_RANGE", field(n) + (grid ? ".grid.size" : ".line.count"),
                              fmt::format("{} positions", *count), "must be below 2^63 in the sum of all counts");
     }
     axes_differ_ = axes_differ_ || (axes_ > 1 && grid);
@@ -128,7 +129,9 @@ absl::Status TokenPositions::CheckSource() const {
                                      fmt::format("must be one per sequence: {}", sequences_));
             }
             for (size_t n = 0; n < source.offsets.size(); ++n) {
-              POSENC_RETURN_IF_ERROR(CheckRun(fmt::format("offsets.offset[{}]", n), source.offsets[n], length_));
+              InterruptionPointOfStep(static_cast<int64_t>(n));
+              const absl::Status status = CheckRun("", source.offsets[n], length_);
+              if (!status.ok()) return Within(fmt::format("offsets.offset[{}]", n), status);
             }
             return absl::OkStatus();
           },
@@ -217,7 +220,7 @@ int64_t TokenPositions::LargestPlusOne(int64_t sequence) const {
 
 absl::Status TokenPositions::CheckIndices(int64_t rows) const {
   if (tokens() == 0) return absl::OkStatus();
-  const auto check_run = [&](const std::string& field, int64_t offset, int64_t count) {
+  const auto check_run = [&](std::string_view field, int64_t offset, int64_t count) {
     if (count == 0) return absl::OkStatus();
     POSENC_RETURN_IF_ERROR(CheckIndex(field, static_cast<double>(offset), rows));
     return CheckIndex(field, static_cast<double>(offset + count - 1), rows);
@@ -233,8 +236,9 @@ absl::Status TokenPositions::CheckIndices(int64_t rows) const {
                         },
                         [&](const PerSequenceOffsets& source) {
                           for (int64_t n = 0; n < sequences_; ++n) {
-                            POSENC_RETURN_IF_ERROR(check_run(fmt::format("offsets.offset[{}]", n), source.offsets[n],
-                                                             begin(n + 1) - begin(n)));
+                            InterruptionPointOfStep(n);
+                            const auto status = check_run("", source.offsets[n], begin(n + 1) - begin(n));
+                            if (!status.ok()) return Within(fmt::format("offsets.offset[{}]", n), status);
                           }
                           return absl::OkStatus();
                         },

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/unknown_field_set.h"
+#include "posenc/base/interruption.h"
 #include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/v1/service.pb.h"
@@ -92,6 +93,7 @@ absl::Status CheckRepeated(const Message& message, const Reflection& reflection,
                            bool* has_regions) {
   const int count = reflection.FieldSize(message, field.descriptor);
   for (int i = 0; i < count; ++i) {
+    InterruptionPointOfStep(i);
     if (field.type == nullptr) {
       const int value = reflection.GetRepeatedEnumValue(message, field.descriptor, i);
       POSENC_RETURN_IF_ERROR(CheckEnum(*field.descriptor, Element(*field.descriptor, i), value));

@@ -17,7 +17,9 @@
 #include "posenc/methods/bias/fire.h"
 #include "posenc/methods/bias/forget_gate.h"
 #include "posenc/methods/relative/relative_methods.h"
+#include "posenc/rotary/positions.h"
 #include "posenc/rotary/rotate_pieces.h"
+#include "posenc/wire/parse.h"
 #include "tests/service/call.h"
 
 namespace posenc::interruption_points_test {
@@ -203,6 +205,29 @@ TEST(InterruptionPoints, NoneBeforeTooManyGatesAreRefused) {
                           FailsWith(absl::StatusCode::kResourceExhausted, "TOO_LARGE", "bias.forget_gate.log_gates"));
             }),
             0);
+}
+
+TEST(InterruptionPoints, OfManySegments) {
+  v1::Positions positions;
+  for (int64_t n = 0; n < kMany; ++n) positions.mutable_segments()->add_segment()->mutable_line()->set_count(1);
+  v1::GenerateTableRequest parsed;
+  *parsed.mutable_positions() = positions;
+  EXPECT_GE(PointsOf([&] { EXPECT_THAT(wire::RejectUnknown(parsed), IsOk()); }), kOften);
+  const wire::InMessage payloads;
+  const Limits limits;
+  const wire::Reader reader{payloads, limits};
+  Positions read;
+  EXPECT_GE(PointsOf([&] { read = *reader.ReadPositions(positions, "positions"); }), kMany / 4096);
+  EXPECT_GE(PointsOf([&] { EXPECT_EQ(wire::CountRows("positions", read, {}).value(), kMany); }), kOften);
+  std::optional<TokenPositions> tokens;
+  const auto create = [&](int64_t sequences, int64_t length) {
+    tokens = *TokenPositions::Create(std::move(read), {sequences, length, false}, limits);
+  };
+  EXPECT_GE(PointsOf([&] { create(1, kMany); }), kOften);
+  EXPECT_GE(PointsOf([&] { EXPECT_THAT(tokens->CheckIndices(kMany), IsOk()); }), kOften);
+  read.source = PerSequenceOffsets{std::vector<int64_t>(kMany)};
+  EXPECT_GE(PointsOf([&] { create(kMany, 1); }), kOften);
+  EXPECT_GE(PointsOf([&] { EXPECT_THAT(tokens->CheckIndices(1), IsOk()); }), kOften);
 }
 
 v1::RotarySettings GivenTable(v1::DataType dtype, size_t size) {
