@@ -57,7 +57,7 @@ class Walk {
           wire_type != kLength
               ? fields.end()
               : std::find_if(fields.begin(), fields.end(), [number](const auto& one) { return one.number == number; });
-      const bool done = field == fields.end() ? SkipValue(number, wire_type, end)
+      const bool done = field == fields.end() ? SkipValue(number, wire_type, end, depth)
                         : field->type         ? SubMessage(*field->type, end, depth)
                                               : TakeData(end);
       if (!done) return false;
@@ -99,35 +99,29 @@ class Walk {
     return true;
   }
 
-  bool SkipValue(uint32_t number, uint32_t wire_type, uint64_t end) {
+  bool SkipValue(uint32_t number, uint32_t wire_type, uint64_t end, int depth) {
     uint64_t value = 0;
     switch (wire_type) {
       case kVarint: return ReadVarint(10, end, &value);
       case kFixed64: return Consume(8, end);
       case kFixed32: return Consume(4, end);
       case kLength: return ReadLength(end, &value) && Consume(value, end);
-      case kStartGroup: return SkipGroup(number, end);
+      case kStartGroup: return SkipGroup(number, end, depth);
       default: return Malformed("unknown wire type");
     }
   }
 
-  bool SkipGroup(uint32_t number, uint64_t end) {
-    std::vector<uint32_t> open = {number};
-    while (!open.empty()) {
+  // Like protobuf, counts groups and the messages around them together.
+  bool SkipGroup(uint32_t number, uint64_t end, int depth) {
+    if (depth == kMaxDepth) return Malformed("nested too deeply");
+    while (true) {
       uint64_t tag = 0;
       if (!ReadTag(end, &tag)) return false;
       const uint32_t inner = static_cast<uint32_t>(tag) >> 3;
       const uint32_t wire_type = tag & 7;
-      if (wire_type == kStartGroup) {
-        open.push_back(inner);
-      } else if (wire_type == kEndGroup) {
-        if (inner != open.back()) return Malformed("end of another group");
-        open.pop_back();
-      } else if (!SkipValue(inner, wire_type, end)) {
-        return false;
-      }
+      if (wire_type == kEndGroup) return inner == number || Malformed("end of another group");
+      if (!SkipValue(inner, wire_type, end, depth + 1)) return false;
     }
-    return true;
   }
 
   bool ReadTag(uint64_t end, uint64_t* tag) {

@@ -236,8 +236,18 @@ TEST(Walker, AgreesWithProtobufOnWhatNoSerializerWrites) {
   EXPECT_TRUE(same("\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f"s)) << "ten bytes of varint";
   EXPECT_FALSE(same("\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x00"s)) << "eleven";
   for (const size_t depth : {99, 100, 101}) {
-    EXPECT_EQ(same(std::string(depth, '\x3b') + std::string(depth, '\x3c')), depth <= 100) << depth << " groups";
+    const std::string groups = std::string(depth, '\x3b') + std::string(depth, '\x3c');
+    EXPECT_EQ(same(groups), depth <= 100) << depth << " groups";
+    EXPECT_EQ(same("\x3a"s + static_cast<char>(0x80 | (groups.size() & 0x7f)) + '\x01' + groups), depth <= 99)
+        << depth << " groups in a message";
   }
+}
+
+TEST(Walker, RefusesDeepGroupsBeforeTheirEnd) {
+  const std::string input(1000, '\x3b');
+  google::protobuf::io::ArrayInputStream stream(input.data(), static_cast<int>(input.size()));
+  const auto stripped = Stripper(v1::ApplyRotaryRequest::descriptor()).Strip(&stream, kNoLimit);
+  EXPECT_EQ(DetailsOf(stripped.status()).value, "nested too deeply at byte 101");
 }
 
 TEST(Walker, AgreesWithProtobufOnTheDepthOfMessages) {
