@@ -1,6 +1,8 @@
 #include "posenc/wire/parse.h"
 
+#include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/descriptor.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/unknown_field_set.h"
 #include "posenc/base/interruption.h"
 #include "posenc/base/memory_account.h"
@@ -132,6 +135,41 @@ absl::Status Check(const Message& message, const Type& type, bool* has_regions) 
   return absl::OkStatus();
 }
 
+// protobuf makes up to half a MiB of this many bytes.
+constexpr int kPieceBytes = 16 << 10;
+
+// Reads bytes in pieces. It ends early once the thread's memory account was refused.
+class Pieces final : public google::protobuf::io::ZeroCopyInputStream {
+ public:
+  explicit Pieces(const std::string& bytes) : pieces_(bytes.data(), static_cast<int>(bytes.size()), kPieceBytes) {}
+
+  bool Next(const void** data, int* size) override {
+    if (account_ != nullptr && account_->refused()) ended_early_ = true;
+    return !ended_early_ && pieces_.Next(data, size);
+  }
+  void BackUp(int count) override { pieces_.BackUp(count); }
+  bool Skip(int count) override { return pieces_.Skip(count); }
+  int64_t ByteCount() const override { return pieces_.ByteCount(); }
+
+  bool ended_early() const { return ended_early_; }
+
+ private:
+  google::protobuf::io::ArrayInputStream pieces_;
+  const MemoryAccount* const account_ = CurrentMemoryAccount();
+  bool ended_early_ = false;
+};
+
+// Returns false if the bytes are malformed. protobuf's small blocks can take 34 times the bytes, and cannot be refused
+// one by one: an exception there would leave a oneof without its message. So the account is checked between pieces.
+bool Parse(const std::string& bytes, Message* message) {
+  const LargeBlocksMayBeRefused scope;
+  if (bytes.size() <= kPieceBytes) return message->ParseFromString(bytes);  // saves 40 ns
+  Pieces pieces(bytes);
+  const bool legal = message->ParseFromZeroCopyStream(&pieces);
+  if (pieces.ended_early()) throw std::bad_alloc();
+  return legal;
+}
+
 }  // namespace
 
 absl::Status RejectUnknownFields(const Message& message) {
@@ -144,8 +182,7 @@ absl::Status RejectUnknown(const Message& message, bool* has_regions) {
 }
 
 absl::Status ParseStripped(const std::string& stripped, google::protobuf::Message* request, bool* has_regions) {
-  const LargeBlocksMayBeRefused scope;
-  if (!request->ParseFromString(stripped)) {
+  if (!Parse(stripped, request)) {
     return InvalidArgument("MALFORMED", kWholeRequest, "",
                            absl::StrCat("must be a ", request->GetDescriptor()->full_name()));
   }

@@ -29,7 +29,8 @@ absl::Status RejectUnknownFields(const google::protobuf::Message& message);
 inline constexpr size_t kMaxStrippedBytes = size_t{8} << 20;
 
 // Parses a stripped message (walker.h) and rejects unknown fields and enum values. Returns INVALID_ARGUMENT naming the
-// message or the field. `has_regions` is passed to RejectUnknown.
+// message or the field. `has_regions` is passed to RejectUnknown. Throws std::bad_alloc soon after the thread's memory
+// account (memory_account.h) was refused.
 absl::Status ParseStripped(const std::string& stripped, google::protobuf::Message* request,
                            bool* has_regions = nullptr);
 

@@ -9,6 +9,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/wire/carriers.h"
 
@@ -248,6 +249,7 @@ Stripper::Stripper(const Descriptor* type, const FieldDescriptor* more) : type_(
 
 absl::StatusOr<Stripped> Stripper::Strip(google::protobuf::io::ZeroCopyInputStream* input,
                                          size_t max_copied_bytes) const {
+  const LargeBlocksMayBeRefused scope;  // a ticket and its range take ten times the bytes of a tensor of one byte
   Walk walk(input, type_, types_, max_copied_bytes);
   if (!walk.Message(0, kNoEnd, 0)) return walk.failure();
   return walk.result();

@@ -54,7 +54,8 @@ class Stripper {
 
   // Returns INVALID_ARGUMENT (MALFORMED) only for input that protobuf refuses: truncation, overlong varints, lengths
   // beyond the end, field number 0, wire types 6 and 7, a wrong end of a group, nesting deeper than 100. Other errors
-  // are left to protobuf. RESOURCE_EXHAUSTED if the copy would exceed max_copied_bytes. Thread-safe.
+  // are left to protobuf. RESOURCE_EXHAUSTED if the copy would exceed max_copied_bytes. Throws std::bad_alloc if the
+  // thread's memory account refuses the copy or the ranges. Thread-safe.
   absl::StatusOr<Stripped> Strip(google::protobuf::io::ZeroCopyInputStream* input, size_t max_copied_bytes) const;
 
  private:

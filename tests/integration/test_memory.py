@@ -295,6 +295,35 @@ def test_what_is_made_of_a_request_is_charged_before_it_is_made(start_server, me
         client.when_idle()
 
 
+def requests_of_small_blocks():
+    """Yields serialized requests of 7 MiB that are refused, but of which many small blocks could be made first."""
+    begin, end = b"\x7b", b"\x7c"  # of a group, a field that no request has
+    group = begin + (begin + b"\x7a\0" * 1000 + end) * 64 + end
+    for method in ("GenerateTable", "StreamBias"):
+        yield method, group * (7 * MEBIBYTE // len(group))
+    yield "GenerateTable", begin * (7 * MEBIBYTE)
+    grid = rotary_pb2.PositionSegment(grid=rotary_pb2.PositionGrid(size=[1] * 2040))
+    yield "GenerateTable", samples.repeated_segments(grid).SerializeToString()
+
+
+@pytest.mark.parametrize("method, request_", requests_of_small_blocks(), ids=("groups", "groups", "deep", "grids"))
+def test_small_blocks_are_charged_before_more_are_made(start_server, method, request_):
+    server = start_server(*SMALL, "--threads", "2")
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(Client(server.port, APART)) for _ in range(4)]
+        serve(clients[0])
+        before = server.peak_memory()
+        start = [client.method(method) for client in clients]
+        calls = [call(request_) if method == "StreamBias" else call.future(request_) for call in start]
+        for call in calls:
+            assert call.exception(SECONDS).code() in (
+                grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
+        clients[0].when_idle()
+        serve(clients[0])
+    # The requests, and what may be in flight.
+    assert server.peak_memory() - before < 4 * len(request_) + 32 * MEBIBYTE + 16 * MEBIBYTE + SANITIZER_BYTES
+
+
 # A server whose calls may hold 128 MiB and a sixteenth more.
 MEDIUM = ("--max-request-bytes", "64MiB", "--max-output-bytes", "64MiB", "--max-in-flight-bytes", "128MiB",
           "--table-cache-bytes", "8MiB")

@@ -316,6 +316,25 @@ TEST(Walker, LimitsWhatIsCopied) {
   }
 }
 
+TEST(ParseStripped, ReadsLargeMessagesLikeProtobuf) {
+  v1::ExplainRequest request;
+  for (int n = 0; n < 20'000; ++n) {
+    request.add_seq_len(int64_t{n} * n);
+    request.mutable_rotary()->mutable_rope_parameters()->add_short_factor(n);
+    if (n % 10 == 0) request.mutable_rotary()->mutable_axial()->add_axes()->set_dim(n);
+  }
+  // The beginning of each piece moves by one byte.
+  for (size_t size = 40'000; size < 40'040; ++size) {
+    request.mutable_rotary()->mutable_rope_parameters()->set_rope_type(std::string(size, 'x'));
+    const std::string bytes = request.SerializeAsString();
+    v1::ExplainRequest parsed;
+    EXPECT_TRUE(ParseStripped(bytes, &parsed).ok());
+    EXPECT_EQ(Canonical(parsed), Canonical(request)) << size;
+    const std::string cut = bytes.substr(0, bytes.size() / 40'040 * size);
+    EXPECT_EQ(ParseStripped(cut, &parsed).ok(), parsed.ParseFromString(cut)) << size;
+  }
+}
+
 TEST(ParseRequest, NamesTheMessageThatIsMalformed) {
   for (const std::string& input : {std::string("\x3a\x05"), std::string("\x0a\x04\x0a\x02\x12\x01")}) {
     google::protobuf::io::ArrayInputStream stream(input.data(), static_cast<int>(input.size()));

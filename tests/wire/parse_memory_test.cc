@@ -1,0 +1,63 @@
+// Memory that the walker and protobuf take for a request is refused while they read it. The program counts it with
+// server/core/counted_memory.cc.
+#include <new>
+#include <string>
+
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "gtest/gtest.h"
+#include "posenc/base/memory_account.h"
+#include "posenc/v1/service.pb.h"
+#include "posenc/wire/parse.h"
+
+namespace posenc::wire::parse_memory_test {
+namespace {
+
+constexpr int64_t kAllowed = 4 << 20, kOverrun = 1 << 20;  // bytes
+
+// An account that may charge kAllowed.
+class Account {
+ public:
+  MemoryAccount* get() { return &account_; }
+
+ private:
+  int64_t left_ = kAllowed;
+  MemoryAccount account_{[this](int64_t bytes) { return (left_ -= bytes) >= 0; }};
+};
+
+std::string Times(int count, const std::string& text) {
+  std::string all;
+  for (int n = 0; n < count; ++n) all += text;
+  return all;
+}
+
+void ExpectEarlyEnd(const std::string& bytes) {
+  Account account;
+  const MemoryScope scope(account.get());
+  v1::GenerateTableRequest request;
+  EXPECT_THROW((void)ParseStripped(bytes, &request), std::bad_alloc);
+  EXPECT_GT(account.get()->held(), kAllowed / 2) << "the request holds what was read";
+  EXPECT_LT(account.get()->held(), kAllowed + kOverrun);
+}
+
+TEST(ParseStripped, EndsWhereMemoryWasRefused) {
+  ExpectEarlyEnd(Times(1000, "\x7b" + Times(1000, std::string("\x7a\0", 2)) + "\x7c"));  // groups of unknown fields
+
+  v1::GenerateTableRequest one;  // protobuf merges its repetitions
+  auto& grid = *one.mutable_positions()->mutable_segments()->add_segment()->mutable_grid();
+  for (int n = 0; n < 2040; ++n) grid.add_size(1);
+  ExpectEarlyEnd(Times(1000, one.SerializeAsString()));
+}
+
+TEST(Strip, EndsWhereMemoryIsRefused) {
+  v1::GenerateTableRequest one;
+  one.mutable_positions()->mutable_ids()->set_data("x");
+  const std::string bytes = Times(500'000, one.SerializeAsString());
+  google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
+  const Stripper stripper(one.GetDescriptor());
+  Account account;
+  const MemoryScope scope(account.get());
+  EXPECT_THROW((void)stripper.Strip(&stream, kMaxStrippedBytes), std::bad_alloc);
+}
+
+}  // namespace
+}  // namespace posenc::wire::parse_memory_test
