@@ -7,6 +7,7 @@
 
 #include "posenc/base/checks.h"
 #include "posenc/base/fingerprint.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/methods/rope/axes.h"
 #include "posenc/methods/rope/given_table.h"
@@ -134,6 +135,31 @@ struct FieldCheck {
 };
 
 constexpr size_t kPlanCacheBytes = size_t{16} << 20;
+
+int64_t BytesOf(const RotaryPlan& plan) {
+  size_t values = plan.inv_freq.capacity() + plan.axis.capacity();
+  if (plan.xpos) values += plan.xpos->zeta.capacity() + plan.xpos->log_zeta.capacity();
+  return static_cast<int64_t>(sizeof(plan) + plan.branch.capacity() + values * sizeof(double));
+}
+
+// Returns a cached plan whose bytes count for the current thread's account like a copy's: the plan stays in memory
+// while it is held, also after the cache has evicted it. `computed`: the account has counted its allocation.
+std::shared_ptr<const RotaryPlan> Held(std::shared_ptr<const RotaryPlan> plan, bool computed) {
+  MemoryAccount* const account = CurrentMemoryAccount();
+  if (account == nullptr) return plan;
+  const int64_t bytes = BytesOf(*plan);
+  if (!computed) account->Add(bytes);
+  const RotaryPlan* const held = plan.get();
+  const auto release = [plan = std::move(plan), bytes](const RotaryPlan*) mutable {
+    {
+      const MemoryScope uncounted(nullptr);
+      plan.reset();
+    }
+    // The account may be another one, as when another call frees a block.
+    if (MemoryAccount* const current = CurrentMemoryAccount(); current != nullptr) current->Remove(bytes);
+  };
+  return {held, release};
+}
 
 // Visitor of settings: adds each field's name and value to a cache key if the field is set.
 struct AddToKey {
@@ -286,11 +312,8 @@ bool Rotary::NeedsSeqLen() const {
 }
 
 SharedCache<RotaryPlan>& PlanCache() {
-  static SharedCache<RotaryPlan> cache(kPlanCacheBytes, [](const RotaryPlan& plan) {
-    size_t values = plan.inv_freq.capacity() + plan.axis.capacity();
-    if (plan.xpos) values += plan.xpos->zeta.capacity() + plan.xpos->log_zeta.capacity();
-    return sizeof(plan) + plan.branch.capacity() + values * sizeof(double);
-  });
+  static SharedCache<RotaryPlan> cache(kPlanCacheBytes,
+                                       [](const RotaryPlan& plan) { return static_cast<size_t>(BytesOf(plan)); });
   return cache;
 }
 
@@ -323,9 +346,16 @@ absl::StatusOr<std::shared_ptr<const RotaryPlan>> Rotary::Plan(int64_t seq_len) 
   if (computes && plan_source_ == PlanSource::kCacheOnly) {
     std::shared_ptr<const RotaryPlan> plan = PlanCache().Find(CacheKey(seq_len));
     if (plan == nullptr) return WouldBlock();
-    return plan;
+    return Held(std::move(plan), false);
   }
-  if (computes) return PlanCache().Get(CacheKey(seq_len), [&] { return MakePlan(seq_len); });
+  if (computes) {
+    bool computed = false;
+    POSENC_ASSIGN_OR_RETURN(auto plan, PlanCache().Get(CacheKey(seq_len), [&] {
+      computed = true;
+      return MakePlan(seq_len);
+    }));
+    return Held(std::move(plan), computed);
+  }
   POSENC_ASSIGN_OR_RETURN(RotaryPlan plan, MakePlan(seq_len));
   return std::make_shared<const RotaryPlan>(std::move(plan));
 }

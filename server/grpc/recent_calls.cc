@@ -4,12 +4,14 @@
 #include <cstring>
 #include <utility>
 
+#include "posenc/base/memory_account.h"
+
 namespace posenc::server {
 namespace {
 
-constexpr size_t kEntries = 16;             // few models are in a step at the same time
-constexpr size_t kMostBytes = 16 << 10;     // bytes of an entry: message and non-operand payloads
-constexpr size_t kMostOfArena = 128 << 10;  // bytes of request and response
+constexpr size_t kEntries = 16;               // few models are in a step at the same time
+constexpr size_t kMostBytes = 16 << 10;       // bytes of an entry: message and non-operand payloads
+constexpr int64_t kMostPrepared = 256 << 10;  // bytes of what was prepared: messages, positions, plans
 
 }  // namespace
 
@@ -52,7 +54,8 @@ RecentCalls::Found RecentCalls::Find(const void* key, const std::string& message
 
 void RecentCalls::Keep(std::shared_ptr<const Prepared> prepared, std::string message, std::string request_id,
                        const transport::SlicedPayloads& payloads) {
-  if (prepared->only_once || prepared->job.operands.empty() || prepared->arena.SpaceUsed() > kMostOfArena) return;
+  if (prepared->only_once || prepared->job.operands.empty() || prepared->bytes > kMostPrepared) return;
+  const MemoryScope uncounted(nullptr);  // entries have limits of their own, and another call's may be freed here
   Entry entry{.message = std::move(message), .request_id = std::move(request_id)};
   // Only if the request_id's bytes occur once in the message, they are certain to be that field's.
   const size_t at = entry.message.find(entry.request_id);

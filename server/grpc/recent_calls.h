@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -37,6 +38,7 @@ struct Prepared {
   wire::Answer layout;
   std::string device;     // that computes the outputs
   bool in_place = false;  // an output is written over its operand
+  int64_t bytes = 0;      // of memory that it holds, as counted
   // The last call that used this took longer than a receiving thread may. Such calls have all in common but their
   // operands' bytes, so they take about as long, unless the first one left its tables in the cache.
   mutable std::atomic<bool> is_slow{false};

@@ -8,6 +8,7 @@
 
 #include "google/protobuf/arena.h"
 #include "posenc/base/interruption.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/base/work_pool.h"
 #include "posenc/wire/answer.h"
@@ -219,9 +220,13 @@ absl::StatusOr<std::shared_ptr<const Prepared>> UnaryStep::Prepare(PlanSource pl
       if (method_.take_id != nullptr) request_id = call_.request_id();
       if (recent->on_end) call_.Observe(recent->on_end);
       POSENC_RETURN_IF_ERROR(call_.Accept(*recent->request, std::move(request_id), recent->has_regions));
-      if (call_.copies() == recent->copies) return std::move(recent);
+      if (call_.copies() == recent->copies) {
+        CurrentMemoryAccount()->Add(recent->bytes);  // held by the call also when recent_calls has dropped it
+        return std::move(recent);
+      }
     }
   }
+  const int64_t held = CurrentMemoryAccount()->held();
   const auto prepared = std::make_shared<Prepared>();
   prepared->key = key;
   const int64_t most_values = !context.may_block() ? kValuesAtOnce : most != kAnySize ? kSmallValues : kAnyValues;
@@ -234,6 +239,7 @@ absl::StatusOr<std::shared_ptr<const Prepared>> UnaryStep::Prepare(PlanSource pl
   prepared->has_regions = call_.has_regions();
   prepared->in_place = prepared->has_regions && wire::IsInPlace(*prepared->request);
   if (prepared->response != nullptr) prepared->device = DeviceOf(*prepared->response);
+  prepared->bytes = CurrentMemoryAccount()->held() - held;
   // All that was copied from shared memory must be known, because it may change.
   if (recent_calls && call_.copied_bytes() == static_cast<int64_t>(prepared->copies.size())) {
     std::string id = method_.take_id != nullptr ? "" : call_.request_id();

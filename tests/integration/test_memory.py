@@ -9,6 +9,7 @@ import pytest
 import samples
 from bare_http2 import ShutWindow, Uploader, pump_all
 from client import APART, SECONDS, Client, Refusal
+from h2.events import ResponseReceived
 from posenc.v1 import bias_pb2, rotary_pb2, service_pb2
 from server_process import SANITIZER_BYTES
 from tensors import BF16, BOOL, FP32, INT32, INT64, tensor
@@ -360,7 +361,6 @@ def calls_of_large_biases():
             request.hints.return_plan = return_plan
             yield name, "GenerateBias", request
 
-
 def test_a_large_bias_takes_no_more_than_what_may_be_in_flight(start_server):
     for name, method, request in calls_of_large_biases():
         server = start_server(*MEDIUM)
@@ -432,6 +432,34 @@ def test_chunks_whose_answers_nobody_reads(start_server, streams, size):
         assert ends <= ({"reset", "closed"} if 4 * streams * size > QUOTA else set())
         assert client.info().counters.in_flight_bytes > 0
         serve(client)
+    assert server.peak_memory() < base + BOUND
+
+
+def test_streams_are_charged_for_plans_that_other_calls_cached(start_server):
+    # Each stream keeps 1.5 MiB of plans, which the cache evicts: about 20 of them fit into the bytes in flight.
+    server = start_server(*SMALL)
+    base = server.peak_memory()
+    request = samples.rotary(numpy.zeros((2, 1, 1, 65536)), rotary_dim=65536, dtype=BF16)
+    request.precision.preset = rotary_pb2.PRECISION_PRESET_F32
+    request.positions.CopyFrom(rotary_pb2.Positions(offsets=rotary_pb2.PositionOffsets(offset=[100, 200]),
+                                                    scaling_length_rule=rotary_pb2.SCALING_LENGTH_RULE_PER_SEQUENCE))
+    settings = request.rotary.settings
+    settings.max_position_embeddings, settings.xpos.centre = 16, 0
+    settings.rope_parameters.rope_type, settings.rope_parameters.factor = "dynamic", 4
+    held = 0
+    with Client(server.port) as client, ShutWindow(server.port) as idle:
+        for n in range(40):
+            settings.rope_parameters.rope_theta = 10_000 + n
+            header = service_pb2.StreamApplyRotaryRequest(header=request)
+            header.header.q.tensor.ClearField("data")
+            try:
+                client.call("ApplyRotary", request)
+            except grpc.RpcError as error:
+                assert Refusal.of(error).reason == "OVERLOADED"
+                break
+            began = idle.wait_for(ResponseReceived, idle.call("StreamApplyRotary", header, end=False))
+            held += dict(began.headers).get(b"grpc-status") is None
+    assert 10 < held < 22
     assert server.peak_memory() < base + BOUND
 
 

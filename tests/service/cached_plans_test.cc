@@ -3,7 +3,9 @@
 
 #include <string>
 
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
+#include "posenc/rotary/rotary_plan.h"
 #include "posenc/service/operations.h"
 #include "tests/service/call.h"
 
@@ -76,6 +78,35 @@ TEST(CachedPlans, NoXpos) {
   request.mutable_rotary()->mutable_settings()->mutable_xpos()->set_centre(0);
   ASSERT_THAT(Prepare(request, false), IsOk());
   EXPECT_TRUE(IsWouldBlock(Prepare(request, true)));
+}
+
+// A call that holds a plan keeps it in memory, whoever computed it and whatever the cache evicts.
+TEST(CachedPlans, CountForTheCallThatHoldsThem) {
+  RotarySettings settings;
+  settings.frequencies = RopeParameters{.rope_type = "default", .rope_theta = 12349.5};
+  settings.rotary_dim = 8192;
+  settings.input_pairing = Pairing::kHalfSplit;
+  constexpr int64_t kPlanBytes = 4096 * 8, kOthers = 1000;
+  for (const PlanSource source : {PlanSource::kCacheOrComputed, PlanSource::kCacheOnly}) {
+    const auto rotary = Rotary::Create(settings, Frequencies::kFloat32, Limits(), source);
+    ASSERT_THAT(rotary, IsOk());
+    if (source == PlanSource::kCacheOrComputed) {
+      ASSERT_THAT(rotary->Plan(0), IsOk());  // caches it
+    }
+    MemoryAccount account([](int64_t) { return true; });
+    const MemoryScope scope(&account);
+    account.Add(kOthers);
+    for (int n = 1; n < 3; ++n) {
+      auto first = rotary->Plan(0), second = rotary->Plan(0);
+      ASSERT_THAT(first, IsOk());
+      EXPECT_GT(account.held(), 2 * kPlanBytes);
+      first->reset();
+      EXPECT_GT(account.held(), kPlanBytes);
+      EXPECT_LT(account.held(), kPlanBytes + 2 * kOthers);
+      second->reset();
+      EXPECT_EQ(account.held(), kOthers);
+    }
+  }
 }
 
 TEST(CachedPlans, ErrorsAreStillErrors) {

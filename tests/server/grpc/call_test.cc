@@ -632,6 +632,28 @@ TEST_F(MemoryTest, ThatDoesNotFitNowIsAnOverload) {
   EXPECT_EQ(BytesInTheEnd(), 0);
 }
 
+// Also where the plan was cached by another call: a stream holds it after the cache has evicted it.
+TEST_F(MemoryTest, OfAPlanIsChargedToEachStreamThatHoldsIt) {
+  v1::StreamApplyRotaryRequest request;
+  v1::ApplyRotaryRequest& header = *request.mutable_header();
+  header = Rotary(0);
+  header.mutable_rotary()->mutable_settings()->set_rotary_dim(65536);
+  header.mutable_precision()->set_preset(v1::PRECISION_PRESET_F32);
+  header.mutable_q()->mutable_tensor()->clear_data();
+  header.mutable_q()->mutable_tensor()->set_shape(3, 65536);
+  for (int n = 0; n < 2; ++n) {
+    FakeRpc rpc;
+    Chunks(&rpc);
+    rpc.Send(Buffer(request.SerializeAsString()));
+    rpc.WaitForMessages(1);
+    EXPECT_GE(BytesNow(), 256 << 10) << n;
+    EXPECT_LT(BytesNow(), 512 << 10) << n;
+    rpc.HalfClose();
+    EXPECT_TRUE(rpc.Wait().ok()) << rpc.Wait().error_message();
+  }
+  EXPECT_EQ(BytesInTheEnd(), 0);
+}
+
 TEST_F(CallTest, AnAnswerMayOutliveTheServer) {
   FakeRpc rpc(Buffer(Rotation(0)));
   Rotate(&rpc);

@@ -268,6 +268,36 @@ TEST_F(RecentCallsTest, WhatHasMuchBesideTheOperandsIsNotKept) {
   EXPECT_EQ(Send(request), 1);
 }
 
+// A request of one head row whose plan has this many pairs.
+v1::ApplyRotaryRequest Wide(int64_t pairs) {
+  v1::ApplyRotaryRequest request = Layer(0);
+  request.mutable_rotary()->mutable_settings()->set_rotary_dim(2 * pairs);
+  request.mutable_precision()->set_preset(v1::PRECISION_PRESET_F32);
+  request.mutable_positions()->set_offset(0);
+  *request.mutable_q()->mutable_tensor() = Filled({1, 1, 1, 2 * pairs}, 1);
+  request.clear_k();
+  return request;
+}
+
+TEST_F(RecentCallsTest, NorWhatHasALargePlan) {
+  ASSERT_THAT(posenc::Call(Wide(32768)), IsOk());
+  for (int n = 0; n < 3; ++n) EXPECT_EQ(Send(Wide(32768)), 1);
+}
+
+TEST_F(RecentCallsTest, ThePlanIsChargedToEachCall) {
+  const v1::ApplyRotaryRequest request = Wide(16384);  // 128 KiB; its request and answer 128 KiB each
+  ASSERT_THAT(posenc::Call(request), IsOk());
+  EXPECT_EQ(Send(request), 1);
+  EXPECT_EQ(Send(request), 0);
+  Charge others;
+  ASSERT_EQ(core_.admission->AdmitBytes((int64_t{1} << 30) - (300 << 10), 0, &others), Admission::Verdict::kAdmitted);
+  FakeRpc rpc(Buffer(request.SerializeAsString()));
+  rpc.Serve([this](Rpc* served, grpc::ByteBuffer* bytes) { return MakeUnaryCall(&core_, operation_, served, bytes); });
+  EXPECT_EQ(rpc.Wait().error_code(), grpc::UNAVAILABLE);
+  others.Return();
+  EXPECT_EQ(Send(request), 0);
+}
+
 TEST_F(RecentCallsTest, NorWhatIsNotAtHand) {
   v1::ApplyRotaryRequest request = Layer(0);
   request.mutable_rotary()->mutable_settings()->mutable_xpos()->set_centre(0);  // xPos always takes long
