@@ -11,7 +11,7 @@ namespace posenc::server {
 namespace {
 
 constexpr int64_t kReserve = 16;      // the reserve is this part of a limit
-constexpr int64_t kReserveShare = 4;  // a holder may hold this part of the reserve, and a group all but this part
+constexpr int64_t kReserveShare = 4;  // a holder may hold this part of the reserve
 constexpr std::chrono::seconds kPresence(1);
 
 }  // namespace
@@ -178,17 +178,15 @@ bool Admission::BytesFit(int64_t size, const Share* share) const {
   const int64_t of_reserve = BytesOfReserve(size);
   if (of_reserve == 0) return true;
   if (share == nullptr) return false;
-  const int64_t reserve = max_bytes_ / kReserve, part = reserve / kReserveShare;
-  return size <= part - share->second.bytes && size <= max_bytes_ + reserve - counters_.in_flight_bytes &&
-         of_reserve <= reserve - part - HeldByGroup(*share).bytes;
+  const int64_t reserve = max_bytes_ / kReserve, left = max_bytes_ + reserve - counters_.in_flight_bytes - size;
+  return size <= reserve / kReserveShare - share->second.bytes && HeldByGroup(*share).bytes + of_reserve <= left;
 }
 
 bool Admission::RequestFits(const Share* share) const {
   if (RequestsOfReserve() == 0) return true;
   if (share == nullptr) return false;
-  const int64_t reserve = max_requests_ / kReserve, part = reserve / kReserveShare;
-  return share->second.requests < part && counters_.in_flight_requests < max_requests_ + reserve &&
-         HeldByGroup(*share).requests < reserve - part;
+  const int64_t reserve = max_requests_ / kReserve, left = max_requests_ + reserve - counters_.in_flight_requests - 1;
+  return share->second.requests < reserve / kReserveShare && HeldByGroup(*share).requests < left;
 }
 
 Charge Admission::Take(int64_t bytes, int64_t requests, int64_t handlers, Share* share) {

@@ -3,9 +3,10 @@
 //
 // A holder is a connection or, with a policy, an identity. One that holds little is admitted even if others hold all:
 // beyond each limit there is a reserve of a sixteenth, for holders that then hold at most a quarter of the reserve. A
-// group of holders, such as the connections of one address, can have three quarters of it. One holder alone can hold
-// everything up to the limits, and up to limits of its own. Holders with a weight that were there in the same second
-// share the limits by weight: each can hold its part, or one request that is larger.
+// group of holders, such as the connections of one address, gets no more of it than it leaves to others: the first
+// group can have half, the next one a quarter, and so on. One holder alone can hold everything up to the limits, and up
+// to limits of its own. Holders with a weight that were there in the same second share the limits by weight: each can
+// hold its part, or one request that is larger.
 #pragma once
 
 #include <chrono>
