@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "posenc/base/interruption.h"
 #include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 
@@ -21,11 +22,10 @@ static_assert(std::endian::native == std::endian::little);
 template <typename Element, typename Values>
 std::string Packed(const Values& values) {
   std::string bytes(values.size() * sizeof(Element), '\0');
-  size_t at = 0;
-  for (const auto value : values) {
-    const Element element = static_cast<Element>(value);
-    std::memcpy(bytes.data() + at, &element, sizeof(Element));
-    at += sizeof(Element);
+  for (int n = 0; n < values.size(); ++n) {
+    InterruptionPointOfStep(n);
+    const Element element = static_cast<Element>(values[n]);
+    std::memcpy(bytes.data() + n * sizeof(Element), &element, sizeof(Element));
   }
   return bytes;
 }
