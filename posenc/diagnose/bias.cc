@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/diagnose/bias_verdict.h"
 #include "posenc/methods/bias/bias.h"
@@ -159,6 +160,7 @@ absl::StatusOr<ExplainedBias> ExplainBias(const BiasEvidence& e, const std::opti
 absl::StatusOr<BiasDiagnosis> DiagnoseBias(const BiasEvidence& e, const std::optional<AskedBias>& asked, size_t most,
                                            const Limits& limits, WorkPool& pool, const Cancellation& cancelled,
                                            std::optional<double> tolerance_ulp) {
+  const LargeBlocksMayBeRefused scope;
   if (e.query_offset && (*e.query_offset < -kFarthestPosition || *e.query_offset > kFarthestPosition)) {
     return InvalidArgument("OUT_OF_RANGE", "query_offset", fmt::format("{}", *e.query_offset), "must be -2^30 .. 2^30");
   }

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 #include "posenc/kernels/convert.h"
 
@@ -18,6 +19,9 @@ struct Seen {
   int64_t first = 0, last = -1;  // empty: last < first
   bool whole = true;             // no hidden key between first and last
 };
+
+// Cells between two questions whether the call goes on.
+constexpr int64_t kCellsAtOnce = 65536;
 
 // No method gives values below this, so they are fill. Frameworks fill with minus infinity, a type's lowest value or
 // -1e9.
@@ -157,6 +161,21 @@ absl::Status FindMask(const BiasEvidence& e, const Cancellation& cancelled, Foun
   return absl::OkStatus();
 }
 
+// Returns a vector of NaN for each head. Blocks of short ones are not refused one by one, so it has interruption
+// points.
+std::vector<std::vector<double>> UnknownValues(int64_t heads, int64_t columns) {
+  std::vector<std::vector<double>> values(heads);
+  int64_t unchecked = 0;  // values since the last interruption point
+  for (std::vector<double>& head : values) {
+    head.assign(columns, kNan);
+    unchecked += columns;
+    if (unchecked < kCellsAtOnce) continue;
+    InterruptionPoint();
+    unchecked = 0;
+  }
+  return values;
+}
+
 }  // namespace
 
 const std::byte* BiasEvidence::Row(int64_t b, int64_t h, int64_t i) const {
@@ -181,7 +200,6 @@ void BiasEvidence::Load(int64_t b, int64_t h, int64_t i, double* out) const {
 absl::Status VisitRows(
     const BiasEvidence& e, const Cancellation& cancelled,
     const std::function<absl::Status(int64_t b, int64_t h, int64_t i, const std::vector<double>& row)>& visit) {
-  constexpr int64_t kCellsAtOnce = 65536;
   std::vector<double> row(e.keys());
   int64_t unchecked = kCellsAtOnce;  // cells since the last check
   for (int64_t b = 0; b < e.batch(); ++b) {
@@ -231,11 +249,10 @@ absl::StatusOr<BiasStructure> FindStructure(const BiasEvidence& e, const Limits&
   if (structure.mask.kind != MaskKind::kNone) POSENC_RETURN_IF_ERROR(FindMask(e, cancelled, &structure.mask));
 
   const int64_t distances = e.queries() + e.keys() - 1;
-  std::vector<std::vector<double>> by_distance(e.heads(), std::vector(distances, kNan));
-  std::vector<std::vector<double>> by_key(e.heads(), std::vector(e.keys(), kNan));
-  // Batch row and query of the first cell with this distance.
-  std::vector<std::vector<std::pair<int32_t, int32_t>>> seen(e.heads(),
-                                                             std::vector<std::pair<int32_t, int32_t>>(distances));
+  std::vector<std::vector<double>> by_distance = UnknownValues(e.heads(), distances);
+  std::vector<std::vector<double>> by_key = UnknownValues(e.heads(), e.keys());
+  // Batch row and query of the first cell of each head with this distance.
+  std::vector<std::pair<int32_t, int32_t>> seen(e.heads() * distances);
   bool zero = true, follows_key = true;
   POSENC_RETURN_IF_ERROR(VisitRows(e, cancelled, [&](int64_t b, int64_t h, int64_t i, const std::vector<double>& row) {
     for (int64_t j = 0; j < e.keys(); ++j) {
@@ -244,9 +261,9 @@ absl::StatusOr<BiasStructure> FindStructure(const BiasEvidence& e, const Limits&
       const int64_t n = j - i - structure.first_distance;
       if (std::isnan(by_distance[h][n])) {
         by_distance[h][n] = row[j];
-        seen[h][n] = {static_cast<int32_t>(b), static_cast<int32_t>(i)};
+        seen[h * distances + n] = {static_cast<int32_t>(b), static_cast<int32_t>(i)};
       } else if (by_distance[h][n] != row[j] && !structure.contradiction) {
-        const auto [batch, query] = seen[h][n];
+        const auto [batch, query] = seen[h * distances + n];
         structure.contradiction = {{batch, h, query, query + n + structure.first_distance}, {b, h, i, j}};
       }
       if (std::isnan(by_key[h][j])) by_key[h][j] = row[j];

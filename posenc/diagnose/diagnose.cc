@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/diagnose/blocks.h"
 #include "posenc/diagnose/departures.h"
@@ -220,6 +221,7 @@ std::vector<Departure> RotationCall::AllDepartures(const Explanation& explanatio
 
 absl::StatusOr<Diagnosis> Diagnose(const Evidence& evidence, const Asked& asked, size_t most_explanations,
                                    const Limits& limits, WorkPool& pool, const Cancellation& cancelled) {
+  const LargeBlocksMayBeRefused scope;
   const RotationCall call{evidence, asked, asked.tolerance(), limits, pool, cancelled};
   return Diagnostician(call).Run(most_explanations);
 }

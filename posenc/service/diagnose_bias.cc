@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "posenc/base/memory_account.h"
 #include "posenc/diagnose/bias.h"
 #include "posenc/mapping/bias_method.h"
 #include "posenc/mapping/bias_source.h"
@@ -128,7 +129,9 @@ absl::Status WriteValues(const diagnose::BiasStructure& structure, const Limits&
   const auto heads = static_cast<int64_t>(structure.values.size());
   const auto count = static_cast<int64_t>(structure.values[0].size());
   POSENC_RETURN_IF_ERROR(CheckOutput(heads * count * static_cast<int64_t>(sizeof(double)), limits));
+  const LargeBlocksMayBeRefused scope;
   Matrix<double> values{.rows = heads, .columns = count, .shared = false};
+  values.values.reserve(heads * count);
   for (const auto& head : structure.values) values.values.insert(values.values.end(), head.begin(), head.end());
   WriteMatrix(values, tensor);
   return absl::OkStatus();

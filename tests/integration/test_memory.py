@@ -12,7 +12,7 @@ from client import APART, SECONDS, Client, Refusal
 from h2.events import ResponseReceived
 from posenc.v1 import bias_pb2, rotary_pb2, service_pb2
 from server_process import SANITIZER_BYTES
-from tensors import BF16, BOOL, FP32, INT32, INT64, tensor
+from tensors import BF16, BOOL, FP32, FP64, INT32, INT64, tensor
 
 MEBIBYTE = 1 << 20
 # A server whose gRPC may buffer 96 MiB.
@@ -361,18 +361,29 @@ def calls_of_large_biases():
             request.hints.return_plan = return_plan
             yield name, "GenerateBias", request
 
+def memory_of_call(start_server, method, request):
+    """Returns by how much a call that may be refused makes a new server's memory grow."""
+    server = start_server(*MEDIUM)
+    with Client(server.port) as client:
+        serve(client)
+        before = server.peak_memory()
+        try:
+            client.call(method, request)
+        except grpc.RpcError as error:
+            assert error.code() in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT), error
+        return server.peak_memory() - before
+
+
 def test_a_large_bias_takes_no_more_than_what_may_be_in_flight(start_server):
     for name, method, request in calls_of_large_biases():
-        server = start_server(*MEDIUM)
-        with Client(server.port) as client:
-            serve(client)
-            before = server.peak_memory()
-            try:
-                client.call(method, request)
-            except grpc.RpcError as error:
-                assert error.code() in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT), error
-            grown = server.peak_memory() - before
-            assert grown < MEDIUM_BOUND + SANITIZER_BYTES, (name, method)
+        assert memory_of_call(start_server, method, request) < MEDIUM_BOUND + SANITIZER_BYTES, (name, method)
+
+
+@pytest.mark.parametrize("shape", ((1, 1, 4 * MEBIBYTE - 64), (60_000, 1, 64)))
+def test_a_diagnosis_takes_no_more_than_what_may_be_in_flight(start_server, shape):
+    bias = tensor(numpy.random.default_rng(1).standard_normal(shape), FP64)
+    request = service_pb2.DiagnoseBiasRequest(bias=bias, return_values=True)
+    assert memory_of_call(start_server, "DiagnoseBias", request) < MEDIUM_BOUND + SANITIZER_BYTES
 
 
 def test_a_stream_whose_header_never_fits_is_not_asked_to_retry(start_server):
