@@ -7,7 +7,7 @@ import grpc
 import numpy
 import pytest
 import samples
-from bare_http2 import ShutWindow, Uploader, pump_all
+from bare_http2 import ShutWindow, Uploader, framed, pump_all
 from client import APART, SECONDS, Client, Refusal
 from h2.events import ResponseReceived
 from posenc.v1 import bias_pb2, rotary_pb2, service_pb2
@@ -483,6 +483,31 @@ def test_many_connections(start_server):
         with Client(server.port) as client:
             serve(client)
     assert server.peak_memory() < base + SLACK + SANITIZER_BYTES
+
+
+# KiB that docs/operating.md allows to a call that waits for its caller, without its headers.
+@pytest.mark.parametrize("headers", (0, 14, 480))
+@pytest.mark.parametrize("method, most", (("StreamApplyRotary", 25), ("GetServerInfo", 25), ("GenerateTable", 32)))
+def test_a_call_that_waits_holds_little_besides_its_headers(start_server, method, most, headers):
+    connections, calls, metadata = 4, 75, 16 << 10
+    digits = metadata // max(headers, 1) - 34  # of a value: HTTP/2 counts 32 bytes for each header, and its name
+    messages = {"StreamApplyRotary": b"", "GetServerInfo": bytes(5), "GenerateTable": framed(samples.table())}
+    server = start_server(*SMALL)
+    with Client(server.port) as client, contextlib.ExitStack() as stack:
+        serve(client)
+        base = server.peak_memory()
+        for _ in range(connections):
+            unread = stack.enter_context(ShutWindow(server.port))
+            for call in range(calls):
+                fields = [("x", f"{call} {n} ".ljust(digits, "-")[:digits]) for n in range(headers)]
+                stream = unread.begin(method, *fields)
+                if messages[method]:
+                    unread.http.send_data(stream, messages[method], end_stream=True)
+                unread.flush()
+            last = unread.call("GetServerInfo", service_pb2.GetServerInfoRequest())
+            unread.wait_for(ResponseReceived, last)  # so all calls before have come
+        grown = server.peak_memory() - base
+    assert grown < connections * calls * ((most << 10) + 8 * metadata * (headers > 0)) + SANITIZER_BYTES
 
 
 def test_an_idle_server_gives_memory_back(start_server):
