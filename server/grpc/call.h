@@ -105,6 +105,18 @@ inline std::chrono::nanoseconds ThreadTime() {
   return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
+// Returns what ThreadTime() was at most a millisecond before `now`. Takes nanoseconds, not microseconds, if it is
+// called often.
+inline std::chrono::nanoseconds RecentThreadTime(std::chrono::steady_clock::time_point now) {
+  static thread_local std::chrono::steady_clock::time_point at;
+  static thread_local std::chrono::nanoseconds time;
+  if (now - at > std::chrono::milliseconds(1)) {
+    at = now;
+    time = ThreadTime();
+  }
+  return time;
+}
+
 // One call, from the handler's entry until gRPC is done with it. Not thread-safe except for StillWanted(): the threads
 // of a call take turns.
 class Call {

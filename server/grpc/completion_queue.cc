@@ -26,8 +26,12 @@ constexpr size_t kExpected = 16;
 // polling thread milliseconds. While messages from this size on come and go, one more thread polls (ADR 35).
 constexpr size_t kLarge = 8 << 20;
 constexpr std::chrono::seconds kStay(1);  // after the last of them
-// A call's first message is counted besides the call from this size on.
-constexpr size_t kCounted = 32 << 10;
+// Bytes of a message, and time of its event, that count as one more call: about what a call takes that is refused at
+// once.
+constexpr size_t kBytesOfCall = 32 << 10;
+constexpr std::chrono::microseconds kTimeOfCall(40);
+// A stream's next message is read after so many other events at the latest.
+constexpr int kEventsBeforeRead = 64;
 
 static absl::Status NoSuchMethod(const std::string& method) {
   return Refusal(absl::StatusCode::kUnimplemented, "UNKNOWN_VALUE", "method", method,
@@ -83,7 +87,8 @@ class GrpcRpc final : public Rpc {
   void Read(grpc::ByteBuffer* message) override {
     ++expected_;
     next_ = message;
-    stream_.Read(message, &read_);
+    if (CompletionQueueLoop::reads_ == nullptr) return BeginRead();
+    CompletionQueueLoop::reads_->push_back(this);
   }
   void Write(const grpc::ByteBuffer& message) override {
     ++expected_;
@@ -119,7 +124,7 @@ class GrpcRpc final : public Rpc {
     Expect(polling_);      // wait for the next client
     arrived_at_ = Clock::now();
     FindCaller();
-    polling_->CountReceived(peer_, 0);
+    polling_->CountReceived(peer_, 1, 0, arrived_at_);
     const auto method = polling_->methods_.find(context_.method());
     const bool known = method != polling_->methods_.end();
     metrics_ = known ? method->second.metrics : polling_->metrics_of_unknown_;
@@ -131,7 +136,10 @@ class GrpcRpc final : public Rpc {
     method_ = &method->second;
     if (!Authorize()) return Release();
     polling_->AddUnadmitted(this);
-    if (!method_->reads_first) return Serve(nullptr);
+    if (!method_->reads_first) {
+      Serve(nullptr);
+      return Release();
+    }
     receive_limit_ = polling_->timers_->After(polling_->options_.receive_timeout, [this] { context_.TryCancel(); });
     stream_.Read(&request_, &first_read_);
   }
@@ -162,24 +170,24 @@ class GrpcRpc final : public Rpc {
     return true;
   }
   void OnFirstRead(bool /*ok*/) {
+    const auto began = Clock::now();
     receive_limit_.Revoke();
     if (!polling_->Hear(this)) return Release();
     const size_t bytes = request_.Length();
     polling_->Note(bytes);
-    if (bytes >= kCounted) polling_->CountReceived(peer_, bytes);
     Serve(&request_);
+    polling_->CountReceived(peer_, 0, bytes, began);
+    Release();
   }
   void Serve(grpc::ByteBuffer* request) {
     try {
       reactor_ = method_->make(this, request);
     } catch (const std::bad_alloc&) {
-      Finish({grpc::UNAVAILABLE, "out of memory"});
-      return Release();
+      return Finish({grpc::UNAVAILABLE, "out of memory"});
     }
     reactor_->Start();
     serving_ = true;
     if (cancelled_) TellCancelled();
-    Release();
   }
 
   // Ends the RPC to make room for others. `heard`: its first message had come.
@@ -197,10 +205,13 @@ class GrpcRpc final : public Rpc {
     polling_->AddUnread(PeerOf(connection_));
   }
 
+  void BeginRead() { stream_.Read(next_, &read_); }
   void OnRead(bool ok) {
-    polling_->CountReceived(peer_, ok ? next_->Length() : 0);
+    const auto began = Clock::now();
+    const size_t bytes = ok ? next_->Length() : 0;
     polling_->Hear(this);
     reactor_->OnReadDone(ok);
+    polling_->CountReceived(peer_, 1, bytes, began);
     Release();
   }
   void OnWritten(bool ok) {
@@ -260,6 +271,8 @@ class GrpcRpc final : public Rpc {
   std::unique_ptr<Reactor> reactor_;  // destroyed first
 };
 
+thread_local std::deque<GrpcRpc*>* CompletionQueueLoop::reads_ = nullptr;
+
 CompletionQueueLoop::CompletionQueueLoop(grpc::ServerBuilder* builder) : queue_(builder->AddCompletionQueue()) {
   builder->RegisterAsyncGenericService(&service_);
 }
@@ -302,6 +315,12 @@ double CompletionQueueLoop::RunSeconds() const {
       seconds += static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
   }
   return seconds;
+}
+
+void CompletionQueueLoop::CountReceived(const std::string& connection, size_t calls, size_t bytes,
+                                        Clock::time_point began) const {
+  calls += bytes / kBytesOfCall + static_cast<size_t>((Clock::now() - began) / kTimeOfCall);
+  if (calls > 0 && options_.on_received != nullptr) options_.on_received(connection, calls);
 }
 
 void CompletionQueueLoop::AddUnadmitted(GrpcRpc* rpc) {
@@ -400,10 +419,36 @@ void CompletionQueueLoop::Handle(size_t thread, void* tag, bool ok) {
   options_.busy->End(thread);
 }
 
+// gRPC looks at the connections only while its queue is empty. What it has received of streams already would keep it
+// from doing so: thousands of messages, each of which is in the queue as soon as it is read. So a stream's next message
+// is read once the queue was empty twice. After one look at the connections would be too early: gRPC omits it if an
+// event has come to the empty queue since the last one.
 void CompletionQueueLoop::Poll(size_t thread) {
   AskForShortSlices();
+  std::deque<GrpcRpc*> reads;
+  reads_ = &reads;
+  int events = 0, empty = 0;  // since the last read, or the last event
   void* tag = nullptr;
-  for (bool ok = false; queue_->Next(&tag, &ok);) Handle(thread, tag, ok);
+  for (bool ok = false;;) {
+    if (reads.empty()) {
+      if (!queue_->Next(&tag, &ok)) return;
+      Handle(thread, tag, ok);
+      continue;
+    }
+    const auto next = queue_->AsyncNext(&tag, &ok, gpr_inf_past(GPR_CLOCK_REALTIME));
+    if (next == grpc::CompletionQueue::GOT_EVENT) {
+      Handle(thread, tag, ok);
+      ++events;
+      empty = 0;
+    } else {
+      ++empty;
+    }
+    if (events < kEventsBeforeRead && empty < 2) continue;
+    events = empty = 0;
+    GrpcRpc* const rpc = reads.front();
+    reads.pop_front();
+    rpc->BeginRead();
+  }
 }
 
 void CompletionQueueLoop::Note(size_t bytes) {

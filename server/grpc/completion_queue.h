@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <list>
 #include <map>
@@ -68,9 +69,9 @@ class CompletionQueueLoop {
     // Shuts down those connections of the peers that take nothing. Called on the timers' thread every 25 milliseconds
     // while callers do not read the statuses of too many calls; may be null.
     std::function<void(const std::set<Peer>&)> cut_stuck;
-    // Called for each call, and each message of many bytes or of a stream, with gRPC's name of the connection and the
-    // message's bytes; may be null.
-    std::function<void(const std::string& connection, size_t bytes)> on_received;
+    // Called for each call and each message of a stream, with gRPC's name of the connection and the number of calls
+    // that take as long; may be null.
+    std::function<void(const std::string& connection, size_t calls)> on_received;
   };
   // Serves the methods. Call it once the server runs. Calls of other methods end with UNIMPLEMENTED. Every call is
   // counted in `metrics`. `timers` and `metrics` must outlive this object.
@@ -80,15 +81,15 @@ class CompletionQueueLoop {
 
  private:
   friend class GrpcRpc;
+  using Clock = std::chrono::steady_clock;
   void Poll(size_t thread);
   // Polls only while large messages come and go.
   void PollBesideLarge(size_t thread);
   void Handle(size_t thread, void* tag, bool ok);
   // Notes that a message of so many bytes was received or is sent.
   void Note(size_t bytes);
-  void CountReceived(const std::string& connection, size_t bytes) const {
-    if (options_.on_received != nullptr) options_.on_received(connection, bytes);
-  }
+  // Counts `calls`, and more for a message of many bytes or an event that began long ago.
+  void CountReceived(const std::string& connection, size_t calls, size_t bytes, Clock::time_point began) const;
   // Adds an RPC that is not admitted. May end another one.
   void AddUnadmitted(GrpcRpc* rpc);
   // Notes that the RPC's first message has come, which its reactor may admit. Returns false if it was noted before, or
@@ -129,6 +130,8 @@ class CompletionQueueLoop {
   std::atomic<bool> has_large_{false};  // large messages came or went lately, or the queue is shut down
   std::atomic<std::chrono::steady_clock::time_point> large_at_{};  // the last one
   std::vector<std::thread> threads_;
+  // RPCs whose next message is read once this thread has looked at the connections. Null if it is not one of Poll().
+  static thread_local std::deque<GrpcRpc*>* reads_;
 };
 
 }  // namespace posenc::server

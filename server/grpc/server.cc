@@ -190,7 +190,6 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
            .trusted_proxy = config.trusted_proxy,
            .max_connections = static_cast<size_t>(config.max_connections),
            .max_connections_per_peer = static_cast<size_t>(config.max_connections_per_peer),
-           .max_concurrent_streams = static_cast<size_t>(config.max_concurrent_streams),
            .receiving_threads = static_cast<size_t>(std::min<int64_t>(config.io_threads, ThisMachine().cpus)),
            .send_timeout = seconds(config.keepalive_timeout_s),
            .handshakes_per_second = config.tls_client_auth == "none" ? 0 : config.max_handshakes_per_second,
@@ -239,7 +238,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
        .cut_stuck = [self = server.get(), most = kCutAtOnce * static_cast<size_t>(config.io_threads)](
                         const std::set<Peer>& peers) { LogCut(self->listener_->CutStuck(peers, most)); },
        .on_received = [listener = server->listener_.get()](
-                          const std::string& connection, size_t bytes) { listener->CountReceived(connection, bytes); }},
+                          const std::string& connection, size_t calls) { listener->CountReceived(connection, calls); }},
       &server->core_.timers, &server->core_.metrics);
   POSENC_RETURN_IF_ERROR(server->StartHttp(parts));
   server->listener_->Start(

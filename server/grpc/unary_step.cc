@@ -66,7 +66,13 @@ absl::Status UnaryStep::ServeAtOnce() {
   if (IsOfSlowCaller()) return WouldBlock();
   const NoWorkStealing alone;  // runs no pool tasks, which would delay receiving
   const WaitingLimit no_waiting(std::chrono::milliseconds(0));
-  return RunLimited(kAtOnceTime, PlanSource::kCacheOnly, kAtOnceBytes);
+  const auto began = std::chrono::steady_clock::now();
+  const std::chrono::nanoseconds time = RecentThreadTime(began);
+  const absl::Status status = RunLimited(kAtOnceTime, PlanSource::kCacheOnly, kAtOnceBytes);
+  // Not all that takes long has interruption points: parsing has none.
+  const bool is_late = std::chrono::steady_clock::now() - began > kAtOnceTime && ThreadTime() - time > kAtOnceTime;
+  if (is_late) core_->slow_callers.Add(call_.CallerName());
+  return status;
 }
 
 bool UnaryStep::IsOfSlowCaller() const {

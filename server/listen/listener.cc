@@ -25,9 +25,9 @@ namespace {
 constexpr std::chrono::milliseconds kPause(100);  // before the next accept() when descriptors are exhausted
 constexpr std::chrono::milliseconds kPace(20);    // between looks at the connections that wait for their handshakes
 constexpr size_t kMostAtOnce = 64;                // connections of one socket before the others get their turn
-// Connections take turns after so many messages, or while some are paused, at most every kTurn. A look at a connection
+// Connections take turns after so many calls, or while some are paused, at most every kTurn. A look at a connection
 // takes up to a microsecond, so that looks take at most a tenth of this thread's time.
-constexpr uint64_t kMessagesBetweenTurns = 16;
+constexpr uint64_t kCallsBetweenTurns = 16;
 constexpr std::chrono::milliseconds kTurn(5);
 constexpr std::chrono::nanoseconds kTurnOfConnection(10'000);
 
@@ -147,9 +147,9 @@ void Listener::TakeTurns() {
        {"calls_per_second_of_a_peer", static_cast<int64_t>(*turns_.level())}});
 }
 
-void Listener::CountReceived(const std::string& connection, size_t bytes) {
-  if (received_.Add(connection, bytes) % kMessagesBetweenTurns == 0 && !is_busy_.exchange(true))
-    eventfd_write(busy_.get(), 1);
+void Listener::CountReceived(const std::string& connection, size_t calls) {
+  const bool is_due = received_.Add(connection, calls) % kCallsBetweenTurns < calls;
+  if (is_due && !is_busy_.exchange(true)) eventfd_write(busy_.get(), 1);
 }
 
 void Listener::BeginWaiting() {

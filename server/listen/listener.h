@@ -33,7 +33,6 @@ class Listener {
     std::string trusted_proxy;           // unix:PATH, which only this user and root can open; empty: none
     size_t max_connections = 0;
     size_t max_connections_per_peer = 0;
-    size_t max_concurrent_streams = 100;
     size_t receiving_threads = 1;              // that can run at the same time
     std::chrono::milliseconds send_timeout{};  // time in which a peer must acknowledge what was sent (TCP_USER_TIMEOUT)
     int64_t handshakes_per_second = 0;         // of one peer over TCP; others wait. 0: no limit
@@ -67,9 +66,9 @@ class Listener {
   bool HasUnacknowledged();
   size_t CutUnsent();
   size_t CutStuck(const std::set<Peer>& peers, size_t most);
-  // Counts a call, or a message of so many bytes, that has come over the connection that gRPC names so. When many come,
-  // connections take turns (ReadingTurns). Thread-safe.
-  void CountReceived(const std::string& connection, size_t bytes);
+  // Counts a call or message that has come over the connection that gRPC names so, as the number of calls that take as
+  // long. When many come, connections take turns (ReadingTurns). Thread-safe.
+  void CountReceived(const std::string& connection, size_t calls);
   // False while there are no descriptors for new connections. Thread-safe.
   bool IsAccepting() const { return !out_of_descriptors_; }
 
@@ -77,7 +76,6 @@ class Listener {
   explicit Listener(Options options)
       : options_(std::move(options)),
         connections_(options_.max_connections, options_.max_connections_per_peer),
-        turns_(options_.max_concurrent_streams),
         pace_(options_.handshakes_per_second) {}
   void Serve();
   // Accepts at most `most` of the connections that wait. Returns false if there is no descriptor or memory for more.

@@ -20,7 +20,8 @@ constexpr double kBusy = 0.25;
 // A peer may save credit for so long, and pays back for at most so long what it had beyond its credit.
 constexpr double kCreditSeconds = 0.015, kDebtSeconds = 0.25;
 
-// Calls of a peer that may be read at a time, a few hundredths of a second of a thread.
+// Calls of a peer that may be read at a time, a few hundredths of a second of a thread: what takes longer than a call
+// that is refused at once counts as several (CompletionQueueLoop).
 constexpr double kMostCalls = 1024;
 // Calls a second that all peers together may have in any case, some hundredths of a thread.
 constexpr double kLeastCalls = 2000;
@@ -113,8 +114,7 @@ void ReadingTurns::UpdateAccounts(const std::map<Peer, OfPeer>& peers, const Rec
     const auto [calls, turns] = found == received.end() ? ReceivedCalls::Count() : found->second;
     account.rate = Average(account.rate, static_cast<double>(calls) / seconds);
     if (calls > 0) {  // without a turn, they continue one
-      const double now =
-          std::min(static_cast<double>(calls) / static_cast<double>(std::max<size_t>(turns, 1)), most_per_turn_);
+      const double now = static_cast<double>(calls) / static_cast<double>(std::max<size_t>(turns, 1));
       account.calls_per_turn = std::max(now, Average(account.calls_per_turn, now));
     }
     if (account.rate > most) most = account.rate, busiest_ = peer;

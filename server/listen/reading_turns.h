@@ -30,9 +30,6 @@ class ReadingTurns {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `calls_of_connection`: that may be in flight.
-  explicit ReadingTurns(size_t calls_of_connection) : most_per_turn_(static_cast<double>(calls_of_connection)) {}
-
   // Pauses and resumes connections; those without a peer are never paused. `open`: all connections. `received`: since
   // the last call. `busy`: share of the time since then in which the receiving threads ran, from 0 to 1. Call it every
   // few milliseconds while many calls come, and as long as it returns true: connections are paused.
@@ -71,7 +68,6 @@ class ReadingTurns {
   void SetLevel(const std::map<Peer, OfPeer>& peers, double busy);
   static void Pause(int descriptor, Seen* seen, size_t bytes);
 
-  const double most_per_turn_;
   std::optional<double> level_;
   size_t paused_ = 0;
   Peer busiest_;

@@ -18,16 +18,14 @@ namespace posenc::server {
 class ReceivedCalls {
  public:
   struct Count {
-    // With further messages of streams. One of many bytes counts as several: about as many as take the same time.
     size_t calls = 0;
     size_t turns = 0;  // runs of calls over one connection: gRPC reads one connection after the other
   };
   using OfPeers = std::map<Peer, Count>;
 
-  // Counts a call, or a message of so many bytes, of the connection that gRPC names so. Returns the number since the
-  // start.
-  size_t Add(const std::string& connection, size_t bytes = 0) {
-    constexpr size_t kBytesOfCall = 32 << 10;
+  // Counts a call or message of the connection that gRPC names so, as the number of calls that take as long. Returns
+  // the number since the start.
+  size_t Add(const std::string& connection, size_t calls) {
     static thread_local std::string last;
     const bool is_turn = connection != last;
     if (is_turn) last = connection;
@@ -35,9 +33,9 @@ class ReceivedCalls {
     const std::lock_guard lock(mutex_);
     auto found = of_hosts_.find(host);
     if (found == of_hosts_.end()) found = of_hosts_.emplace(host, Count()).first;
-    found->second.calls += 1 + bytes / kBytesOfCall;
+    found->second.calls += calls;
     found->second.turns += is_turn;
-    return ++all_;
+    return all_ += calls;
   }
 
   // Returns the counts since the last call.

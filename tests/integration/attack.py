@@ -26,11 +26,12 @@ from conftest import BUILD  # first: it makes the messages importable
 import grpc
 import http2_attacks
 import samples
-from call_attacks import ATTACKS, CONNECTIONS, STEPS_PER_SECOND, client_chains
+from call_attacks import ATTACKS, STEPS_PER_SECOND, client_chains
 from certificates import Authority
 from client import APART, Client
 from front import PROGRAM, Certificates, Front, ServerBehind
 from posenc.v1 import rotary_pb2
+from round_attacks import CONNECTIONS
 from server_process import SANITIZER_BYTES, ServerProcess
 
 MEBIBYTE = 1 << 20

@@ -16,18 +16,17 @@ import http2_attacks
 import mutations
 import numpy
 import samples
-from bare_http2 import ShutWindow, Uploader, framed
+from bare_http2 import ShutWindow, Uploader
 from certificates import slow_chain
 from client import APART, SERVICE, Client
 from grpc_peers_pb2 import HealthCheckRequest, ServerReflectionRequest
 from http2_attacks import DATA, RST_STREAM, SETTINGS, WINDOW_UPDATE, call, frame
-from inference import service_pb2 as inference_pb2
 from inference_client import InferenceClient
 from posenc.v1 import relative_pb2, rotary_pb2, service_pb2
+from round_attacks import CONNECTIONS, json_messages, refused_calls, refused_messages, valid_messages
 from tensors import INT32, tensor
 
 MEBIBYTE = 1 << 20
-CONNECTIONS = 256  # of one address: the default of a server with one receiving thread
 STEPS_PER_SECOND = 50  # of the honest caller
 
 
@@ -169,17 +168,27 @@ def silent_streams(port, stop):
     return hold(port, stop, lambda to: Silent(to, "StreamApplyRotary"), 12)
 
 
-def waiting_streams(port, stop):
-    """Streams of another address that have begun and wait: more than may be in flight."""
+def hold_waiting_streams(port, stop, addresses):
+    """Keeps streams that have begun and wait, of each address more than may be in flight."""
     header = service_pb2.StreamApplyRotaryRequest(header=samples.rotary())
     header.header.q.tensor.ClearField("data")
 
     class Waiting(ShutWindow):
-        def __init__(self, to):
-            super().__init__(to, address="127.0.0.2")
+        def __init__(self, to, address):
+            super().__init__(to, address=address)
             for _ in range(90):
                 self.call("StreamApplyRotary", header, end=False)
-    return hold(port, stop, Waiting, 24)
+    return [thread for address in addresses for thread in hold(port, stop, lambda to, own=address: Waiting(to, own), 24)]
+
+
+def waiting_streams(port, stop):
+    """Streams of another address that have begun and wait: more than may be in flight."""
+    return hold_waiting_streams(port, stop, ["127.0.0.2"])
+
+
+def waiting_addresses(port, stop):
+    """The same of three addresses."""
+    return hold_waiting_streams(port, stop, ["127.0.0.2", "127.0.0.3", "127.0.0.4"])
 
 
 def idle_streams(port, stop):
@@ -223,46 +232,6 @@ def unread_refusals(port, stop):
                 stop.wait(0.3)
             stop.wait()
     return [threading.Thread(target=run)]
-
-
-def refuse_in_rounds(port, stop, begin, make, read_answers):
-    """Sends what make(round) gives over all connections that one address may have, reads the answers, and again."""
-    def run():
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):  # the server ends before the attack
-            connections = []
-            for _ in range(CONNECTIONS):
-                connections.append(stack.enter_context(socket.create_connection(
-                    ("127.0.0.1", port), timeout=5, source_address=("127.0.0.2", 0))))
-                connections[-1].sendall(begin)
-            answers = [stack.enter_context(connection.makefile("rb")) for connection in connections]
-            for number in itertools.count():
-                if stop.is_set():
-                    break
-                calls = make(number)
-                for connection in connections:
-                    connection.sendall(calls)
-                for answer in answers:
-                    read_answers(answer, 100)
-    return [threading.Thread(target=run)]
-
-
-def refused_calls(port, stop):
-    """As many calls at once as one address may send, all of which are refused, over and over."""
-    wrong = samples.rotary(rotary_dim=7)
-
-    def make(number):
-        return b"".join(call(stream, f"/{SERVICE.full_name}/ApplyRotary", wrong)
-                        for stream in range(200 * number + 1, 200 * number + 201, 2))
-    return refuse_in_rounds(port, stop, http2_attacks.PREFACE + frame(SETTINGS), make, http2_attacks.read_ends)
-
-
-def refused_messages(port, stop):
-    """The same with messages of streams."""
-    begin = (http2_attacks.PREFACE + frame(SETTINGS, 0, 0, b"\0\4\x7f\xff\xff\xff") +
-             frame(WINDOW_UPDATE, 0, 0, (2**31 - 65536).to_bytes(4, "big")) +
-             http2_attacks.headers_of(1, "/inference.GRPCInferenceService/ModelStreamInfer"))
-    messages = frame(DATA, 0, 1, 100 * framed(inference_pb2.ModelInferRequest(model_name="none")))
-    return refuse_in_rounds(port, stop, begin, lambda _: messages, http2_attacks.read_messages)
 
 
 def long_names(port, stop):
@@ -417,7 +386,8 @@ def client_chains(port, stop):
     return [threading.Thread(target=run) for _ in range(64)]
 
 
-ATTACKS = (slow_values, slow_tables, slow_scales, segments, single_keys, long_rows, scattered_positions, large_answers, queued_calls,
-           many_inputs, unread_answers, silent_streams, waiting_streams, idle_streams, unread_information, unread_refusals,
-           refused_calls, refused_messages, long_names, unfinished_messages, reflection_names, reflection_questions, health_names,
-           novel_files, failing_calls, strange_connections, many_connections, silent_calls, mutated_calls, client_chains)
+ATTACKS = (slow_values, slow_tables, slow_scales, segments, single_keys, long_rows, scattered_positions, large_answers,
+           queued_calls, many_inputs, unread_answers, silent_streams, waiting_streams, waiting_addresses, idle_streams,
+           unread_information, unread_refusals, refused_calls, refused_messages, valid_messages, json_messages, long_names,
+           unfinished_messages, reflection_names, reflection_questions, health_names, novel_files, failing_calls,
+           strange_connections, many_connections, silent_calls, mutated_calls, client_chains)

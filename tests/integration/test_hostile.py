@@ -5,6 +5,7 @@ import queue
 import re
 import resource
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -16,9 +17,11 @@ import mutations
 import numpy
 import pytest
 import samples
-from bare_http2 import ShutWindow
-from client import APART, SECONDS, Client, Refusal
+from bare_http2 import ShutWindow, framed
+from client import APART, SECONDS, SERVICE, Client, Refusal
 from grpc_peers_pb2 import HealthCheckRequest, ServerReflectionRequest
+from http2_attacks import DATA, PREFACE, SETTINGS, call, frame, headers_of, read_ends, read_messages
+from inference import service_pb2 as inference_pb2
 from posenc.v1 import service_pb2
 from server_process import SANITIZER_BYTES, ServerProcess
 from test_lifecycle import wait_until
@@ -203,6 +206,32 @@ def test_one_connection_does_not_take_every_place(start_server):
                 client.call("ApplyRotary", samples.rotary(offset=offset))
                 # A connection has one place of the reserve, which a call gives back a little after its answer.
                 wait_until(lambda: honest.info().counters.in_flight_requests == 64, "the place is not given back")
+
+
+def test_messages_that_have_come_do_not_keep_the_server_from_its_connections(server_program, tmp_path):
+    """Both connections can be read when the server goes on: it serves messages of the one beside the call of the other."""
+    count = 300
+    message = framed(inference_pb2.ModelInferRequest(model_name="none"))
+    wrong = samples.rotary(rotary_dim=7)
+    with ServerProcess(server_program, tmp_path, "--io-threads", "1", "--max-call-log-lines", "0") as server, \
+            socket.create_connection(("127.0.0.1", server.port), SECONDS) as crowded, \
+            socket.create_connection(("127.0.0.1", server.port), SECONDS) as other:
+        crowded.sendall(PREFACE + frame(SETTINGS) + headers_of(1, "/inference.GRPCInferenceService/ModelStreamInfer") +
+                        frame(DATA, 0, 1, message))
+        other.sendall(PREFACE + frame(SETTINGS) + call(1, f"/{SERVICE.full_name}/ApplyRotary", wrong))
+        answers = crowded.makefile("rb"), other.makefile("rb")
+        read_messages(answers[0], 1)
+        read_ends(answers[1], 1)
+        server.signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, server.pid, os.WSTOPPED | os.WNOWAIT)
+        crowded.sendall(frame(DATA, 0, 1, count * message))
+        other.sendall(call(3, f"/{SERVICE.full_name}/ApplyRotary", wrong))
+        server.signal(signal.SIGCONT)
+        read_messages(answers[0], count)
+        read_ends(answers[1], 1)
+        wait_until(lambda: server.log().count("call method=") == count + 3, "each call has a line")
+        methods = re.findall(r"call method=(\w+)", server.log())
+        assert methods[2:].index("ApplyRotary") < count // 2
 
 
 def test_slow_values_are_limited_by_cost(start_server):

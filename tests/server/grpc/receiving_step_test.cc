@@ -329,6 +329,22 @@ TEST_F(ReceivingStepTest, ReadsFewValuesOfJson) {
   EXPECT_FALSE(most[2].at_once);
 }
 
+TEST_F(ReceivingStepTest, ACallerIsSlowWhoseCallHasNoInterruptionPoints) {
+  compute_ = [&](const Run& real, auto& payloads, auto buffers, auto& pool, auto& cancelled) {
+    const auto end = ThreadTime() + std::chrono::milliseconds(50);
+    while (ThreadTime() < end) {
+    }
+    return real(payloads, buffers, pool, cancelled);
+  };
+  const auto began = SlowCallers::Clock::now();
+  FakeRpc rpc;
+  rpc.connection_name = "ipv4:192.0.2.1:5000";
+  Serve(Rotation(1), &rpc);
+  Answer(&rpc);
+  EXPECT_TRUE(at_once());
+  EXPECT_TRUE(core_.slow_callers.Has([] { return "192.0.2.1"; }, began));
+}
+
 TEST(SlowCallers, AreForgottenAfterAMoment) {
   SlowCallers callers;
   const auto now = SlowCallers::Clock::now();

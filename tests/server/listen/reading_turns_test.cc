@@ -79,8 +79,8 @@ class ReadingTurnsTest : public testing::Test {
     char bytes[1000];
     const ssize_t calls = recv(open_[n].descriptor, bytes, sizeof(bytes), 0);
     ASSERT_GT(calls, 0);
-    budget_ -= static_cast<int>(calls);
-    received_[open_[n].peer].calls += static_cast<size_t>(calls);
+    budget_ -= static_cast<int>(calls) * cost_;
+    received_[open_[n].peer].calls += static_cast<size_t>(calls * cost_);
     ++received_[open_[n].peer].turns;
     served_[open_[n].peer] += static_cast<int>(calls);
     ++turns_of_[n];
@@ -90,13 +90,14 @@ class ReadingTurnsTest : public testing::Test {
   std::vector<size_t> calls_;
   std::vector<Connections::Open> open_;
   std::set<size_t> unread_;  // that the server does not read
-  ReadingTurns turns_{100};
+  ReadingTurns turns_;
   ReadingTurns::Clock::time_point now_ = ReadingTurns::Clock::now();
   ReceivedCalls::OfPeers received_;
   std::map<Peer, int> served_;
   std::map<size_t, int> turns_of_;
   size_t last_ = 0;
   int budget_ = 0;
+  int cost_ = 1;  // a byte counts as so many calls
   double busy_ = 0;
 };
 
@@ -128,6 +129,13 @@ TEST_F(ReadingTurnsTest, ACallOfAnotherPeerWaitsForFewOthers) {
   EXPECT_GE(served_[kLonely], 50) << "it waits for less than four connections of the other peer";
   EXPECT_GE(served_[kCrowd], 200 * kCallsInALook * 8 / 10) << "the server works nearly all the time";
   EXPECT_EQ(turns_.busiest(), kCrowd);
+}
+
+TEST_F(ReadingTurnsTest, OfConnectionsWithCallsThatTakeLongFewerAreRead) {
+  cost_ = 4;
+  Connect(kCrowd, 60, 100);
+  for (int look = 0; look < 20; ++look) Look();
+  EXPECT_EQ(turns_.paused(), 58) << "1024 calls may be read at a time";
 }
 
 TEST_F(ReadingTurnsTest, FewConnectionsWithManyCallsDoNotStarveManyWithOne) {
@@ -199,7 +207,7 @@ TEST(ReceivedCalls, CountsCallsAndTurnsOfPeers) {
   ReceivedCalls received;
   for (const char* connection : {"ipv4:127.0.0.2:1", "ipv4:127.0.0.2:1", "ipv4:127.0.0.2:2", "ipv6:%5B::1%5D:1",
                                  "ipv4:127.0.0.2:1", "unix:", "unix:/x", "unix:"}) {
-    received.Add(connection);
+    received.Add(connection, 1);
   }
   const ReceivedCalls::OfPeers counts = received.Take();
   ASSERT_EQ(counts.size(), 3);
@@ -208,8 +216,8 @@ TEST(ReceivedCalls, CountsCallsAndTurnsOfPeers) {
   EXPECT_EQ(counts.at(PeerOf("ipv6:[::1]:9")).calls, 1);
   EXPECT_EQ(counts.at(std::nullopt).calls, 3);
   EXPECT_TRUE(received.Take().empty());
-  EXPECT_EQ(received.Add("unix:", 1 << 20), 9);
-  EXPECT_EQ(received.Take().at(std::nullopt).calls, 33) << "of many bytes";
+  EXPECT_EQ(received.Add("unix:", 33), 41) << "since the start";
+  EXPECT_EQ(received.Take().at(std::nullopt).calls, 33);
 }
 
 }  // namespace

@@ -1,0 +1,87 @@
+"""Attacks by many calls or messages at once, over and over, from all connections that one address may have. As call_attacks."""
+
+import contextlib
+import itertools
+import json
+import socket
+import threading
+
+import http2_attacks
+import numpy
+import samples
+from bare_http2 import framed
+from client import SERVICE
+from http2_attacks import DATA, SETTINGS, WINDOW_UPDATE, call, frame
+from inference import service_pb2 as inference_pb2
+from inference_client import infer
+from tensors import FP32
+
+CONNECTIONS = 256  # of one address: the default of a server with one receiving thread
+
+
+def call_in_rounds(port, stop, begin, make, read_answers):
+    """Sends what make(round) gives over all connections that one address may have, reads the answers, and again."""
+    def run():
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):  # the server ends before the attack
+            connections = []
+            for _ in range(CONNECTIONS):
+                connections.append(stack.enter_context(socket.create_connection(
+                    ("127.0.0.1", port), timeout=30, source_address=("127.0.0.2", 0))))
+                connections[-1].sendall(begin)
+            answers = [stack.enter_context(connection.makefile("rb")) for connection in connections]
+            for number in itertools.count():
+                if stop.is_set():
+                    break
+                calls = make(number)
+                for connection in connections:
+                    connection.sendall(calls)
+                for answer in answers:
+                    read_answers(answer)
+    return [threading.Thread(target=run)]
+
+
+def refused_calls(port, stop):
+    """As many calls at once as one address may send, all of which are refused, over and over."""
+    wrong = samples.rotary(rotary_dim=7)
+
+    def make(number):
+        return b"".join(call(stream, f"/{SERVICE.full_name}/ApplyRotary", wrong)
+                        for stream in range(200 * number + 1, 200 * number + 201, 2))
+    return call_in_rounds(port, stop, http2_attacks.PREFACE + frame(SETTINGS), make,
+                          lambda answers: http2_attacks.read_ends(answers, 100))
+
+
+def stream_in_rounds(port, stop, make, count):
+    """Sends so many messages make(number) at once on a stream of each connection that one address may have, over and over."""
+    begin = (http2_attacks.PREFACE + frame(SETTINGS, 0, 0, b"\0\4\x7f\xff\xff\xff") +
+             frame(WINDOW_UPDATE, 0, 0, (2**31 - 65536).to_bytes(4, "big")) +
+             http2_attacks.headers_of(1, "/inference.GRPCInferenceService/ModelStreamInfer"))
+
+    def frames(turn):
+        data = b"".join(framed(make(count * turn + n)) for n in range(count))
+        return b"".join(frame(DATA, 0, 1, data[at:at + http2_attacks.FRAME_BYTES])
+                        for at in range(0, len(data), http2_attacks.FRAME_BYTES))
+    return call_in_rounds(port, stop, begin, frames, lambda answers: http2_attacks.read_messages(answers, count))
+
+
+def refused_messages(port, stop):
+    """The same with messages of streams."""
+    return stream_in_rounds(port, stop, lambda _: inference_pb2.ModelInferRequest(model_name="none"), 100)
+
+
+def rotate_one_row(settings, number):
+    return infer("posenc.rotary", [("q", numpy.ones((1, 1, 1, 8)), FP32)], layout="BSHD", offset=number,
+                 settings=json.dumps(settings, separators=(",", ":")))
+
+
+def valid_messages(port, stop):
+    """The same with messages that are answered."""
+    settings = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, "rotary_dim": 8,
+                "input_pairing": "PAIRING_HALF_SPLIT"}
+    return stream_in_rounds(port, stop, lambda number: rotate_one_row(settings, number), 100)
+
+
+def json_messages(port, stop):
+    """The same with settings of 15 KB, which take long to parse."""
+    settings = {"rope_parameters": {"mrope_section": [1] * 7300}}
+    return stream_in_rounds(port, stop, lambda number: rotate_one_row(settings, number), 2)
