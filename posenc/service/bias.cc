@@ -32,13 +32,10 @@ void WriteInfoOfBias(const Request& request, const BiasGeneration& bias, const R
                 request.hints().return_plan() ? &bias.slopes() : nullptr, info);
 }
 
-struct PreparedBias {
-  std::shared_ptr<const BiasGeneration> generation;
-  v1::AnswerInfo info;
-};
-
-absl::StatusOr<PreparedBias> PrepareBias(const v1::GenerateBiasRequest& request, const Payloads& payloads,
-                                         const Limits& limits, BiasGeneration::Extent extent) {
+// Writes what was used straight to where it is kept: with a plan, a copy can be large.
+absl::StatusOr<std::shared_ptr<const BiasGeneration>> PrepareBias(const v1::GenerateBiasRequest& request,
+                                                                  const Payloads& payloads, const Limits& limits,
+                                                                  BiasGeneration::Extent extent, v1::AnswerInfo* info) {
   const Reader reader{payloads, limits};
   POSENC_ASSIGN_OR_RETURN(ResolvedBias resolved, ResolveBias(reader, request.method(), request.precision()));
   POSENC_ASSIGN_OR_RETURN(GenerateBias call, ReadCall(reader, request, resolved));
@@ -51,10 +48,9 @@ absl::StatusOr<PreparedBias> PrepareBias(const v1::GenerateBiasRequest& request,
   POSENC_ASSIGN_OR_RETURN(call.dtype, Choose("dtype", request.dtype(), kDataTypes));
   auto created = BiasGeneration::Create(std::move(call), limits, extent);
   POSENC_RETURN_IF_ERROR(created.status());
-  PreparedBias prepared;
-  prepared.generation = std::make_shared<const BiasGeneration>(*std::move(created));
-  WriteInfoOfBias(request, *prepared.generation, resolved, BiasUse::kAlone, &prepared.info);
-  return prepared;
+  auto generation = std::make_shared<const BiasGeneration>(*std::move(created));
+  WriteInfoOfBias(request, *generation, resolved, BiasUse::kAlone, info);
+  return generation;
 }
 
 // Job that writes the rows of `count` queries from `first` on. Their size must have been checked.
@@ -80,10 +76,9 @@ Devices::Slabs SlabsOf(const BiasGeneration& bias) {
 
 absl::StatusOr<Job> Prepare(const v1::GenerateBiasRequest& request, const Payloads& payloads,
                             const CallContext& context, v1::GenerateBiasResponse* response) {
-  POSENC_ASSIGN_OR_RETURN(PreparedBias bias,
-                          PrepareBias(request, payloads, context.limits, BiasGeneration::Extent::kWhole));
-  *response->mutable_info() = std::move(bias.info);
-  const BiasGeneration& generation = *bias.generation;
+  POSENC_ASSIGN_OR_RETURN(const auto bias, PrepareBias(request, payloads, context.limits,
+                                                       BiasGeneration::Extent::kWhole, response->mutable_info()));
+  const BiasGeneration& generation = *bias;
   WriteShape(generation.shape(), response->mutable_bias());
   POSENC_ASSIGN_OR_RETURN(const Output output,
                           (Reader{payloads, context.limits}.Place("output", OutputOf(request),
@@ -92,7 +87,7 @@ absl::StatusOr<Job> Prepare(const v1::GenerateBiasRequest& request, const Payloa
   POSENC_ASSIGN_OR_RETURN(DeviceLease device,
                           ChooseDevice(request.hints(), DeviceWork::kBias, static_cast<int64_t>(output.bytes),
                                        SlabsOf(generation), context, response->mutable_info()));
-  return RowsJob(bias.generation, 0, generation.queries(), output, std::move(device));
+  return RowsJob(bias, 0, generation.queries(), output, std::move(device));
 }
 
 absl::StatusOr<TileStream> Prepare(const v1::StreamBiasRequest& request, const Payloads& payloads,
@@ -105,27 +100,28 @@ absl::StatusOr<TileStream> Prepare(const v1::StreamBiasRequest& request, const P
   if (request.bias().has_output()) {
     return InvalidArgument("NOT_READ", "bias.output", "", "must be absent: a stream has no region for its answers");
   }
-  auto prepared = PrepareBias(request.bias(), payloads, limits, BiasGeneration::Extent::kTiles);
+  const auto info = std::make_shared<v1::AnswerInfo>();
+  auto prepared = PrepareBias(request.bias(), payloads, limits, BiasGeneration::Extent::kTiles, info.get());
   if (!prepared.ok()) return Within("bias", prepared.status());
-  const auto bias = std::make_shared<const PreparedBias>(*std::move(prepared));
+  const std::shared_ptr<const BiasGeneration> bias = *std::move(prepared);
 
   TileStream stream;
-  TensorShape shape = bias->generation->shape();
+  TensorShape shape = bias->shape();
   const size_t query_axis = shape.rank() - 2;
   stream.rows = shape.shape[query_axis];
   shape.shape[query_axis] = 1;
   POSENC_ASSIGN_OR_RETURN(const int64_t row_bytes, ByteSize("answer", shape, limits));
   const auto asked = request.has_rows_per_tile() ? std::optional(request.rows_per_tile()) : std::nullopt;
   POSENC_ASSIGN_OR_RETURN(stream.rows_per_tile, RowsPerTile(asked, stream.rows, row_bytes, limits));
-  stream.tile = [bias, stream, shape, query_axis](int64_t row_begin, google::protobuf::Message* message) {
+  stream.tile = [bias, info, stream, shape, query_axis](int64_t row_begin, google::protobuf::Message* message) {
     auto* response = static_cast<v1::StreamBiasResponse*>(message);
-    if (row_begin == 0) *response->mutable_info() = bias->info;
+    if (row_begin == 0) *response->mutable_info() = *info;
     response->set_row_begin(row_begin);
     TensorShape tile = shape;
     tile.shape[query_axis] = stream.RowsAt(row_begin);
     WriteShape(tile, response->mutable_bias());
     const auto bytes = static_cast<size_t>(*ByteSize("bias", tile, Limits()));
-    return RowsJob(bias->generation, row_begin, tile.shape[query_axis], {response->mutable_bias(), bytes});
+    return RowsJob(bias, row_begin, tile.shape[query_axis], {response->mutable_bias(), bytes});
   };
   return stream;
 }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/descriptor.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 
 namespace posenc::wire {
@@ -18,6 +19,9 @@ using google::protobuf::Reflection;
 
 // gRPC and protobuf use int sizes; the 64 KiB of slack are for their framing.
 constexpr size_t kMaxAnswerBytes = std::numeric_limits<int32_t>::max() - (size_t{64} << 10);
+
+// Bytes of tags and lengths that an output's data and its field get later, at most.
+constexpr size_t kFraming = 32;
 
 absl::Status AnswerTooLarge(size_t bytes) {
   return TooLarge("", absl::StrCat(bytes, " bytes"), absl::StrCat("must be at most ", kMaxAnswerBytes, " bytes"));
@@ -66,6 +70,12 @@ absl::StatusOr<Answer> Answer::LayOut(Message* response, absl::Span<const Output
   }
   Answer answer;
   std::string header;
+  const size_t most = response->ByteSizeLong() + kFraming;
+  if (most > kMaxAnswerBytes) return AnswerTooLarge(most);
+  {
+    const LargeBlocksMayBeRefused scope;
+    header.reserve(most);  // plans can be large, and growth would double the header
+  }
   if (!SerializeOthers(response, fields, &header)) return AnswerTooLarge(response->ByteSizeLong());
   for (size_t n = 0; n < outputs.size(); ++n) {
     std::string tensor = outputs[n].tensor->SerializeAsString();

@@ -31,7 +31,7 @@ constexpr std::chrono::seconds kStay(1);  // after the last of them
 constexpr size_t kBytesOfCall = 32 << 10;
 constexpr std::chrono::microseconds kTimeOfCall(40);
 // A stream's next message is read after so many other events at the latest.
-constexpr int kEventsBeforeRead = 64;
+constexpr int kEventsBeforeRead = 16;
 
 static absl::Status NoSuchMethod(const std::string& method) {
   return Refusal(absl::StatusCode::kUnimplemented, "UNKNOWN_VALUE", "method", method,
@@ -86,8 +86,9 @@ class GrpcRpc final : public Rpc {
   void TryCancel() override { context_.TryCancel(); }
   void Read(grpc::ByteBuffer* message) override {
     ++expected_;
+    const bool is_first = next_ == nullptr;  // it admits the call, like that of a unary one
     next_ = message;
-    if (CompletionQueueLoop::reads_ == nullptr) return BeginRead();
+    if (is_first || CompletionQueueLoop::reads_ == nullptr) return BeginRead();
     CompletionQueueLoop::reads_->push_back(this);
   }
   void Write(const grpc::ByteBuffer& message) override {
