@@ -76,13 +76,23 @@ struct TaskQueue::Account {
     return LeastUsed(&connections, [lane](Connection& one) { return !one.in(lane).empty(); });
   }
   // The connection to which a task is added.
-  Connection* Find(const TaskOwner& owner) {
+  Connection* Find(const TaskOwner& owner, Lane lane) {
     ForgetIdle(&connections);
     const auto [at, is_new] = connections.try_emplace(owner.connection);
     Connection& connection = at->second;
-    if (connection.is_idle()) connection.used = is_new ? now : std::max(connection.used, now - kSavedSeconds);
+    if (connection.is_idle()) {
+      const double start = StartOfNew(lane);
+      connection.used = is_new ? start : std::max(connection.used, start - kSavedSeconds);
+    }
     connection.owner = owner;
     return &connection;
+  }
+  // What a new connection counts as having used: a task more than the one that has used least. Not more: others can
+  // have used seconds more, in tasks that began when nobody else was there, and those that only wait keep their places.
+  double StartOfNew(Lane lane) {
+    const Connection* const least = LeastUsed(&connections, [](const Connection& one) { return !one.is_idle(); });
+    if (least == nullptr) return now;
+    return std::min(now, least->used + std::min(average, lane == Lane::kSmall ? kSmallSeconds : kSavedSeconds));
   }
   // Forgets what its connections have used. One stays, so that a lone one's tasks allocate none.
   void BeginAnew() {
@@ -102,7 +112,7 @@ void TaskQueue::Push(std::function<void()> task, Lane lane, const TaskOwner& own
   if (account.is_idle() && !owner.name.empty()) account.used = std::max(account.used, now_ - kSavedSeconds);
   account.weight = owner.weight;
   account.takes_places = owner.takes_places;
-  auto& tasks = account.Find(owner)->in(lane);
+  auto& tasks = account.Find(owner, lane)->in(lane);
   const auto is_no_turn = [](const Connection::Waiting& waiting) { return waiting.lane != Lane::kTurn; };
   const auto place = lane == Lane::kTurn ? std::find_if(tasks.begin(), tasks.end(), is_no_turn) : tasks.end();
   tasks.insert(place, {std::move(task), lane});
@@ -172,7 +182,9 @@ TaskQueue::Taken TaskQueue::TakeFrom(Account* account, Lane lane) {
   ++running_;
   --size_;
   if (lane == Lane::kSmall) --small_;
-  now_ = std::max(now_, account->used);
+  // Not what the task's owner has used: small tasks between others' slabs are not of those that have used least.
+  const auto is_busy = [](const Account& a) { return !a.is_idle() && a.used != kNotYet; };
+  if (const Account* const least = LeastUsed(&accounts_, is_busy)) now_ = std::max(now_, least->used);
   account->now = std::max(account->now, connection->used);
   Add(&taken, taken.expected);
   return taken;

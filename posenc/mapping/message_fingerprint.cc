@@ -34,7 +34,7 @@ class PiecesOfText final : public google::protobuf::io::CopyingOutputStream {
   std::exception_ptr stopped_;
 };
 
-constexpr int kPieceBytes = 65536;
+constexpr int kPieceBytes = 16 << 10;
 
 }  // namespace
 

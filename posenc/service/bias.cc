@@ -2,6 +2,7 @@
 #include <optional>
 #include <utility>
 
+#include "posenc/base/memory_account.h"
 #include "posenc/bias/generate_bias.h"
 #include "posenc/mapping/bias_method.h"
 #include "posenc/mapping/bias_source.h"
@@ -115,7 +116,10 @@ absl::StatusOr<TileStream> Prepare(const v1::StreamBiasRequest& request, const P
   POSENC_ASSIGN_OR_RETURN(stream.rows_per_tile, RowsPerTile(asked, stream.rows, row_bytes, limits));
   stream.tile = [bias, info, stream, shape, query_axis](int64_t row_begin, google::protobuf::Message* message) {
     auto* response = static_cast<v1::StreamBiasResponse*>(message);
-    if (row_begin == 0) *response->mutable_info() = *info;
+    if (row_begin == 0) {
+      const LargeBlocksMayBeRefused scope;
+      *response->mutable_info() = *info;
+    }
     response->set_row_begin(row_begin);
     TensorShape tile = shape;
     tile.shape[query_axis] = stream.RowsAt(row_begin);

@@ -30,8 +30,9 @@ constexpr std::chrono::seconds kStay(1);  // after the last of them
 // once.
 constexpr size_t kBytesOfCall = 32 << 10;
 constexpr std::chrono::microseconds kTimeOfCall(40);
-// A stream's next message is read after so many other events at the latest.
-constexpr int kEventsBeforeRead = 16;
+// Streams' next messages, so many at a time, are read after so many other events at the latest.
+constexpr int kEventsBeforeReads = 16;
+constexpr size_t kReadsAtOnce = 16;
 
 static absl::Status NoSuchMethod(const std::string& method) {
   return Refusal(absl::StatusCode::kUnimplemented, "UNKNOWN_VALUE", "method", method,
@@ -89,7 +90,11 @@ class GrpcRpc final : public Rpc {
     const bool is_first = next_ == nullptr;  // it admits the call, like that of a unary one
     next_ = message;
     if (is_first || CompletionQueueLoop::reads_ == nullptr) return BeginRead();
-    CompletionQueueLoop::reads_->push_back(this);
+    try {
+      CompletionQueueLoop::reads_->push_back(this);
+    } catch (const std::bad_alloc&) {
+      BeginRead();
+    }
   }
   void Write(const grpc::ByteBuffer& message) override {
     ++expected_;
@@ -444,11 +449,13 @@ void CompletionQueueLoop::Poll(size_t thread) {
     } else {
       ++empty;
     }
-    if (events < kEventsBeforeRead && empty < 2) continue;
+    if (events < kEventsBeforeReads && empty < 2) continue;
+    for (size_t n = empty < 2 ? std::min(reads.size(), kReadsAtOnce) : 1; n > 0; --n) {
+      GrpcRpc* const rpc = reads.front();
+      reads.pop_front();
+      rpc->BeginRead();
+    }
     events = empty = 0;
-    GrpcRpc* const rpc = reads.front();
-    reads.pop_front();
-    rpc->BeginRead();
   }
 }
 

@@ -27,9 +27,9 @@ constexpr size_t kAtOnceBytes = (size_t{8192} + 4) << 10;
 constexpr std::chrono::milliseconds kAtOnceTime(4);
 // Bytes besides tensors, such as a config.json, that are parsed on the receiving thread: a tenth of a millisecond.
 constexpr size_t kParsedAtOnce = size_t{16} << 10;
-// Values in JSON that are parsed on the receiving thread, less than a tenth of a millisecond, and by small tasks of the
-// pool, two milliseconds: parsing them cannot be interrupted. Settings with lists for 64 pairs (longrope) have 150.
-constexpr int64_t kValuesAtOnce = 192, kSmallValues = 4096;
+// Values in JSON that are parsed on the receiving thread, about a tenth of a millisecond, and by small tasks of the
+// pool, two milliseconds: parsing them cannot be interrupted. Settings with lists for 128 pairs (longrope) have 280.
+constexpr int64_t kValuesAtOnce = 320, kSmallValues = 4096;
 constexpr int64_t kAnyValues = std::numeric_limits<int64_t>::max();
 // Up to this size one thread computes alone; waking an idle one takes longer.
 constexpr size_t kAloneBytes = (size_t{1024} + 4) << 10;

@@ -307,6 +307,42 @@ TEST(TaskQueue, NewConnectionsDoNotKeepAnotherWaiting) {
   }
 }
 
+// Connections 2 to 6 wait while connection 1 computes for long, because nobody else was there.
+TEST(TaskQueue, ANewConnectionDoesNotWaitUntilThoseThatWaitedHaveUsedAsMuchAsAnother) {
+  TaskQueue queue;
+  std::vector<int> ran;
+  for (int n = 0; n < 2; ++n) PushOf(&queue, &ran, 1, Lane::kBulk);
+  TaskQueue::Taken first = queue.Take();
+  for (int n = 0; n < 100; ++n) {
+    for (int connection = 2; connection <= 6; ++connection) PushOf(&queue, &ran, connection, Lane::kSmall);
+  }
+  queue.Charge(&first, 20);
+  queue.End(&first);
+  PushOf(&queue, &ran, 7, Lane::kSmall);
+  for (int n = 0; n < 20; ++n) RunNext(&queue, 0.01);
+  EXPECT_EQ(std::count(ran.begin(), ran.end(), 7), 1);
+  while (queue.size() > 0) RunNext(&queue, 0);
+}
+
+TEST(TaskQueue, ANewOwnerDoesNotWaitUntilThoseThatWaitedHaveUsedAsMuchAsAnother) {
+  TaskQueue queue;
+  std::string ran;
+  for (int n = 0; n < 2; ++n) Push(&queue, &ran, 'x', 1);
+  TaskQueue::Taken first = queue.Take();
+  for (int n = 0; n < 100; ++n) {
+    for (const char owner : {'a', 'b', 'c'}) Push(&queue, &ran, owner, 1);
+  }
+  queue.Charge(&first, 20);
+  queue.End(&first);
+  Push(&queue, &ran, 'x', 1, Lane::kSmall);
+  TaskQueue::Taken small = queue.TakeSmall();  // out of turn: the others wait with bulk tasks
+  queue.End(&small);
+  Push(&queue, &ran, 'y', 1);
+  for (int n = 0; n < 4; ++n) RunNext(&queue, 0.01);
+  EXPECT_EQ(ran, "abcy");
+  while (queue.size() > 0) RunNext(&queue, 0);
+}
+
 TEST(TaskQueue, SmallTasksOfAllConnectionsOfAnOwnerComeBeforeItsBulkOnes) {
   TaskQueue queue;
   std::vector<int> ran;

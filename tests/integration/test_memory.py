@@ -360,6 +360,7 @@ def calls_of_large_biases():
                 form=bias_pb2.BIAS_FORM_DENSE, dtype=FP32)
             request.hints.return_plan = return_plan
             yield name, "GenerateBias", request
+            yield name, "StreamBias", service_pb2.StreamBiasRequest(bias=request)
 
 def memory_of_call(start_server, method, request):
     """Returns by how much a call that may be refused makes a new server's memory grow."""
