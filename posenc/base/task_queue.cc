@@ -87,8 +87,9 @@ struct TaskQueue::Account {
     connection.owner = owner;
     return &connection;
   }
-  // What a new connection counts as having used: a task more than the one that has used least. Not more: others can
-  // have used seconds more, in tasks that began when nobody else was there, and those that only wait keep their places.
+  // Returns the time that a new connection is taken to have used: that of the connection that has used least, and one
+  // task. It must not be the time of the one that has used most: that one may have computed for long while nobody else
+  // was there, and the new one would wait until all that waited meanwhile have used as much.
   double StartOfNew(Lane lane) {
     const Connection* const least = LeastUsed(&connections, [](const Connection& one) { return !one.is_idle(); });
     if (least == nullptr) return now;
