@@ -1,0 +1,146 @@
+// The memory of a call is charged while it has it, and refused where there is none.
+#include <array>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "posenc/v1/service.pb.h"
+#include "server/grpc/calls.h"
+#include "tests/server/grpc/call_fixture.h"
+
+namespace posenc::server::call_memory_test {
+namespace {
+
+// The bytes for a diagnosis are admitted before `decide` computes the answer.
+TEST_F(CallTest, AnOverloadIsToldBeforeAnythingIsDecided) {
+  Config config = TestConfig();
+  config.max_in_flight_bytes = 20'000;
+  core_ = std::make_unique<Core>(config);
+  Charge others;
+  ASSERT_EQ(core_->admission->AdmitBytes(10'000, 0, &others), Admission::Verdict::kAdmitted);
+  bool decided = false;
+  const auto diagnose = wire::UnaryOperation::Of<v1::DiagnoseRequest, v1::DiagnoseResponse>(
+      [&](const auto&, const wire::Payloads&, const Limits&, auto*) -> absl::StatusOr<wire::Job> {
+        wire::Job job;
+        job.decide = [&](WorkPool&, const Cancellation&) {
+          decided = true;
+          return absl::OkStatus();
+        };
+        return job;
+      });
+  FakeRpc rpc(Buffer(v1::DiagnoseRequest().SerializeAsString()));
+  rpc.Serve(
+      [&](Rpc* served, grpc::ByteBuffer* request) { return MakeUnaryCall(core_.get(), diagnose, served, request); });
+  EXPECT_EQ(rpc.Wait().error_code(), grpc::UNAVAILABLE);
+  EXPECT_EQ(rpc.trailers.count("grpc-retry-pushback-ms"), 1u);
+  EXPECT_FALSE(decided);
+}
+
+// Answers a diagnosis with what `decide` returns. `prepare` runs before it.
+wire::UnaryOperation Diagnosis(
+    std::function<std::shared_ptr<void>()> prepare, std::function<void()> decide = [] {}) {
+  return wire::UnaryOperation::Of<v1::DiagnoseRequest, v1::DiagnoseResponse>(
+      [prepare, decide](const auto&, const wire::Payloads&, const Limits&, auto*) -> absl::StatusOr<wire::Job> {
+        wire::Job job;
+        job.decide = [decide, kept = prepare()](WorkPool&, const Cancellation&) {
+          decide();
+          return absl::OkStatus();
+        };
+        return job;
+      });
+}
+
+class MemoryTest : public CallTest {
+ protected:
+  static Config WithLittleMemory() {
+    Config config = TestConfig();
+    config.max_in_flight_bytes = 4 << 20;
+    return config;
+  }
+  MemoryTest() : CallTest(WithLittleMemory()) {}
+
+  // Serves the operation. Returns the status' code and its reason.
+  std::pair<grpc::StatusCode, std::string> Serve(const wire::UnaryOperation& operation) {
+    FakeRpc rpc(Buffer(v1::DiagnoseRequest().SerializeAsString()));
+    rpc.Serve(
+        [&](Rpc* served, grpc::ByteBuffer* request) { return MakeUnaryCall(core_.get(), operation, served, request); });
+    const grpc::Status status = rpc.Wait();
+    return {status.error_code(), status.ok() ? "" : InfoOf(status).reason()};
+  }
+  int64_t BytesNow() const { return core_->admission->counters().in_flight_bytes; }
+};
+
+TEST_F(MemoryTest, OfACallIsChargedUntilItEnds) {
+  int64_t during = 0;
+  EXPECT_EQ(
+      Serve(Diagnosis([] { return std::make_shared<std::vector<char>>(3 << 20); }, [&] { during = BytesNow(); })).first,
+      grpc::OK);
+  EXPECT_GE(during, 3 << 20);
+  EXPECT_LT(during, (3 << 20) + (128 << 10));
+  EXPECT_EQ(BytesInTheEnd(), 0);
+}
+
+TEST_F(MemoryTest, ThatWasFreedIsNotCharged) {
+  for (int n = 0; n < 3; ++n) {
+    int64_t during = -1;
+    const auto in_turn = [] {
+      for (int block = 0; block < 10; ++block) std::vector<char>(3 << 20);
+      return nullptr;
+    };
+    EXPECT_EQ(Serve(Diagnosis(in_turn, [&] { during = BytesNow(); })).first, grpc::OK);
+    EXPECT_GE(during, 0);
+  }
+  EXPECT_EQ(BytesInTheEnd(), 0);
+}
+
+TEST_F(MemoryTest, ThatNeverFitsIsTooLarge) {
+  const auto large = Diagnosis([] { return std::make_shared<std::vector<char>>(5 << 20); });
+  EXPECT_THAT(Serve(large), testing::Pair(grpc::RESOURCE_EXHAUSTED, "TOO_LARGE"));
+  const auto in_small_blocks = Diagnosis([] {
+    auto blocks = std::make_shared<std::list<std::array<char, 1000>>>();
+    for (int n = 0; n < 5000; ++n) blocks->emplace_back();
+    return blocks;
+  });
+  EXPECT_THAT(Serve(in_small_blocks), testing::Pair(grpc::RESOURCE_EXHAUSTED, "TOO_LARGE"));
+  EXPECT_EQ(BytesInTheEnd(), 0);
+}
+
+TEST_F(MemoryTest, ThatDoesNotFitNowIsAnOverload) {
+  Charge others;
+  ASSERT_EQ(core_->admission->AdmitBytes(3 << 20, 0, &others), Admission::Verdict::kAdmitted);
+  const auto operation = Diagnosis([] { return std::make_shared<std::vector<char>>(2 << 20); });
+  EXPECT_THAT(Serve(operation), testing::Pair(grpc::UNAVAILABLE, "OVERLOADED"));
+  others.Return();
+  EXPECT_EQ(Serve(operation).first, grpc::OK);
+  EXPECT_EQ(BytesInTheEnd(), 0);
+}
+
+// Also where the plan was cached by another call: a stream holds it after the cache has evicted it.
+TEST_F(MemoryTest, OfAPlanIsChargedToEachStreamThatHoldsIt) {
+  v1::StreamApplyRotaryRequest request;
+  v1::ApplyRotaryRequest& header = *request.mutable_header();
+  header = Rotary(0);
+  header.mutable_rotary()->mutable_settings()->set_rotary_dim(65536);
+  header.mutable_precision()->set_preset(v1::PRECISION_PRESET_F32);
+  header.mutable_q()->mutable_tensor()->clear_data();
+  header.mutable_q()->mutable_tensor()->set_shape(3, 65536);
+  for (int n = 0; n < 2; ++n) {
+    FakeRpc rpc;
+    Chunks(&rpc);
+    rpc.Send(Buffer(request.SerializeAsString()));
+    rpc.WaitForMessages(1);
+    EXPECT_GE(BytesNow(), 256 << 10) << n;
+    EXPECT_LT(BytesNow(), 512 << 10) << n;
+    rpc.HalfClose();
+    EXPECT_TRUE(rpc.Wait().ok()) << rpc.Wait().error_message();
+  }
+  EXPECT_EQ(BytesInTheEnd(), 0);
+}
+
+}  // namespace
+}  // namespace posenc::server::call_memory_test
