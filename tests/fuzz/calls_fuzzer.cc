@@ -14,14 +14,10 @@
 #include "posenc/wire/shared_memory.h"
 #include "server/grpc/calls.h"
 #include "tests/fuzz/check.h"
+#include "tests/fuzz/evidence.h"
 #include "tests/fuzz/served_call.h"
 
 namespace posenc::server {
-
-const NumberedRpcs& Inputs() {
-  static const auto* const inputs = new NumberedRpcs(wire::Rpcs(), "StreamApplyRotary");
-  return *inputs;
-}
 
 namespace {
 
@@ -86,6 +82,11 @@ class Server {
  public:
   Server() : core_(SmallConfig()) { core_.memory = std::make_shared<Regions>(); }
 
+  static Server& Only() {
+    static auto* const server = new Server;
+    return *server;
+  }
+
   Result Call(const wire::RpcDescription& rpc, absl::Span<const uint8_t> input) {
     Regions::Reset();
     return ServeInput([&](Rpc* served, grpc::ByteBuffer* request) { return Make(rpc, served, request); },
@@ -123,23 +124,38 @@ void CheckResult(const wire::RpcDescription& rpc, const Result& result) {
   if (!result.status.ok()) CheckDetails(result.status);
 }
 
+bool Answer(const Message& request, Message* response) {
+  const std::string bytes = request.SerializeAsString();
+  const Result result = Server::Only().Call(wire::RpcOf(*request.GetDescriptor()),
+                                            {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
+  return result.status.ok() && response->ParseFromString(result.messages.at(0));
+}
+
 }  // namespace
+
+const NumberedRpcs& Inputs() {
+  static const auto* const inputs =
+      new NumberedRpcs(wire::Rpcs(), "StreamApplyRotary", [](Message* request, fuzz::Random& random) {
+        if (random.OneIn(4)) fuzz::ComputeEvidence(Answer, request, random);
+      });
+  return *inputs;
+}
+
 }  // namespace posenc::server
 
 int posenc::fuzz::RunInput(const uint8_t* data, size_t size) {
   using namespace posenc::server;
   if (size == 0) return 0;
-  static auto* const server = new Server;
   const auto& rpc = Inputs().Of({data, size});
   const absl::Span<const uint8_t> request(data + 1, size - 1);
-  const Result first = server->Call(rpc, request);
+  const Result first = Server::Only().Call(rpc, request);
   CheckResult(rpc, first);
   // Diagnoses take ten times as long as other calls. One in eight may be kept in the corpus: of all inputs that reach
   // new code, two in three are diagnoses, and the other calls would wait for them.
   const bool is_diagnosis = IsDiagnosis(rpc);
   if (!IsOneIn(is_diagnosis ? 8 : 4, {data, size})) return is_diagnosis ? -1 : 0;
   // Once more, with what the first call left in caches.
-  const Result second = server->Call(rpc, request);
+  const Result second = Server::Only().Call(rpc, request);
   CheckResult(rpc, second);
   CheckSame(first, second);
   return 0;

@@ -190,14 +190,20 @@ void Change(Message* message, Random& random) {
 
 }  // namespace
 
-size_t MutateMessage(const Message& prototype, absl::Span<uint8_t> bytes, size_t size, Random& random) {
-  const std::unique_ptr<Message> message = random.OneIn(8) ? nullptr : Parse(prototype, bytes.first(size));
-  if (message == nullptr) return LLVMFuzzerMutate(bytes.data(), size, bytes.size());
+void ChangeFields(Message* message, Random& random) {
   for (size_t changes = 1 + random.Below(3); changes > 0; --changes) {
     std::vector<Message*> all;
-    Collect(message.get(), &all);
+    Collect(message, &all);
     Change(random.Of(all), random);
   }
+}
+
+size_t MutateMessage(const Message& prototype, absl::Span<uint8_t> bytes, size_t size, Random& random,
+                     const std::function<void(Message*, Random&)>& also) {
+  const std::unique_ptr<Message> message = random.OneIn(8) ? nullptr : Parse(prototype, bytes.first(size));
+  if (message == nullptr) return LLVMFuzzerMutate(bytes.data(), size, bytes.size());
+  ChangeFields(message.get(), random);
+  also(message.get(), random);
   const size_t written = Write(*message, bytes);
   return written > 0 ? written : LLVMFuzzerMutate(bytes.data(), size, bytes.size());
 }

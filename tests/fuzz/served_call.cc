@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "posenc/base/status.h"
 #include "posenc/v1/error.pb.h"
@@ -104,10 +105,11 @@ void CheckSame(const Result& first, const Result& second) {
   }
 }
 
-NumberedRpcs::NumberedRpcs(const std::vector<wire::RpcDescription>& rpcs, std::string_view streamed)
+NumberedRpcs::NumberedRpcs(const std::vector<wire::RpcDescription>& rpcs, std::string_view streamed, Change change)
     : rpcs_(rpcs),
       streamed_(&*std::find_if(rpcs.begin(), rpcs.end(), [&](const auto& rpc) { return rpc.name == streamed; })),
-      sequence_(*streamed_->request.GetDescriptor()) {}
+      sequence_(*streamed_->request.GetDescriptor()),
+      change_(std::move(change)) {}
 
 const google::protobuf::Message& NumberedRpcs::PrototypeOf(const wire::RpcDescription& rpc) const {
   return TakesSequence(rpc) ? sequence_.prototype() : rpc.request;
@@ -119,8 +121,8 @@ size_t NumberedRpcs::Mutate(uint8_t* data, size_t size, size_t max_size, unsigne
     data[0] = static_cast<uint8_t>(random.Below(rpcs_.size()));
     return std::max<size_t>(size, 1);
   }
-  return 1 +
-         fuzz::MutateMessage(PrototypeOf(Of({data, size})), absl::MakeSpan(data + 1, max_size - 1), size - 1, random);
+  return 1 + fuzz::MutateMessage(PrototypeOf(Of({data, size})), absl::MakeSpan(data + 1, max_size - 1), size - 1,
+                                 random, change_);
 }
 
 size_t NumberedRpcs::Cross(absl::Span<const uint8_t> to, absl::Span<const uint8_t> from, uint8_t* out, size_t max_size,

@@ -2,6 +2,7 @@
 // number of an RPC in its service, one byte, and the request; for one RPC, a stream of requests, a sequence of them.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "posenc/wire/rpcs.h"
 #include "server/core/config.h"
 #include "server/grpc/rpc.h"
+#include "tests/fuzz/random.h"
 #include "tests/fuzz/sequence.h"
 
 namespace posenc::server {
@@ -40,8 +42,11 @@ void CheckSame(const Result& first, const Result& second);
 // How inputs are read and changed.
 class NumberedRpcs {
  public:
+  // Changes a request after the mutator.
+  using Change = std::function<void(google::protobuf::Message* request, fuzz::Random& random)>;
   // `streamed`: name of the RPC whose requests are a sequence. `rpcs` must outlive this object.
-  NumberedRpcs(const std::vector<wire::RpcDescription>& rpcs, std::string_view streamed);
+  NumberedRpcs(
+      const std::vector<wire::RpcDescription>& rpcs, std::string_view streamed, Change change = [](auto*, auto&) {});
 
   const wire::RpcDescription& Of(absl::Span<const uint8_t> input) const { return rpcs_[input[0] % rpcs_.size()]; }
   bool TakesSequence(const wire::RpcDescription& rpc) const { return &rpc == streamed_; }
@@ -57,6 +62,7 @@ class NumberedRpcs {
   const std::vector<wire::RpcDescription>& rpcs_;
   const wire::RpcDescription* streamed_;
   fuzz::SequenceType sequence_;
+  const Change change_;
 };
 
 // The RPCs of the fuzzer, which defines this. libFuzzer's functions for changing inputs, in served_call.cc, call it.
