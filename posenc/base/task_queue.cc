@@ -18,15 +18,26 @@ constexpr size_t kMostKept = 256;
 // False for tasks whose time says nothing of the next ones'.
 bool IsWork(Lane lane) { return lane != Lane::kHelp && lane != Lane::kTurn; }
 
-// Returns the account or connection that has used least among those that fit, or null.
-template <typename Map, typename Fits>
-typename Map::mapped_type* LeastUsed(Map* all, const Fits& fits) {
+// Returns the account or connection for which `used` is least among those that fit, or null.
+template <typename Map, typename Used, typename Fits>
+typename Map::mapped_type* Least(Map* all, const Used& used, const Fits& fits) {
   typename Map::mapped_type* least = nullptr;
   for (auto& [key, one] : *all) {
-    if (fits(one) && (least == nullptr || one.used < least->used)) least = &one;
+    if (fits(one) && (least == nullptr || used(one) < used(*least))) least = &one;
   }
   return least;
 }
+
+// Raises `value` to `least`.
+void Raise(double* value, double least) { *value = std::max(*value, least); }
+
+// Something of each lane: of small tasks, and of all others.
+template <typename Value>
+struct OfLanes {
+  Value small, bulk;
+  Value& operator[](Lane lane) { return lane == Lane::kSmall ? small : bulk; }
+  const Value& operator[](Lane lane) const { return lane == Lane::kSmall ? small : bulk; }
+};
 
 template <typename Map>
 void ForgetIdle(Map* all) {
@@ -41,25 +52,29 @@ struct TaskQueue::Connection {
     Lane lane;
   };
 
-  TaskOwner owner;
-  double used = 0;  // seconds
-  std::deque<Waiting> small, bulk;
-  size_t running = 0;
+  struct Tasks {
+    std::deque<Waiting> waiting;
+    size_t running = 0;
+    double used = kNotYet;  // seconds
+    bool is_idle() const { return waiting.empty() && running == 0; }
+  };
 
-  std::deque<Waiting>& in(Lane lane) { return lane == Lane::kSmall ? small : bulk; }
-  bool is_idle() const { return small.empty() && bulk.empty() && running == 0; }
+  TaskOwner owner;
+  OfLanes<Tasks> in;
+  bool is_idle() const { return in.small.is_idle() && in.bulk.is_idle(); }
 };
 
 struct TaskQueue::Account {
   const std::string* name = nullptr;  // the key of accounts_
   double weight = 1;
   bool takes_places = true;
-  double used = kNotYet;  // seconds for a weight of 1
-  double average = 0;     // seconds of a task
-  double small_average = 0;
+  // Seconds for a weight of 1, of all tasks and of the small ones alone.
+  double used = kNotYet, small_used = kNotYet;
+  double in_advance = 0;             // seconds that its running tasks were charged and have not used yet
+  OfLanes<double> average = {0, 0};  // seconds of a task
   std::map<uint64_t, Connection> connections;
-  double now = 0;              // the most that a connection had used when a task of it began or ended
-  size_t small = 0, bulk = 0;  // tasks that wait
+  OfLanes<double> now = {0, 0};  // the most that a connection had used in a lane
+  size_t small = 0, bulk = 0;    // tasks that wait
   double small_in_a_row = 0;
   size_t help = 0;  // tasks of kHelp that wait
   size_t running = 0;
@@ -69,20 +84,20 @@ struct TaskQueue::Account {
   // The connection whose turn it is in a lane, or null. A task that has let others run goes on before another begins.
   Connection* Next(Lane lane) {
     const auto has_turn = [](const Connection& one) {
-      return !one.bulk.empty() && one.bulk.front().lane == Lane::kTurn;
+      const auto& waiting = one.in.bulk.waiting;
+      return !waiting.empty() && waiting.front().lane == Lane::kTurn;
     };
-    Connection* const next = lane == Lane::kSmall ? nullptr : LeastUsed(&connections, has_turn);
+    Connection* const next = lane == Lane::kSmall ? nullptr : LeastUsed(lane, has_turn);
     if (next != nullptr) return next;
-    return LeastUsed(&connections, [lane](Connection& one) { return !one.in(lane).empty(); });
+    return LeastUsed(lane, [lane](const Connection& one) { return !one.in[lane].waiting.empty(); });
   }
   // The connection to which a task is added.
   Connection* Find(const TaskOwner& owner, Lane lane) {
     ForgetIdle(&connections);
-    const auto [at, is_new] = connections.try_emplace(owner.connection);
-    Connection& connection = at->second;
-    if (connection.is_idle()) {
+    Connection& connection = connections[owner.connection];
+    if (auto& tasks = connection.in[lane]; tasks.is_idle()) {
       const double start = StartOfNew(lane);
-      connection.used = is_new ? start : std::max(connection.used, start - kSavedSeconds);
+      tasks.used = tasks.used == kNotYet ? start : std::clamp(tasks.used, start - kSavedSeconds, start);
     }
     connection.owner = owner;
     return &connection;
@@ -91,16 +106,33 @@ struct TaskQueue::Account {
   // task. It must not be the time of the one that has used most: that one may have computed for long while nobody else
   // was there, and the new one would wait until all that waited meanwhile have used as much.
   double StartOfNew(Lane lane) {
-    const Connection* const least = LeastUsed(&connections, [](const Connection& one) { return !one.is_idle(); });
-    if (least == nullptr) return now;
-    return std::min(now, least->used + std::min(average, lane == Lane::kSmall ? kSmallSeconds : kSavedSeconds));
+    const auto is_busy = [lane](const Connection& one) { return !one.in[lane].is_idle(); };
+    const Connection* const least = LeastUsed(lane, is_busy);
+    if (least == nullptr) return now[lane];
+    const double most = lane == Lane::kSmall ? kSmallSeconds : kSavedSeconds;
+    return std::min(now[lane], least->in[lane].used + std::min(average[lane], most));
+  }
+  template <typename Fits>
+  Connection* LeastUsed(Lane lane, const Fits& fits) {
+    return Least(
+        &connections, [lane](const Connection& one) { return one.in[lane].used; }, fits);
   }
   // Forgets what its connections have used. One stays, so that a lone one's tasks allocate none.
   void BeginAnew() {
     connections.erase(std::next(connections.begin()), connections.end());
-    connections.begin()->second.used = now = 0;
+    OfLanes<Connection::Tasks>& in = connections.begin()->second.in;
+    in.small.used = in.bulk.used = kNotYet;
+    now = {0, 0};
   }
 };
+
+namespace {
+
+double Used(const TaskQueue::Account& account) { return account.used; }
+double SmallUsed(const TaskQueue::Account& account) { return account.small_used; }
+bool HasSmall(const TaskQueue::Account& account) { return account.small > 0; }
+
+}  // namespace
 
 TaskQueue::TaskQueue() = default;
 TaskQueue::~TaskQueue() = default;
@@ -110,10 +142,13 @@ void TaskQueue::Push(std::function<void()> task, Lane lane, const TaskOwner& own
   const auto at = accounts_.try_emplace(owner.name).first;
   Account& account = at->second;
   account.name = &at->first;
-  if (account.is_idle() && !owner.name.empty()) account.used = std::max(account.used, now_ - kSavedSeconds);
+  if (!owner.name.empty()) {
+    if (account.is_idle()) Raise(&account.used, now_ - kSavedSeconds);
+    if (lane == Lane::kSmall && !HasSmall(account)) Raise(&account.small_used, small_now_ - kSavedSeconds);
+  }
   account.weight = owner.weight;
   account.takes_places = owner.takes_places;
-  auto& tasks = account.Find(owner, lane)->in(lane);
+  auto& tasks = account.Find(owner, lane)->in[lane].waiting;
   const auto is_no_turn = [](const Connection::Waiting& waiting) { return waiting.lane != Lane::kTurn; };
   const auto place = lane == Lane::kTurn ? std::find_if(tasks.begin(), tasks.end(), is_no_turn) : tasks.end();
   tasks.insert(place, {std::move(task), lane});
@@ -135,22 +170,35 @@ size_t TaskQueue::CountHelp(const TaskOwner& owner) const {
 }
 
 TaskQueue::Taken TaskQueue::Take() {
-  Account* const account = LeastUsed(&accounts_, [](const Account& a) { return a.small + a.bulk > 0; });
-  return TakeFrom(account, account->next());
+  Account* const account = Least(&accounts_, Used, [](const Account& a) { return a.small + a.bulk > 0; });
+  return TakeTurnOf(account, account->next());
 }
 
-TaskQueue::Taken TaskQueue::TakeSmall() {
-  return TakeFrom(LeastUsed(&accounts_, [](const Account& a) { return a.small > 0; }), Lane::kSmall);
-}
+TaskQueue::Taken TaskQueue::TakeSmall() { return TakeTurnOf(Least(&accounts_, Used, HasSmall), Lane::kSmall); }
 
 TaskQueue::Taken TaskQueue::TakeBetween(const Taken* running, double seconds) {
   const Account* const own = running == nullptr ? nullptr : running->account;
-  const bool own_too = own == nullptr || own->small_average <= seconds;
-  Account* const account = LeastUsed(&accounts_, [own, own_too](const Account& a) {
-    return a.small > 0 && (own == nullptr || (own == &a ? own_too : a.used < own->used));
+  const bool own_too = own == nullptr || own->average.small <= seconds;
+  Account* const account = Least(&accounts_, Used, [own, own_too](const Account& a) {
+    return HasSmall(a) && (own == nullptr || (own == &a ? own_too : a.used < own->used));
   });
-  if (account == nullptr) return {};
-  return TakeFrom(account, Lane::kSmall);
+  return TakeTurnOf(account, Lane::kSmall, own_too ? nullptr : own);
+}
+
+TaskQueue::Taken TaskQueue::TakeTurnOf(Account* in_turn, Lane lane, const Account* except) {
+  if (out_of_turn_ > 0) {
+    Account* const other =
+        Least(&accounts_, SmallUsed, [except](const Account& a) { return HasSmall(a) && &a != except; });
+    const bool is_behind = other != nullptr && other != in_turn &&
+                           (in_turn == nullptr || lane != Lane::kSmall || other->small_used < in_turn->small_used);
+    if (is_behind) {
+      Taken taken = TakeFrom(other, Lane::kSmall);
+      taken.out_of_turn = true;
+      return taken;
+    }
+  }
+  if (in_turn == nullptr) return {};
+  return TakeFrom(in_turn, lane);
 }
 
 bool TaskQueue::IsTurnOfOther(const Taken& running) {
@@ -158,66 +206,84 @@ bool TaskQueue::IsTurnOfOther(const Taken& running) {
   return std::any_of(accounts_.begin(), accounts_.end(), [used](auto& named) {
     Account& a = named.second;
     return a.takes_places && a.bulk > 0 && a.used + kTurnSeconds < used &&
-           a.Next(Lane::kBulk)->bulk.front().lane != Lane::kBlocking;
+           a.Next(Lane::kBulk)->in.bulk.waiting.front().lane != Lane::kBlocking;
   });
 }
 
-void TaskQueue::Pause(Taken* taken) { Add(taken, -std::exchange(taken->expected, 0)); }
+void TaskQueue::Pause(Taken* taken) {
+  taken->account->in_advance -= std::max(0.0, taken->expected);
+  Add(taken, -std::exchange(taken->expected, 0));
+}
 
 void TaskQueue::Add(Taken* taken, double seconds) {
-  taken->account->used += seconds / taken->account->weight;
-  taken->connection->used += seconds;
+  Account& account = *taken->account;
+  account.used += seconds / account.weight;
+  if (taken->lane == Lane::kSmall) account.small_used += seconds / account.weight;
+  taken->connection->in[taken->lane].used += seconds;
 }
 
 TaskQueue::Taken TaskQueue::TakeFrom(Account* account, Lane lane) {
   Connection* const connection = account->Next(lane);
-  auto& tasks = connection->in(lane);
+  auto& [tasks, running, used] = connection->in[lane];
   Taken taken = {std::move(tasks.front().task), tasks.front().lane, account, connection, account->name};
-  if (IsWork(taken.lane)) taken.expected = account->average;
+  if (IsWork(taken.lane)) taken.expected = account->average[lane];
   if (taken.lane == Lane::kHelp) --account->help;
   tasks.pop_front();
   account->small_in_a_row = lane == Lane::kSmall ? account->small_in_a_row + 1 : 0;
   --(lane == Lane::kSmall ? account->small : account->bulk);
   ++account->running;
-  ++connection->running;
+  ++running;
   ++running_;
   --size_;
   if (lane == Lane::kSmall) --small_;
-  // Not what the task's owner has used: small tasks between others' slabs are not of those that have used least.
-  const auto is_busy = [](const Account& a) { return !a.is_idle() && a.used != kNotYet; };
-  if (const Account* const least = LeastUsed(&accounts_, is_busy)) now_ = std::max(now_, least->used);
-  account->now = std::max(account->now, connection->used);
+  Advance();
+  Raise(&account->now[lane], used);
   Add(&taken, taken.expected);
+  account->in_advance += taken.expected;
   return taken;
+}
+
+// Not what the owner of the task that was taken has used: small tasks between others' slabs, or out of turn, are not of
+// those that have used least.
+void TaskQueue::Advance() {
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  double used = kNever, small_used = kNever;
+  for (const auto& [name, account] : accounts_) {
+    if (account.used == kNotYet || account.is_idle()) continue;
+    used = std::min(used, account.used - account.in_advance / account.weight);
+    if (HasSmall(account)) small_used = std::min(small_used, account.small_used);
+  }
+  if (used != kNever) Raise(&now_, used);
+  if (small_used != kNever) Raise(&small_now_, small_used);
 }
 
 void TaskQueue::Charge(Taken* taken, double seconds) {
   taken->used += seconds;
   if (taken->owner->empty()) return;
+  out_of_turn_ = std::min(kSmallSeconds, out_of_turn_ + (taken->out_of_turn ? -seconds : seconds * kOutOfTurn));
+  taken->account->in_advance -= std::min(seconds, taken->expected);
   taken->expected -= seconds;
   if (taken->expected < 0) Pause(taken);
+  Raise(&taken->account->now[taken->lane], taken->connection->in[taken->lane].used - taken->expected);
+  Advance();
 }
 
 void TaskQueue::End(Taken* taken) {
   Account& account = *taken->account;
   Pause(taken);
   // A task that is unlike the last ones changes the expectation by a quarter.
-  if (IsWork(taken->lane)) account.average += (taken->used - account.average) / 4;
-  if (taken->lane == Lane::kSmall) {
-    account.small_average += (taken->used - account.small_average) / 4;
-    account.small_in_a_row += std::max(0.0, taken->used / kSmallSeconds - 1);
-  }
-  account.now = std::max(account.now, taken->connection->used);
+  if (IsWork(taken->lane)) account.average[taken->lane] += (taken->used - account.average[taken->lane]) / 4;
+  if (taken->lane == Lane::kSmall) account.small_in_a_row += std::max(0.0, taken->used / kSmallSeconds - 1);
   --account.running;
-  --taken->connection->running;
+  --taken->connection->in[taken->lane].running;
   taken->account = nullptr;
   taken->connection = nullptr;
   if (account.is_idle()) account.BeginAnew();
   if (--running_ > 0 || size_ > 0) return;
   // All begin anew. One account stays, so that a lone owner's tasks allocate none.
   accounts_.erase(std::next(accounts_.begin()), accounts_.end());
-  accounts_.begin()->second.used = kNotYet;
-  now_ = 0;
+  accounts_.begin()->second.used = accounts_.begin()->second.small_used = kNotYet;
+  now_ = small_now_ = out_of_turn_ = 0;
 }
 
 const TaskOwner& TaskQueue::OwnerOf(const Taken& taken) { return taken.connection->owner; }

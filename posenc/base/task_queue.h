@@ -6,9 +6,12 @@
 // saved for later: an owner that asks for no more than its share on average then waits for others only until the task
 // that runs has ended, although its calls do not come evenly. When nothing waits or runs, all begin anew.
 //
-// An owner's connections take turns in the same way, in each lane. A new one has saved nothing and comes after those
-// that wait, so that many new ones in a row do not keep another waiting. Owners and connections without tasks are
-// forgotten when they are many.
+// Small tasks must not wait until their owner's long ones are paid for. So a part of the time, kOutOfTurn, is for small
+// tasks out of turn: next is then one of the owner whose small tasks alone have used least.
+//
+// An owner's connections take turns in the same way, each lane for itself. A new one has saved nothing and comes after
+// those that wait, so that many new ones in a row do not keep another waiting; one that comes back is not behind a new
+// one. Owners and connections without tasks are forgotten when they are many.
 #pragma once
 
 #include <cstddef>
@@ -41,6 +44,8 @@ class TaskQueue {
   static constexpr double kSavedSeconds = 1;
   // A bulk task lets others run only if they have used so much less, in the same unit: changes of threads take time.
   static constexpr double kTurnSeconds = 0.005;
+  // Time of small tasks out of turn, as a part of the other tasks' time.
+  static constexpr double kOutOfTurn = 0.125;
 
   struct Connection;
   struct Account;
@@ -56,8 +61,10 @@ class TaskQueue {
     const std::string* owner = nullptr;  // its name; valid until End(), and does not change
     double expected = 0;                 // seconds that are charged in advance and not used yet
     double used = 0;                     // seconds
+    bool out_of_turn = false;
   };
 
+  // Time that running tasks have used should be charged before: a new owner or connection begins where others are.
   void Push(std::function<void()> task, Lane lane, const TaskOwner& owner);
 
   size_t size() const { return size_; }
@@ -72,8 +79,8 @@ class TaskQueue {
   // Takes the next small task. Requires small() > 0.
   Taken TakeSmall();
   // Takes a small task to run between the slabs of `running`: one of the same owner if such tasks take at most
-  // `seconds`, or of an owner that has used less. Returns one without an account if there is none. `running` is null:
-  // any small task.
+  // `seconds`, or of an owner that has used less, or one out of turn. Returns one without an account if there is none.
+  // `running` is null: any small task.
   Taken TakeBetween(const Taken* running, double seconds = std::numeric_limits<double>::infinity());
   // True if a bulk task waits, but no blocking one, whose owner takes places and has used less than that of `running`,
   // by kTurnSeconds.
@@ -89,13 +96,20 @@ class TaskQueue {
   static const TaskOwner& OwnerOf(const Taken& taken);
 
  private:
+  // Takes a small task out of turn, if there is one and time for it, but none of `except`. Otherwise takes a task of
+  // the owner whose turn it is, in the lane; if that is null, none.
+  Taken TakeTurnOf(Account* in_turn, Lane lane, const Account* except = nullptr);
   Taken TakeFrom(Account* account, Lane lane);
+  // Raises now_ and small_now_.
+  void Advance();
   // Adds to what the task's owner and its connection have used.
   void Add(Taken* taken, double seconds);
 
   std::map<std::string, Account> accounts_;  // by owner
   size_t size_ = 0, small_ = 0, running_ = 0;
-  double now_ = 0;  // what the owner of the last task taken had used, for its weight
+  // What the owners that have tasks had used at least, for their weight, and their small tasks. Do not decrease.
+  double now_ = 0, small_now_ = 0;
+  double out_of_turn_ = 0;  // seconds that small tasks out of turn may take
 };
 
 }  // namespace posenc

@@ -37,30 +37,9 @@ const TaskOwner kNobody;
 // The number of a thread that is not the pool's.
 constexpr size_t kNoThread = std::numeric_limits<size_t>::max();
 
-// A task that a thread runs.
-struct Running {
-  const WorkPool* pool;
-  TaskQueue::Taken* taken;
-  size_t thread;            // number in busy_, or kNoThread
-  Clock::time_point since;  // when its time was charged last
-  double own = 0;           // seconds until then
-  double nested = 0;        // seconds of nested tasks of the same owner
-
-  // The time since then, without that of nested tasks.
-  double Lap() {
-    const Clock::time_point now = Clock::now();
-    const double lap = Seconds(now - std::exchange(since, now));
-    own += lap;
-    return lap;
-  }
-};
-
-thread_local Running* running = nullptr;
 thread_local bool alone = false, helped = true;
 thread_local const TaskOwner* owner_of_helpers = nullptr;
 thread_local Clock::duration between_slabs{0};
-
-bool RunsTaskOf(const WorkPool& pool) { return running != nullptr && running->pool == &pool; }
 
 // noexcept: an exception terminates the process here, instead of unwinding through another task's frames.
 void RunOnce(const std::function<void()>& task) noexcept {
@@ -99,11 +78,36 @@ constexpr std::chrono::milliseconds kLook(50);
 
 }  // namespace
 
+// A task that a thread runs. mutex_ guards the times.
+struct WorkPool::Running {
+  WorkPool* pool;
+  size_t thread;  // number in busy_, or kNoThread
+  TaskQueue::Taken taken;
+  Running* outer = nullptr;  // of any pool, between whose slabs it runs
+  Clock::time_point since;   // when its time was charged last
+  double own = 0;            // seconds until then
+  double untold = 0;         // of these, what the meter was not told
+  double nested = 0;         // seconds of nested tasks of the same owner
+
+  // Charges the time since then, without that of nested tasks.
+  void Charge(Clock::time_point now) {
+    const double lap = Seconds(now - std::exchange(since, now));
+    own += lap;
+    untold += lap;
+    pool->tasks_.Charge(&taken, lap);
+  }
+};
+
+thread_local WorkPool::Running* WorkPool::running_ = nullptr;
+
+bool WorkPool::RunsTask() const { return running_ != nullptr && running_->pool == this; }
+
 WorkPool::WorkPool(size_t threads, Meter meter)
     : meter_(std::move(meter)),
       places_(std::max<size_t>(threads, 1)),
+      on_thread_(1 + places_ + MostSpares(places_)),
       awake_(places_),
-      busy_(1 + places_ + MostSpares(places_)) {
+      busy_(on_thread_.size()) {
   try {
     for (size_t thread = 1; thread <= places_; ++thread) threads_.emplace_back([this, thread] { Work(thread); });
     relief_ = std::thread([this] { Relieve(0); });
@@ -136,9 +140,10 @@ void WorkPool::Submit(std::function<void()> task, Lane lane, const TaskOwner* ow
   {
     std::lock_guard lock(mutex_);
     if (owner == nullptr) {
-      owner = RunsTaskOf(*this) ? &TaskQueue::OwnerOf(*running->taken) : owner_of_helpers ? owner_of_helpers : &kNobody;
+      owner = RunsTask() ? &TaskQueue::OwnerOf(running_->taken) : owner_of_helpers ? owner_of_helpers : &kNobody;
     }
     if (lane == Lane::kHelp && tasks_.CountHelp(*owner) >= kMostHelp * places_) return;
+    ChargeAll();
     tasks_.Push(std::move(task), lane, *owner);
     CountWaiting();
     if (waiting_ <= awake_) return;
@@ -165,7 +170,7 @@ NoWorkStealing::~NoWorkStealing() {
 void WorkPool::Work(size_t thread) {
   for (;; ++awake_) {
     StayAwake([this] { return waiting_ > 0; });
-    TaskQueue::Taken taken;
+    Running task = {this, thread};
     {
       std::unique_lock lock(mutex_);
       --awake_;
@@ -173,22 +178,23 @@ void WorkPool::Work(size_t thread) {
       ready_.wait(lock, [this] { return stopping_ || tasks_.size() > 0; });
       --idle_;
       if (tasks_.size() == 0) return;
-      taken = tasks_.Take();
-      if (taken.lane == Lane::kSmall) ++small_taken_;
+      task.taken = tasks_.Take();
+      if (task.taken.lane == Lane::kSmall) ++small_taken_;
       CountWaiting();
       if (idle_ == 0 && tasks_.small() > 0) late_.notify_one();
-      if (taken.lane == Lane::kTurn) {
+      if (task.taken.lane == Lane::kTurn) {
         handed_over_ = false;
-        taken.task();
-        tasks_.End(&taken);
+        task.taken.task();
+        tasks_.End(&task.taken);
         if (!handed_over_) continue;
         ++spare_;
         if (!AwaitPlace(&lock)) return;
         continue;
       }
+      Begin(&task);
     }
     busy_.Begin(thread);
-    Run(&taken, thread);
+    Run(&task);
     busy_.End(thread);
   }
 }
@@ -219,7 +225,7 @@ bool WorkPool::AwaitPlace(std::unique_lock<std::mutex>* lock) {
 }
 
 void WorkPool::GiveUpPlace(std::unique_lock<std::mutex>* lock, const Cancellation& cancelled) {
-  if (stopping_ || !tasks_.IsTurnOfOther(*running->taken) || (spare_ == 0 && !AddSpare())) return;
+  if (stopping_ || !tasks_.IsTurnOfOther(running_->taken) || (spare_ == 0 && !AddSpare())) return;
   struct Turn {
     std::condition_variable begins;
     bool has_begun = false;
@@ -230,13 +236,14 @@ void WorkPool::GiveUpPlace(std::unique_lock<std::mutex>* lock, const Cancellatio
     turn->begins.notify_one();
   };
   const auto has_begun = [&turn] { return turn->has_begun; };
-  tasks_.Push(begin, Lane::kTurn, TaskQueue::OwnerOf(*running->taken));
-  tasks_.Pause(running->taken);
+  tasks_.Push(begin, Lane::kTurn, TaskQueue::OwnerOf(running_->taken));
+  tasks_.Pause(&running_->taken);
+  on_thread_[running_->thread] = nullptr;
   CountWaiting();
   --spare_;
   ++given_up_;
   place_given_up_.notify_one();
-  busy_.End(running->thread);
+  busy_.End(running_->thread);
   while (!turn->begins.wait_for(*lock, kLook, has_begun)) {
     lock->unlock();
     const bool is_wanted = IsWanted(cancelled);
@@ -250,64 +257,81 @@ void WorkPool::GiveUpPlace(std::unique_lock<std::mutex>* lock, const Cancellatio
     CountWaiting();
     turn->begins.wait(*lock, has_begun);
   }
-  busy_.Begin(running->thread);
-  running->since = Clock::now();
+  busy_.Begin(running_->thread);
+  running_->since = Clock::now();
+  on_thread_[running_->thread] = running_;
 }
 
-void WorkPool::Run(TaskQueue::Taken* taken, size_t thread) {
-  Running here = {this, taken, thread, Clock::now()};
-  Running* const outer = std::exchange(running, &here);
-  const bool of_same_owner = outer != nullptr && outer->pool == this && outer->taken->account == taken->account;
-  RunOnce(taken->task);
-  running = outer;
-  taken->task = nullptr;
-  Charge(taken, here.Lap());
+void WorkPool::Begin(Running* task) {
+  task->since = Clock::now();
+  if (task->thread != kNoThread) on_thread_[task->thread] = task;
+}
+
+void WorkPool::Run(Running* task) {
+  task->outer = std::exchange(running_, task);
+  RunOnce(task->taken.task);
+  running_ = task->outer;
+  task->taken.task = nullptr;
+  Charge(task);
+  Running* const outer = task->outer != nullptr && task->outer->pool == this ? task->outer : nullptr;
+  const std::lock_guard lock(mutex_);
   if (outer != nullptr) {
-    outer->since = here.since;
-    if (of_same_owner) outer->nested += here.own;
+    outer->since = task->since;
+    if (outer->taken.account == task->taken.account) outer->nested += task->own;
   }
-  const std::lock_guard lock(mutex_);
-  tasks_.End(taken);
+  if (task->thread != kNoThread) on_thread_[task->thread] = outer;
+  tasks_.End(&task->taken);
 }
 
-void WorkPool::Charge(TaskQueue::Taken* taken, double seconds) {
-  if (meter_ && !taken->owner->empty()) meter_(*taken->owner, seconds);
-  const std::lock_guard lock(mutex_);
-  tasks_.Charge(taken, seconds);
+void WorkPool::Charge(Running* task) {
+  double untold;
+  {
+    const std::lock_guard lock(mutex_);
+    task->Charge(Clock::now());
+    untold = std::exchange(task->untold, 0);
+  }
+  if (meter_ && !task->taken.owner->empty()) meter_(*task->taken.owner, untold);
+}
+
+void WorkPool::ChargeAll() {
+  const Clock::time_point now = Clock::now();
+  for (size_t thread = 0; thread <= threads_.size(); ++thread) {
+    if (Running* const task = on_thread_[thread]) task->Charge(now);
+  }
 }
 
 bool WorkPool::ChargeSoFar() {
-  if (!RunsTaskOf(*this)) return false;
-  Charge(running->taken, running->Lap());
+  if (!RunsTask()) return false;
+  Charge(running_);
   return true;
 }
 
 bool WorkPool::IsTurnOfOther() {
   if (waiting_ == 0 || !ChargeSoFar()) return false;
   const std::lock_guard lock(mutex_);
-  return tasks_.IsTurnOfOther(*running->taken);
+  return tasks_.IsTurnOfOther(running_->taken);
 }
 
 void WorkPool::LetOthersRun(const Cancellation& cancelled) {
   if (waiting_ == 0) return;
-  Running* const outer = RunsTaskOf(*this) ? running : nullptr;
+  Running* const outer = RunsTask() ? running_ : nullptr;
   const MemoryScope uncounted(nullptr);
   ChargeSoFar();
   const Clock::time_point begin = Clock::now();
-  TaskQueue::Taken taken;
-  {
-    std::unique_lock lock(mutex_);
-    taken = outer == nullptr
-                ? tasks_.TakeBetween(nullptr)
-                : tasks_.TakeBetween(outer->taken, kMostNested * outer->own + kNestedAtFirst - outer->nested);
-    if (taken.account != nullptr) {
-      ++small_taken_;
-      CountWaiting();
-    } else if (outer != nullptr && outer->taken->lane != Lane::kHelp) {
-      GiveUpPlace(&lock, cancelled);
-    }
+  Running small = {this, outer == nullptr ? kNoThread : outer->thread};
+  std::unique_lock lock(mutex_);
+  small.taken = outer == nullptr
+                    ? tasks_.TakeBetween(nullptr)
+                    : tasks_.TakeBetween(&outer->taken, kMostNested * outer->own + kNestedAtFirst - outer->nested);
+  if (small.taken.account != nullptr) {
+    ++small_taken_;
+    CountWaiting();
+    Begin(&small);
+    lock.unlock();
+    Run(&small);
+    lock.lock();
   }
-  if (taken.account != nullptr) Run(&taken, outer == nullptr ? kNoThread : outer->thread);
+  if (outer != nullptr && outer->taken.lane != Lane::kHelp) GiveUpPlace(&lock, cancelled);
   between_slabs += Clock::now() - begin;
 }
 
@@ -319,12 +343,14 @@ void WorkPool::Relieve(size_t thread) {
     const size_t before = small_taken_;
     late_.wait_for(lock, kLate, [this] { return stopping_; });
     if (tasks_.small() == 0 || small_taken_ != before) continue;
-    TaskQueue::Taken taken = tasks_.TakeSmall();
+    Running task = {this, thread};
+    task.taken = tasks_.TakeSmall();
     ++small_taken_;
     CountWaiting();
+    Begin(&task);
     lock.unlock();
     busy_.Begin(thread);
-    Run(&taken, thread);
+    Run(&task);
     busy_.End(thread);
     lock.lock();
   }
@@ -399,7 +425,7 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
 
   // A caller that runs no other tasks must not wait for a helper that runs some. Nor must a small task, which would end
   // after all of them.
-  const bool steals = !alone && (running == nullptr || running->taken->lane != Lane::kSmall);
+  const bool steals = !alone && (running_ == nullptr || running_->taken.lane != Lane::kSmall);
   const auto take_slabs = [this, &cancelled, body, count, grain, steals](Loop& state, bool helps) {
     for (;;) {
       if (helps && IsTurnOfOther()) return;
@@ -407,7 +433,7 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
       if (slab >= state.slabs) return;
       try {
         // A task that reaches its next slab is not stuck.
-        if (RunsTaskOf(*this) && running->thread != kNoThread) busy_.Begin(running->thread);
+        if (RunsTask() && running_->thread != kNoThread) busy_.Begin(running_->thread);
         if (steals) LetOthersRun(cancelled);
         if (absl::Status status = cancelled(); !status.ok()) return state.Fail(std::move(status));
         const InterruptionScope scope(&cancelled);

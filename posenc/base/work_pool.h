@@ -75,24 +75,32 @@ class WorkPool {
   bool IsTurnOfOther();
   // Runs a small task that waits, or gives up this thread's place.
   void LetOthersRun(const Cancellation& cancelled);
-  // Runs a task that was taken and charges its owner.
-  void Run(TaskQueue::Taken* taken, size_t thread);
-  void Charge(TaskQueue::Taken* taken, double seconds);
-  // Requires mutex_.
+  struct Running;
+  // Whether this thread runs a task of this pool.
+  bool RunsTask() const;
+  // Runs the task that the thread has begun, and charges its owner.
+  void Run(Running* task);
+  // Charges a task for its time until now, and tells the meter.
+  void Charge(Running* task);
+  // Require mutex_:
+  void Begin(Running* task);
+  void ChargeAll();  // without telling the meter
   void CountWaiting();
 
+  static thread_local Running* running_;  // the task that this thread runs, of any pool, or null
   const Meter meter_;
   const size_t places_;  // threads that compute at a time
   std::mutex mutex_;
   std::condition_variable ready_, late_, place_given_up_;
   TaskQueue tasks_;
-  std::atomic<size_t> waiting_{0};  // tasks, readable without mutex_
-  std::atomic<size_t> awake_;       // threads that check for a task without a notify
-  size_t idle_ = 0;                 // threads that wait for a task
-  size_t small_taken_ = 0;          // tasks since the start
-  size_t spare_ = 0;                // threads that wait for a place, or will, and have not been promised one
-  size_t given_up_ = 0;             // places that were given up and not yet taken
-  bool handed_over_ = false;        // what the last task of kTurn did
+  std::vector<Running*> on_thread_;  // the task that each thread of busy_ computes, or null
+  std::atomic<size_t> waiting_{0};   // tasks, readable without mutex_
+  std::atomic<size_t> awake_;        // threads that check for a task without a notify
+  size_t idle_ = 0;                  // threads that wait for a task
+  size_t small_taken_ = 0;           // tasks since the start
+  size_t spare_ = 0;                 // threads that wait for a place, or will, and have not been promised one
+  size_t given_up_ = 0;              // places that were given up and not yet taken
+  bool handed_over_ = false;         // what the last task of kTurn did
   bool stopping_ = false;
   BusyThreads busy_;  // each thread, and the relief thread
   std::vector<std::thread> threads_;

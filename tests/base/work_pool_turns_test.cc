@@ -180,7 +180,7 @@ TEST(WorkPoolTurns, SmallTasksDoNotStarveBulkOnes) {
 }
 
 // Owners of such a weight have saved ten milliseconds, not a second, when they come.
-constexpr double kLittleSaved = TaskQueue::kSavedSeconds / 0.01;
+constexpr double kLittleSaved = 0.01 / TaskQueue::kSavedSeconds;
 
 // A loop lets another owner's loop run, and goes on before that one ends, whatever its length.
 TEST(WorkPoolTurns, LoopsOfTwoOwnersTakeTurns) {
@@ -206,6 +206,26 @@ TEST(WorkPoolTurns, LoopsOfTwoOwnersTakeTurns) {
         Lane::kBulk, &first);
     EXPECT_TRUE(saw_the_end.get_future().get()) << threads << " threads";
   }
+}
+
+// Of the time that an owner computed alone, another one that comes has saved ten milliseconds, although the task that
+// computed has no slabs.
+TEST(WorkPoolTurns, WhoComesHasNotSavedTheTimeOfTheTaskThatRuns) {
+  const TaskOwner first{"first", kLittleSaved}, second{"second", kLittleSaved};
+  const auto sleep = [](int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); };
+  const auto order = OrderOnOneThread([&](WorkPool* pool, Notes* notes) {
+    const auto long_task = [=, &first, &second] {
+      sleep(200);
+      const auto note_after = [=](int note) {
+        sleep(5);
+        notes->Add(note);
+      };
+      for (int n = 0; n < 20; ++n) pool->Submit([=] { note_after(2); }, Lane::kBulk, &second);
+      pool->Submit([=] { note_after(1); }, Lane::kBulk, &first);
+    };
+    pool->Submit(long_task, Lane::kBulk, &first);
+  });
+  EXPECT_LE(std::find(order.begin(), order.end(), 1) - order.begin(), 5);
 }
 
 // Each of many owners' loops, which take turns all the time, covers its items once; the pool waits for all of them.
