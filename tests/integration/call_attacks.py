@@ -12,6 +12,8 @@ import tempfile
 import threading
 
 import grpc
+import h2.events
+import h2.exceptions
 import http2_attacks
 import mutations
 import numpy
@@ -71,6 +73,18 @@ def slow_tables(port, stop):
                     call = client.method("GenerateTable").future(request, timeout=60)
                     call.add_done_callback(lambda _: places.release())
     return [threading.Thread(target=run) for _ in range(10)]
+
+
+def long_calls(port, stop):
+    """Long calls of the honest caller's address, and always a few small ones of another address."""
+    small = samples.table(count=256, dtype=samples.FP64, offset=2**52)
+
+    def run():
+        ends = contextlib.suppress(OSError, AssertionError, h2.exceptions.ProtocolError)
+        with ends, ShutWindow(port, 2**30, "127.0.0.2") as client:
+            while not stop.is_set():
+                client.wait_for(h2.events.StreamEnded, client.call("GenerateTable", small))
+    return [*slow_values(port, stop)[:1], *(threading.Thread(target=run) for _ in range(8))]
 
 
 def slow_scales(port, stop):
@@ -386,8 +400,8 @@ def client_chains(port, stop):
     return [threading.Thread(target=run) for _ in range(64)]
 
 
-ATTACKS = (slow_values, slow_tables, slow_scales, segments, single_keys, long_rows, scattered_positions, large_answers,
-           queued_calls, many_inputs, unread_answers, silent_streams, waiting_streams, waiting_addresses, idle_streams,
+ATTACKS = (slow_values, slow_tables, long_calls, slow_scales, segments, single_keys, long_rows, scattered_positions,
+           large_answers, queued_calls, many_inputs, unread_answers, silent_streams, waiting_streams, waiting_addresses, idle_streams,
            unread_information, unread_refusals, refused_calls, refused_messages, valid_messages, json_messages, long_names,
            unfinished_messages, reflection_names, reflection_questions, health_names, novel_files, failing_calls,
            strange_connections, many_connections, silent_calls, mutated_calls, client_chains)
