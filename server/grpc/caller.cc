@@ -39,7 +39,7 @@ bool IsOfTrustedProxy(const grpc::ServerContextBase& context) {
   return TransportOf(*context.auth_context()) == "local";
 }
 
-Caller CallerOf(const Rpc& rpc, const grpc::ServerContextBase& context) {
+Caller CallerOf(const Rpc& rpc, std::string_view peer, const grpc::ServerContextBase& context) {
   const auto connection = context.auth_context();
   const std::string transport = TransportOf(*connection);
   Caller caller{.names = {}, .authorization = rpc.header(kAuthorization)};
@@ -54,7 +54,7 @@ Caller CallerOf(const Rpc& rpc, const grpc::ServerContextBase& context) {
     return caller;
   }
   const bool encrypted = transport == GRPC_SSL_TRANSPORT_SECURITY_TYPE || transport == GRPC_TLS_TRANSPORT_SECURITY_TYPE;
-  caller.is_unix = !encrypted && std::string_view(context.peer()).starts_with("unix");
+  caller.is_unix = !encrypted && peer.starts_with("unix");
   caller.is_private = encrypted || caller.is_unix;
   if (encrypted && connection->IsPeerAuthenticated()) {
     caller.names = NamesOf(*connection);

@@ -1,6 +1,8 @@
 // Credentials of an RPC's caller, from its connection and its headers.
 #pragma once
 
+#include <string_view>
+
 #include "grpcpp/server_context.h"
 #include "server/access/access.h"
 #include "server/grpc/rpc.h"
@@ -15,6 +17,8 @@ inline constexpr char kProxiedCertificate[] = "x-posenc-client-cert";
 // has.
 bool IsOfTrustedProxy(const grpc::ServerContextBase& context);
 
-Caller CallerOf(const Rpc& rpc, const grpc::ServerContextBase& context);
+// `peer`: the context's, which gRPC forgets when the call is cancelled. The context keeps the rest from the first call
+// of this function on, so later ones may come from other threads.
+Caller CallerOf(const Rpc& rpc, std::string_view peer, const grpc::ServerContextBase& context);
 
 }  // namespace posenc::server

@@ -20,9 +20,10 @@ def framed(message):
 
 class ShutWindow:
     """An HTTP/2 client whose streams have no window by default: it receives headers, pings and ends, but no data.
-    `port`: or the path of a Unix socket. `address`: its own. `receive_buffer`: bytes that its host takes before it reads them."""
+    `port`: or the path of a Unix socket. `address`: its own. `receive_buffer`: bytes that its host takes before it reads them.
+    `tls`: the context of a connection that is encrypted."""
 
-    def __init__(self, port, window=0, address="127.0.0.1", receive_buffer=None):
+    def __init__(self, port, window=0, address="127.0.0.1", receive_buffer=None, tls=None):
         is_unix = not isinstance(port, int)
         self.socket = socket.socket(socket.AF_UNIX if is_unix else socket.AF_INET)
         self.socket.settimeout(SECONDS)
@@ -31,6 +32,8 @@ class ShutWindow:
         if not is_unix:
             self.socket.bind((address, 0))
         self.socket.connect(str(port) if is_unix else ("127.0.0.1", port))
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
         self.http = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
         self.http.initiate_connection()
         self.http.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window})

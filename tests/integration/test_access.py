@@ -1,12 +1,14 @@
 """Who may call: tokens, client certificates, Unix sockets, a trusted proxy, and the policy's limits."""
 
 import base64
+import contextlib
 import hashlib
 import json
 import os
 import queue
 import random
 import re
+import ssl
 import stat
 import subprocess
 import threading
@@ -16,11 +18,14 @@ import inference_client
 import numpy
 import pytest
 import samples
+from bare_http2 import ShutWindow
 from certificates import Authority
 from client import APART, SECONDS, Client, Refusal
 from google.protobuf import json_format
 from grpc_peers_pb2 import HealthCheckRequest, ServerReflectionRequest
+from h2.events import ResponseReceived
 from posenc.v1 import service_pb2
+from server_process import SANITIZER_BYTES
 from test_lifecycle import wait_until
 from test_tls import TlsClient
 
@@ -295,6 +300,55 @@ def test_messages_of_a_stream_are_requests(start_server, files, tmp_path):
         write(files.tokens, line("slow", "slow"))
         wait_until(lambda: code(other, metadata=bearer("free")) == ("UNAUTHENTICATED", "BAD_CREDENTIALS"), "not revoked")
         messages.put(request)
+        with pytest.raises(grpc.RpcError) as ended:
+            next(stream)
+        assert Refusal.of(ended.value).reason == "BAD_CREDENTIALS"
+        messages.put(None)
+
+
+# A certificate of 8 KiB can have so many names, which would take 87 KiB. docs/operating.md allows a stream 25 KiB.
+@pytest.mark.parametrize("stream", ("/inference.GRPCInferenceService/ModelStreamInfer", "StreamApplyRotary"))
+def test_streams_keep_no_names_of_their_callers(start_server, files, authority, server_files, stream):
+    connections, calls = 4, 75
+    files.set_policy({"name": "many", "certificates": ["dns:many"], "allow": ALL})
+    tls = ssl.create_default_context(cafile=authority.certificate)
+    tls.set_alpn_protocols(["h2"])
+    tls.load_cert_chain(*authority.issue("many", names=["a"] * 2150))
+    server = start_server(*server_files, *files.flags())
+
+    def wait_for_answers(client):
+        client.wait_for(ResponseReceived, client.call("GetServerInfo", INFO))
+
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(ShutWindow(server.port, tls=tls)) for _ in range(connections)]
+        for client in clients:
+            wait_for_answers(client)
+        base = server.peak_memory()
+        for client in clients:
+            for _ in range(calls):
+                client.begin(stream)
+            wait_for_answers(client)  # so all streams have begun
+        assert server.peak_memory() - base < connections * calls * (25 << 10) + SANITIZER_BYTES
+
+
+def test_each_message_of_a_stream_is_of_its_certificate(start_server, files, authority, server_files):
+    def set_policy(name):
+        files.set_policy({"name": "train", "certificates": [f"dns:{name}"], "allow": ALL})
+
+    set_policy("a.train")
+    server = start_server(*server_files, *files.flags())
+    ready = inference_client.infer("posenc.embedding", settings="{}", offset=0, count=3, dtype="FP32")
+    messages = queue.Queue()
+    with TlsClient(server.port, authority, authority.issue("a.train")) as client:
+        method = client.channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer",
+                                              lambda request: request.SerializeToString())
+        stream = method(iter(messages.get, None), timeout=SECONDS)
+        for _ in range(3):
+            messages.put(ready)
+            next(stream)
+        set_policy("another")
+        wait_until(lambda: code(client) == ("UNAUTHENTICATED", "BAD_CREDENTIALS"), "not revoked")
+        messages.put(ready)
         with pytest.raises(grpc.RpcError) as ended:
             next(stream)
         assert Refusal.of(ended.value).reason == "BAD_CREDENTIALS"
