@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <iterator>
-#include <set>
 #include <vector>
 
+#include "posenc/base/interruption.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 
 namespace posenc {
@@ -16,6 +17,8 @@ using nlohmann::json;
 
 constexpr size_t kMaxDepth = 64;
 constexpr size_t kLongestPath = 256;
+// The parser makes up to half a MiB in small blocks of this many bytes. Most files have fewer.
+constexpr int kBytesBetweenPoints = 16 << 10;
 
 // Adds the line and the column of an offset.
 absl::Status AtOffset(std::string_view text, size_t offset, const absl::Status& status) {
@@ -24,7 +27,13 @@ absl::Status AtOffset(std::string_view text, size_t offset, const absl::Status& 
   return AtPlace(1 + std::count(before.begin(), before.end(), '\n'), static_cast<int64_t>(offset - start) + 1, status);
 }
 
-// Iterator over a text that tells a JsonCheck how far the parser has read.
+// What the parser has read of a text.
+struct Progress {
+  const char* furthest;  // the first character that the parser has not read
+  int bytes_to_point = kBytesBetweenPoints;
+};
+
+// Iterator over a text that keeps a parser's progress. Throws ComputationStopped at interruption points.
 struct Reading {
   using iterator_category = std::input_iterator_tag;
   using value_type = char;
@@ -33,65 +42,70 @@ struct Reading {
   using reference = const char&;
 
   const char* at;
-  const char** furthest;
+  Progress* progress;
 
   reference operator*() const { return *at; }
   Reading& operator++() {
-    *furthest = ++at;
+    progress->furthest = ++at;
+    if (--progress->bytes_to_point == 0) {
+      progress->bytes_to_point = kBytesBetweenPoints;
+      InterruptionPoint();
+    }
     return *this;
   }
   bool operator==(const Reading& other) const { return at == other.at; }
   bool operator!=(const Reading& other) const { return at != other.at; }
 };
 
-// Validates the text without building a tree, and stops at the first error. (json::parse with a callback needs one pass
-// only, but searches all siblings at the end of every object.)
-class JsonCheck : public json::json_sax_t {
+// Builds the tree of a text, and stops at the first error. (json::parse neither finds duplicate keys nor says where an
+// error is; with a callback, it searches all siblings at the end of every object.)
+class TreeBuilder : public json::json_sax_t {
  public:
-  explicit JsonCheck(std::string_view text) : text_(text), furthest_(text.data()) {}
+  // `tree`: null.
+  TreeBuilder(std::string_view text, json* tree) : text_(text), progress_{text.data()}, tree_(tree) {}
 
   absl::Status Run() {
     const char* end = text_.data() + text_.size();
-    json::sax_parse(Reading{text_.data(), &furthest_}, Reading{end, &furthest_}, this);
+    json::sax_parse(Reading{text_.data(), &progress_}, Reading{end, &progress_}, this);
     return status_;
   }
 
-  bool null() override { return Value(); }
-  bool boolean(bool) override { return Value(); }
-  bool number_integer(number_integer_t) override { return Value(); }
-  bool number_unsigned(number_unsigned_t) override { return Value(); }
-  bool number_float(number_float_t, const string_t&) override { return Value(); }
-  bool string(string_t&) override { return Value(); }
-  bool binary(binary_t&) override { return Value(); }
-  bool start_object(size_t) override { return Open(true); }
+  bool null() override { return Add(nullptr); }
+  bool boolean(bool value) override { return Add(value); }
+  bool number_integer(number_integer_t value) override { return Add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return Add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return Add(value); }
+  bool string(string_t& value) override { return Add(value); }
+  bool binary(binary_t&) override { return false; }  // JSON has none
+  bool start_object(size_t) override { return Open(json::value_t::object); }
   bool end_object() override { return Close(); }
-  bool start_array(size_t) override { return Open(false); }
+  bool start_array(size_t) override { return Open(json::value_t::array); }
   bool end_array() override { return Close(); }
   bool key(string_t& key) override {
-    open_.back().key = key;
-    if (open_.back().keys.insert(key).second) return true;
+    Level& level = open_.back();
+    const auto [entry, inserted] = level.value->get_ref<json::object_t&>().try_emplace(key);
+    level.last = &*entry;
+    if (inserted) return true;
     return Refuse(OpeningQuote(), "given twice", "must be given once");
   }
   bool parse_error(size_t, const std::string& token, const json::exception& error) override {
     constexpr int kOverflow = 406;  // the library's number for it
     if (error.id == kOverflow) {
       // The parser has read the character after the number.
-      return Refuse(furthest_ - 1 - token.size(), token, "must be a number that a float64 can hold");
+      return Refuse(progress_.furthest - 1 - token.size(), token, "must be a number that a float64 can hold");
     }
     std::string_view cause = error.what();  // "... while parsing value - invalid literal; last read: ..."
     if (const size_t dash = cause.find(" - "); dash != std::string_view::npos) cause.remove_prefix(dash + 3);
     cause = cause.substr(0, cause.find("; last read"));
     const bool ended = token.empty() || cause.starts_with("unexpected end of input");
-    return Refuse(furthest_ - 1, ended ? "the end of the file" : token,
+    return Refuse(progress_.furthest - 1, ended ? "the end of the file" : token,
                   fmt::format("must be valid JSON in UTF-8: {}", Quote(cause, 200)));
   }
 
  private:
   struct Level {
-    bool is_object;
-    std::set<std::string> keys;  // so far
-    std::string key;             // the last one
-    int64_t index = 0;           // of the next element of an array
+    json* value;                                 // an object or array
+    json::object_t::value_type* last = nullptr;  // the object's last entry
   };
 
   // Path of the value that is being read.
@@ -99,33 +113,43 @@ class JsonCheck : public json::json_sax_t {
     std::string path(kConfigJson);
     for (const Level& level : open_) {
       if (path.size() > kLongestPath) return path + "...";
-      if (!level.is_object) {
-        path += fmt::format("[{}]", level.index);
-      } else if (!level.keys.empty()) {
-        path += "." + Quote(level.key);
+      if (level.value->is_array()) {
+        const bool innermost = &level == &open_.back();  // its next element is being read; else it is the last one
+        path += fmt::format("[{}]", level.value->size() - (innermost ? 0 : 1));
+      } else if (level.last != nullptr) {
+        path += "." + Quote(level.last->first);
       }
     }
     return path;
   }
-  bool Value() {
-    if (!open_.empty() && !open_.back().is_object) ++open_.back().index;
+  // Returns the place of the next value.
+  json& Next() {
+    if (open_.empty()) return *tree_;
+    const Level& level = open_.back();
+    return level.value->is_array() ? level.value->emplace_back() : level.last->second;
+  }
+  template <typename Value>
+  bool Add(const Value& value) {
+    Next() = value;
     return true;
   }
-  bool Open(bool is_object) {
+  bool Open(json::value_t type) {
     if (open_.size() == kMaxDepth) {
-      return Refuse(furthest_ - 1, fmt::format("more than {} levels deep", kMaxDepth),
+      return Refuse(progress_.furthest - 1, fmt::format("more than {} levels deep", kMaxDepth),
                     fmt::format("must be at most {} levels deep", kMaxDepth));
     }
-    open_.push_back({is_object, {}, {}});
+    json& value = Next();
+    value = type;
+    open_.push_back({&value});
     return true;
   }
   bool Close() {
     open_.pop_back();
-    return Value();
+    return true;
   }
   // The quotation mark before the key or string that the parser has just read.
   const char* OpeningQuote() const {
-    const char* at = furthest_ - 1;  // the closing one
+    const char* at = progress_.furthest - 1;  // the closing one
     for (bool escaped = true; escaped && at > text_.data();) {
       do --at;
       while (at > text_.data() && *at != '"');
@@ -142,7 +166,8 @@ class JsonCheck : public json::json_sax_t {
   }
 
   const std::string_view text_;
-  const char* furthest_;     // the first character that the parser has not read
+  Progress progress_;
+  json* const tree_;
   std::vector<Level> open_;  // enclosing objects and arrays
   absl::Status status_;
 };
@@ -159,15 +184,32 @@ absl::Status CheckCharacters(std::string_view text) {
                   InvalidArgument("MALFORMED", kConfigJson, "text with a NUL byte", "must be JSON without NUL bytes"));
 }
 
+// Small blocks are refused at the next interruption point. The exceptions pass through the parser as its own do.
+absl::Status BuildTree(std::string_view text, json* tree) {
+  const LargeBlocksMayBeRefused scope;
+  return TreeBuilder(text, tree).Run();
+}
+
+void FreeInPlace(json& value) {
+  if (!value.is_structured()) return;
+  for (json& inner : value) FreeInPlace(inner);
+  value.clear();
+}
+
 absl::Status WrongType(const std::string& path, const json& value, std::string_view expected) {
   return InvalidArgument("OUT_OF_RANGE", path, AsText(value), fmt::format("must be {}", expected));
 }
 
 }  // namespace
 
-std::string AsText(const json& value) { return value.dump(-1, ' ', true, json::error_handler_t::replace); }
+ParsedConfig::~ParsedConfig() { FreeInPlace(tree); }
 
-absl::StatusOr<json> ParseConfigJson(std::string_view text, const Limits& limits) {
+std::string AsText(const json& value) {
+  const LargeBlocksMayBeRefused scope;
+  return value.dump(-1, ' ', true, json::error_handler_t::replace);
+}
+
+absl::StatusOr<std::shared_ptr<const ParsedConfig>> ParseConfigJson(std::string_view text, const Limits& limits) {
   if (text.empty()) {
     return InvalidArgument("MISSING", kConfigJson, "",
                            "must be given: the file's bytes, or its text in config_json_text");
@@ -177,11 +219,12 @@ absl::StatusOr<json> ParseConfigJson(std::string_view text, const Limits& limits
                            fmt::format("must be at most {} bytes", limits.max_config_json_bytes));
   }
   POSENC_RETURN_IF_ERROR(CheckCharacters(text));
-  JsonCheck check(text);
-  POSENC_RETURN_IF_ERROR(check.Run());
-  json tree = json::parse(text);
-  if (!tree.is_object()) return InvalidArgument("MALFORMED", kConfigJson, tree.type_name(), "must be a JSON object");
-  return tree;
+  auto parsed = std::make_shared<ParsedConfig>();
+  POSENC_RETURN_IF_ERROR(BuildTree(text, &parsed->tree));
+  if (!parsed->tree.is_object()) {
+    return InvalidArgument("MALFORMED", kConfigJson, parsed->tree.type_name(), "must be a JSON object");
+  }
+  return parsed;
 }
 
 std::string ConfigObject::Path(std::string_view name) const { return fmt::format("{}.{}", path_, Quote(name)); }
@@ -251,6 +294,7 @@ absl::StatusOr<std::optional<std::vector<double>>> ConfigObject::Numbers(std::st
   const json* value = Find(name);
   if (value == nullptr) return std::nullopt;
   if (!value->is_array()) return WrongType(Path(name), *value, "a list of numbers");
+  const LargeBlocksMayBeRefused scope;
   std::vector<double> numbers;
   for (const json& item : *value) {
     if (!item.is_number()) {
@@ -265,6 +309,7 @@ absl::StatusOr<std::optional<std::vector<std::string>>> ConfigObject::Strings(st
   const json* value = Find(name);
   if (value == nullptr) return std::nullopt;
   if (!value->is_array()) return WrongType(Path(name), *value, "a list of strings");
+  const LargeBlocksMayBeRefused scope;
   std::vector<std::string> strings;
   for (const json& item : *value) {
     if (!item.is_string()) return WrongType(fmt::format("{}[{}]", Path(name), strings.size()), item, "a string");

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -16,10 +17,22 @@ namespace posenc {
 // Fields of the file are called config_json.PATH in errors, with PATH as the file spells it.
 inline constexpr std::string_view kConfigJson = "config_json";
 
+// The tree of a config.json.
+struct ParsedConfig {
+  ParsedConfig() = default;
+  // Frees the values where they are. nlohmann's destructors would allocate: they move the values of each array into a
+  // new block first, which must not fail and takes as much memory as the array.
+  ~ParsedConfig();
+  ParsedConfig(const ParsedConfig&) = delete;
+  ParsedConfig& operator=(const ParsedConfig&) = delete;
+
+  nlohmann::json tree;
+};
+
 // Returns INVALID_ARGUMENT unless the text is one JSON object: UTF-8, within the size limit, at most 64 levels deep,
 // without duplicate keys, and with numbers that a float64 can hold. Errors name the field at which reading stopped, its
 // line and its column.
-absl::StatusOr<nlohmann::json> ParseConfigJson(std::string_view text, const Limits& limits);
+absl::StatusOr<std::shared_ptr<const ParsedConfig>> ParseConfigJson(std::string_view text, const Limits& limits);
 
 // Returns a value as JSON, for errors.
 std::string AsText(const nlohmann::json& value);

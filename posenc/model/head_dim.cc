@@ -49,9 +49,12 @@ std::vector<double> TableHeadsOf(const Part& part) {
   const nlohmann::json* given = part.config.Find("num_heads");
   if (given == nullptr) given = part.config.Find("num_attention_heads");
   if (given == nullptr) return heads;
-  const nlohmann::json list = given->is_array() ? *given : nlohmann::json::array({*given});
-  for (const nlohmann::json& number : list) {
-    if (!number.is_number() || heads.size() == kMostStages) return {};
+  const bool is_list = given->is_array();
+  const size_t stages = is_list ? given->size() : 1;
+  if (stages > kMostStages) return heads;
+  for (size_t n = 0; n < stages; ++n) {
+    const nlohmann::json& number = is_list ? (*given)[n] : *given;
+    if (!number.is_number()) return {};
     heads.push_back(number.get<double>());
   }
   return heads;

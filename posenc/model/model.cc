@@ -17,10 +17,6 @@
 
 namespace posenc {
 
-struct ParsedConfig {
-  nlohmann::json tree;
-};
-
 namespace {
 
 // Bytes. Larger files are parsed by every call.
@@ -29,8 +25,7 @@ constexpr size_t kLayerCacheBytes = 8 << 20;
 
 absl::StatusOr<std::shared_ptr<const ParsedConfig>> Parsed(const ModelSource& source, const Limits& limits) {
   if (source.parsed != nullptr) return source.parsed;
-  POSENC_ASSIGN_OR_RETURN(nlohmann::json tree, ParseConfigJson(source.config_json, limits));
-  return std::make_shared<const ParsedConfig>(std::move(tree));
+  return ParseConfigJson(source.config_json, limits);
 }
 
 absl::StatusOr<Part> OpenPart(const ModelSource& source, const nlohmann::json& file) {

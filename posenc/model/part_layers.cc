@@ -20,7 +20,7 @@ absl::Status CheckHasRotary(const Part& part) {
   if (wanted.field.empty()) return absl::OkStatus();
   std::string value(wanted.if_absent ? wanted.value : kAbsent);
   if (const nlohmann::json* field = part.config.Find(wanted.field)) {
-    value = field->is_string() ? field->get<std::string>() : field->dump();
+    value = field->is_string() ? field->get<std::string>() : AsText(*field);
   } else if (part.config.tree().contains(std::string(wanted.field))) {
     value = "null";
   }

@@ -19,7 +19,7 @@ absl::Status CheckEncoderBiases(const Part& part) {
     bare += bias.size() == 1;
   }
   if (of_tokens == 1 && bare == 1) return absl::OkStatus();
-  return InvalidArgument("UNSUPPORTED", part.config.Path(field), biases->dump(),
+  return InvalidArgument("UNSUPPORTED", part.config.Path(field), AsText(*biases),
                          "must hold exactly one {\"type\": \"1d\"}, without other fields");
 }
 

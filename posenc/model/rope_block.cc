@@ -12,12 +12,8 @@ namespace {
 
 using nlohmann::json;
 
-// Renames the old key `type` to `rope_type` and drops nulls, so that two spellings of the same settings compare equal.
-absl::StatusOr<json> Canonical(const ConfigObject& block, const ModelType& model) {
-  json canonical = json::object();
-  for (const auto& [key, value] : block.tree().items()) {
-    if (!value.is_null() && key != "type") canonical[key] = value;
-  }
+// Reads `rope_type`, or the old key `type` in its place.
+absl::StatusOr<std::optional<std::string>> RopeTypeOf(const ConfigObject& block, const ModelType& model) {
   POSENC_ASSIGN_OR_RETURN(auto type, block.String("type"));
   POSENC_ASSIGN_OR_RETURN(auto rope_type, block.String("rope_type"));
   if (model.mrope != MropeOrder::kNone) {  // Qwen2-VL's name for "default" with an mrope_section
@@ -29,9 +25,17 @@ absl::StatusOr<json> Canonical(const ConfigObject& block, const ModelType& model
                    InvalidArgument("CONFLICT", block.Path("type"), *type,
                                    fmt::format("must be equal to rope_type, \"{}\", or absent", Quote(*rope_type))));
   }
-  if (type) canonical["rope_type"] = *type;
-  if (!type && rope_type) canonical["rope_type"] = *rope_type;
-  return canonical;
+  return type ? type : rope_type;
+}
+
+// True if `other` has the fields of `block` with the same values, apart from their rope_type. null counts as absent.
+bool HasFieldsOf(const json& block, const json& other) {
+  for (const auto& [key, value] : block.items()) {
+    if (value.is_null() || key == "type" || key == "rope_type") continue;
+    const auto found = other.find(key);
+    if (found == other.end() || *found != value) return false;
+  }
+  return true;
 }
 
 // True for fields of RopeParameters that no config.json has, or that FieldReader does not read.
@@ -95,10 +99,10 @@ absl::Status ReadSections(const ConfigObject& block, const ModelType& type, Rope
 
 absl::StatusOr<RopeBlock> ReadBlock(const ConfigObject& block, const ModelType& type) {
   RopeBlock result;
-  POSENC_ASSIGN_OR_RETURN(const json canonical, Canonical(block, type));
+  POSENC_ASSIGN_OR_RETURN(const auto rope_type, RopeTypeOf(block, type));
   result.path = block.path();
   if (block.Find("rope_type") == nullptr && block.Find("type") != nullptr) result.type_key = "type";
-  result.parameters.rope_type = canonical.value("rope_type", "default");
+  result.parameters.rope_type = rope_type.value_or("default");
   result.has_factor = block.tree().contains("factor");
   result.has_query_scale = !type.query_scale_field.empty() && block.Find(type.query_scale_field) != nullptr;
   FieldReader reader{block, absl::OkStatus()};
@@ -153,11 +157,12 @@ absl::StatusOr<RopeBlocks> ReadRopeBlocks(const ConfigObject& config, const Mode
   POSENC_ASSIGN_OR_RETURN(auto new_block, config.Object("rope_parameters"));
   if (old_block && (old_block->tree().empty() || !type.reads_rope_scaling)) old_block.reset();  // as transformers does
   if (old_block && new_block) {
-    POSENC_ASSIGN_OR_RETURN(const json old_settings, Canonical(*old_block, type));
-    POSENC_ASSIGN_OR_RETURN(const json new_settings, Canonical(*new_block, type));
-    if (old_settings != new_settings) {
+    POSENC_ASSIGN_OR_RETURN(const auto old_type, RopeTypeOf(*old_block, type));
+    POSENC_ASSIGN_OR_RETURN(const auto new_type, RopeTypeOf(*new_block, type));
+    const json &old_fields = old_block->tree(), &new_fields = new_block->tree();
+    if (old_type != new_type || !HasFieldsOf(old_fields, new_fields) || !HasFieldsOf(new_fields, old_fields)) {
       return Against(config.Path("rope_parameters"),
-                     InvalidArgument("CONFLICT", config.Path("rope_scaling"), AsText(old_block->tree()),
+                     InvalidArgument("CONFLICT", config.Path("rope_scaling"), AsText(old_fields),
                                      "must be equal to rope_parameters, or one of the two must be absent"));
     }
   }

@@ -305,11 +305,13 @@ def requests_of_small_blocks():
     yield "GenerateTable", begin * (7 * MEBIBYTE)
     grid = rotary_pb2.PositionSegment(grid=rotary_pb2.PositionGrid(size=[1] * 2040))
     yield "GenerateTable", samples.repeated_segments(grid).SerializeToString()
+    objects = b'{"model_type": "llama", "v": [' + b",".join([b'{"":{}}'] * 480_000) + b"]}"
+    yield "Explain", service_pb2.ExplainRequest(model=rotary_pb2.ModelConfig(config_json=objects)).SerializeToString()
 
 
-@pytest.mark.parametrize("method, request_", requests_of_small_blocks(), ids=("groups", "groups", "deep", "grids"))
+@pytest.mark.parametrize("method, request_", requests_of_small_blocks(), ids=("groups", "groups", "deep", "grids", "json"))
 def test_small_blocks_are_charged_before_more_are_made(start_server, method, request_):
-    server = start_server(*SMALL, "--threads", "2")
+    server = start_server(*SMALL, "--threads", "2", "--max-config-json-bytes", "4MiB")
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(Client(server.port, APART)) for _ in range(4)]
         serve(clients[0])
@@ -401,7 +403,7 @@ def test_a_stream_whose_header_never_fits_is_not_asked_to_retry(start_server):
 
 
 def test_a_file_of_many_values_is_refused_where_nothing_is_left(start_server):
-    # The destructor of the JSON library allocates, and must not fail.
+    # Exceptions pass through the JSON library, whose destructors must not allocate then.
     server = start_server(*SMALL)
     file = b'{"model_type": "llama", "values": [' + b",".join([b"[]"] * 300_000) + b"]}"
     explain = service_pb2.ExplainRequest(model=rotary_pb2.ModelConfig(config_json=file))

@@ -1,4 +1,5 @@
 // Loops whose length a small request decides look often enough whether their result is still wanted.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -17,6 +18,7 @@
 #include "posenc/methods/bias/fire.h"
 #include "posenc/methods/bias/forget_gate.h"
 #include "posenc/methods/relative/relative_methods.h"
+#include "posenc/model/model.h"
 #include "posenc/rotary/positions.h"
 #include "posenc/rotary/rotate_pieces.h"
 #include "posenc/wire/parse.h"
@@ -46,6 +48,13 @@ TEST(InterruptionPoints, OfLongGeometries) {
   const Matrix<double> line = Line(0, kMany);
   EXPECT_GE(PointsOf([&] { EXPECT_THAT(CheckPositions("keys", line), IsOk()); }), kOften);
   EXPECT_GE(PointsOf([&] { EXPECT_THAT(CheckWhole("keys", line), IsOk()); }), kOften);
+}
+
+TEST(InterruptionPoints, OfLongConfigFiles) {
+  std::string zeros = "0";
+  while (zeros.size() < kMany / 4) zeros += "," + zeros;
+  ModelSource source{.config_json = fmt::format(R"({{"values": [{}]}})", zeros)};
+  EXPECT_GE(PointsOf([&] { EXPECT_THAT(Parse(Limits(), &source), IsOk()); }), kOften);
 }
 
 TEST(InterruptionPoints, OfManyHeads) {

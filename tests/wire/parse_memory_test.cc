@@ -1,11 +1,13 @@
-// Memory that the walker and protobuf take for a request is refused while they read it. The program counts it with
-// server/core/counted_memory.cc.
+// Memory that the walker, protobuf and the reader of config.json take for a request is refused while they read it. The
+// program counts it with server/core/counted_memory.cc.
 #include <new>
 #include <string>
 
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "gtest/gtest.h"
+#include "posenc/base/interruption.h"
 #include "posenc/base/memory_account.h"
+#include "posenc/model/model.h"
 #include "posenc/v1/service.pb.h"
 #include "posenc/wire/parse.h"
 
@@ -57,6 +59,43 @@ TEST(Strip, EndsWhereMemoryIsRefused) {
   Account account;
   const MemoryScope scope(account.get());
   EXPECT_THROW((void)stripper.Strip(&stream, kMaxStrippedBytes), std::bad_alloc);
+}
+
+ModelSource Config(const std::string& fields) { return {.config_json = R"({"model_type": "llama")" + fields + "}"}; }
+
+TEST(ConfigJson, EndsWhereSmallBlocksWereRefused) {
+  std::string fields;
+  for (int n = 0; n < 80'000; ++n) fields += ",\"" + std::to_string(n) + "\":0";
+  ModelSource source = Config(fields);
+  Account account;
+  const MemoryScope scope(account.get());
+  int64_t held = 0;
+  const Cancellation cancelled = [&] {
+    held = account.get()->held();
+    return account.get()->refused() ? absl::UnavailableError("refused") : absl::OkStatus();
+  };
+  const absl::Status status = RunInterruptibly(cancelled, [&] { return Parse(Limits(), &source); });
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_LT(held, kAllowed + kOverrun);
+}
+
+TEST(ConfigJson, ALargeBlockIsRefused) {
+  ModelSource source = Config(R"(, "zeros": [0)" + Times(400'000, ",0") + "]");
+  Account account;
+  const MemoryScope scope(account.get());
+  EXPECT_THROW((void)Parse(Limits(), &source), std::bad_alloc);
+}
+
+// nlohmann's destructor would move the values of each array into another block first.
+TEST(ConfigJson, TakesNoMemoryWhenItIsFreed) {
+  const std::string mebibyte = "[0" + Times((1 << 16) - 1, ",0") + "]";
+  ModelSource source = Config(R"(, "a": )" + mebibyte + R"(, "b": )" + mebibyte + R"(, "c": )" + mebibyte);
+  Account account;
+  const MemoryScope scope(account.get());
+  ASSERT_TRUE(Parse(Limits(), &source).ok());
+  EXPECT_GT(account.get()->held(), 3 << 20);
+  source.parsed.reset();
+  EXPECT_FALSE(account.get()->refused());
 }
 
 }  // namespace
