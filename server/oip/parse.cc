@@ -7,6 +7,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "posenc/base/interruption.h"
 #include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/wire/parse.h"
@@ -34,6 +35,7 @@ class EntryCount {
   // Adds those of a message of this type, which ends where the stream does.
   absl::Status Add(const MessageType& type, const std::string& path) {
     for (uint32_t tag = input_.ReadTag(); tag != 0; tag = input_.ReadTag()) {
+      InterruptionPointOfStep(++fields_);
       // Not a field of any message here. What is in a group would not be counted.
       if (WireFormatLite::GetTagWireType(tag) == WireFormatLite::WIRETYPE_START_GROUP) {
         return Refuse(nullptr, PlaceOf(path, nullptr, tag), type);
@@ -88,6 +90,7 @@ class EntryCount {
 
   const MessageType& root_;
   google::protobuf::io::CodedInputStream input_;
+  int64_t fields_ = 0;                            // read so far
   std::map<const FieldDescriptor*, int> counts_;  // null: unknown fields
 };
 
