@@ -44,7 +44,7 @@ constexpr milliseconds kQuiet{1000};
 // Time between two checks whether all answers have arrived.
 constexpr milliseconds kArrivalCheck{20};
 constexpr seconds kWatchdogGrace{5};
-// Time for what a file system does at the end: reading one model's file, and closing the descriptors of callers.
+// Time for what a file system does at the end: reading one file, and closing the descriptors of callers.
 constexpr milliseconds kFilesEnd{1000};
 // Calls that may be there without being admitted, however few may be admitted: messages that have come may not be read
 // yet.
@@ -175,13 +175,19 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
                                               server->memory_.get(), &server->devices_.devices()));
   }
   POSENC_ASSIGN_OR_RETURN(server->models_, Models::Open({config.model_repository, config.model_name, config.limits}));
-  server->reload_ = std::make_unique<ReloadThread>([models = server->models_.get()] { return models->Reload(); });
+  server->read_models_ = std::make_unique<ReloadThread>("models read", [models = server->models_.get()] {
+    const absl::Status status = models->Reload();
+    Log(status.ok() ? LogLevel::info : LogLevel::err, "models read",
+        {{"status", status.ok() ? "OK" : std::string(status.message())}});
+  });
   SendLogOfGrpc();
   if (!config.policy.empty()) {
     POSENC_ASSIGN_OR_RETURN(server->access_, AccessControl::Load({config.policy, config.token_file}));
     server->core_.spend_compute = [access = server->access_.get()](const std::string& identity, double seconds) {
       access->SpendCompute(identity, seconds);
     };
+    server->read_policy_ = std::make_unique<ReloadThread>("policy not reloaded; the old one is kept",
+                                                          [access = server->access_.get()] { access->Reload(); });
   }
   POSENC_ASSIGN_OR_RETURN(
       server->listener_,
@@ -207,6 +213,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
   if (!config.tls_cert.empty()) {
     POSENC_ASSIGN_OR_RETURN(server->certificates_,
                             CertificateStore::Load({config.tls_cert, config.tls_key, config.tls_client_ca}));
+    server->read_certificates_ =
+        std::make_unique<ReloadThread>("certificate not reloaded; the old one is kept",
+                                       [certificates = server->certificates_.get()] { certificates->Reload(); });
     server->credentials_ = TlsCredentials(server->certificates_, config.tls_client_auth);
     server->tls_ = builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, server->credentials_);
   }
@@ -305,8 +314,8 @@ int64_t Server::CountEndedConnections() {
 }
 
 void Server::Maintain() {
-  if (certificates_ != nullptr) certificates_->Reload();
-  if (access_ != nullptr) access_->Reload();
+  if (read_certificates_ != nullptr) read_certificates_->Ask();
+  if (read_policy_ != nullptr) read_policy_->Ask();
   const size_t stuck = core_.CountStuckThreads();
   const bool accepting = listener_->IsAccepting();
   const bool healthy = stuck == 0 && accepting;
@@ -328,8 +337,11 @@ Server::~Server() {
 bool Server::EndFiles() {
   const auto until = steady_clock::now() + kFilesEnd;
   const std::future<void> closed = closing_.Do([this] { side_socket_.reset(); });
-  const bool has_read = reload_->Stop(kFilesEnd);
-  return closed.wait_until(until) == std::future_status::ready && has_read;
+  bool has_ended = true;
+  for (ReloadThread* thread : {read_models_.get(), read_policy_.get(), read_certificates_.get()}) {
+    if (thread != nullptr && !thread->Stop(until - steady_clock::now())) has_ended = false;
+  }
+  return closed.wait_until(until) == std::future_status::ready && has_ended;
 }
 
 bool Server::Drain() {

@@ -13,6 +13,7 @@
 #include "posenc/service/operations.h"
 #include "server/access/access.h"
 #include "server/core/config.h"
+#include "server/core/reload_thread.h"
 #include "server/core/reserve_thread.h"
 #include "server/grpc/call.h"
 #include "server/grpc/completion_queue.h"
@@ -26,7 +27,6 @@
 #include "server/metrics/state_metrics.h"
 #include "server/oip/models.h"
 #include "server/oip/named_memory.h"
-#include "server/oip/reload_thread.h"
 #include "server/shared_memory/registry.h"
 #include "server/shared_memory/side_socket.h"
 
@@ -49,14 +49,14 @@ class Server {
   Admission::Counters counters() const { return core_.admission->counters(); }
   // Number of connections that have ended since the start.
   int64_t CountEndedConnections();
-  // Sets health to NOT_SERVING while threads are stuck (--stuck-thread-seconds) or no connection can be
-  // accepted; loads changed certificates. Call it every few seconds, from one thread.
+  // Sets health to NOT_SERVING while threads are stuck (--stuck-thread-seconds) or no connection can be accepted. Makes
+  // threads load a changed policy and changed certificates, and does not wait for them. Call it every few seconds.
   void Maintain();
 
   // Makes a thread read --model-repository again, and does not wait for it. If that fails, the models stay, and the log
   // says why.
-  void ReadModels() { reload_->Ask(); }
-  // Ends that thread, and the side socket. Call it once, after Drain(). Returns false if a file system hangs, so that
+  void ReadModels() { read_models_->Ask(); }
+  // Ends these threads, and the side socket. Call it once, after Drain(). Returns false if a file system hangs, so that
   // one of them has not ended: the server must not be destroyed.
   bool EndFiles();
 
@@ -84,10 +84,10 @@ class Server {
   std::shared_ptr<SharedMemoryRegistry> memory_;  // null: shared memory is off
   std::unique_ptr<NamedMemory> named_memory_;
   std::unique_ptr<Models> models_;
-  std::unique_ptr<ReloadThread> reload_;  // of models_
   Health health_;
-  std::shared_ptr<CertificateStore> certificates_;        // null: no TLS
-  std::shared_ptr<grpc::ServerCredentials> credentials_;  // outlive grpc_server_
+  std::shared_ptr<CertificateStore> certificates_;                               // null: no TLS
+  std::unique_ptr<ReloadThread> read_models_, read_policy_, read_certificates_;  // null: there is nothing to read
+  std::shared_ptr<grpc::ServerCredentials> credentials_;                         // outlive grpc_server_
   // Give connections to gRPC; tls_ is null without TLS, proxied_ without --trusted-proxy.
   Acceptor plain_, tls_, proxied_;
   std::unique_ptr<Listener> listener_;

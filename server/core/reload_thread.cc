@@ -1,7 +1,6 @@
-#include "server/oip/reload_thread.h"
+#include "server/core/reload_thread.h"
 
 #include <exception>
-#include <string>
 #include <utility>
 
 #include "posenc/base/interruption.h"
@@ -9,11 +8,11 @@
 
 namespace posenc::server {
 
-ReloadThread::ReloadThread(std::function<absl::Status()> reload)
-    : reload_(std::move(reload)), thread_([this] { Run(); }) {}
+ReloadThread::ReloadThread(std::string failed, std::function<void()> reload)
+    : failed_(std::move(failed)), reload_(std::move(reload)), thread_([this] { Run(); }) {}
 
 ReloadThread::~ReloadThread() {
-  Stop(std::chrono::milliseconds(0));
+  Stop({});
   thread_.join();
 }
 
@@ -23,7 +22,7 @@ void ReloadThread::Ask() {
   changed_.notify_all();
 }
 
-bool ReloadThread::Stop(std::chrono::milliseconds time) {
+bool ReloadThread::Stop(std::chrono::steady_clock::duration time) {
   std::unique_lock lock(mutex_);
   stopping_ = true;
   changed_.notify_all();
@@ -48,12 +47,12 @@ void ReloadThread::Reload() const {
   const Cancellation cancelled = [this] {
     return stopping_ ? absl::CancelledError("the server ends") : absl::OkStatus();
   };
+  const InterruptionScope scope(&cancelled);
   try {
-    const absl::Status status = RunInterruptibly(cancelled, reload_);
-    Log(status.ok() ? LogLevel::info : LogLevel::err, "models read",
-        {{"status", status.ok() ? "OK" : std::string(status.message())}});
+    reload_();
+  } catch (const ComputationStopped&) {
   } catch (const std::exception& error) {  // out of memory
-    LogException("models read", error);
+    LogException(failed_, error);
   }
 }
 

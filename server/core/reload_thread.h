@@ -1,5 +1,4 @@
-// The thread that reads the models again when it is asked to: their file system may hang, and nothing else waits for
-// it.
+// A thread that reads files again when it is asked to: their file system may hang, and nothing else waits for it.
 #pragma once
 
 #include <atomic>
@@ -7,16 +6,15 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <thread>
-
-#include "absl/status/status.h"
 
 namespace posenc::server {
 
 class ReloadThread {
  public:
-  // `reload` is called on the thread. It may throw; its result is logged.
-  explicit ReloadThread(std::function<absl::Status()> reload);
+  // `reload` is called on the thread. If it throws, `failed` is logged with the error.
+  ReloadThread(std::string failed, std::function<void()> reload);
   // Waits until a reload that runs has ended.
   ~ReloadThread();
 
@@ -24,13 +22,14 @@ class ReloadThread {
   void Ask();
   // Ends a reload that runs at its next interruption point, and begins no other. Returns false if it has not ended in
   // this time: then the thread still uses what `reload` uses.
-  bool Stop(std::chrono::milliseconds time);
+  bool Stop(std::chrono::steady_clock::duration time);
 
  private:
   void Run();
   void Reload() const;
 
-  const std::function<absl::Status()> reload_;
+  const std::string failed_;
+  const std::function<void()> reload_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool asked_ = false, ended_ = false;  // guarded by mutex_
