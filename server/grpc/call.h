@@ -147,6 +147,17 @@ class Call {
   TaskOwner owner() const;
   // Submits a task of the call's caller to the pool. Throws std::bad_alloc.
   void Submit(std::function<void()> task, Lane lane = Lane::kBulk);
+  // Calls end(), which ends a stream and frees its memory. If that is much, a task of the pool does so: millions of
+  // blocks take a tenth of a second, in which a receiving thread would serve nobody.
+  template <typename End>
+  void EndStream(End&& end) {
+    const auto submit = [&] {
+      Submit(end);
+      return absl::OkStatus();
+    };
+    if (memory_.held() <= kFreedAtOnce || !WithoutExceptions(submit).ok()) end();
+    // The stream may be destroyed by now.
+  }
   // Further charges of the call's connection refer to it.
   const Charge& request_charge() const { return request_charge_; }
   // A step of a stream has charged the bytes of its message: they count if its memory can never fit beside them.
@@ -235,6 +246,8 @@ class Call {
 
  private:
   using Clock = std::chrono::steady_clock;
+  static constexpr int64_t kFreedAtOnce = 1 << 20;
+
   // Bytes charged for the request, for what was made of it, and for the answer.
   int64_t held() const {
     return static_cast<int64_t>((valid_ ? bytes_in_ : 0) + answer_bytes_) + message_bytes_ + memory_.charged();

@@ -113,10 +113,12 @@ class RotaryCall final : public Reactor {
     if (!stream_) Stop(call_.StillWanted());
     if (!stream_) Stop(InvalidArgument("MISSING", "header", "", "must be given, first"));
     const absl::Status status = stopped_.ok() ? stopped_ : Resumable(stopped_);
-    stream_.reset();  // can be large: not kept while the client is awaited
-    header_charge_.Return();
     lock.unlock();
-    rpc_->Finish(call_.End(status));
+    call_.EndStream([this, status] {
+      stream_.reset();  // can be large: not kept while the client is awaited
+      header_charge_.Return();
+      rpc_->Finish(call_.End(status));
+    });
   }
 
   absl::Status Resumable(const absl::Status& status) const {

@@ -65,9 +65,13 @@ class TileCall final : public Reactor {
   void OnWriteDone(bool ok) override {
     call_.EndSend();
     tile_.Clear();
-    if (!ok) return End(absl::CancelledError("the caller is gone"));
-    if (next_row_ >= tiles_.rows) return End(absl::OkStatus());
-    if (const absl::Status status = SubmitTile(); !status.ok()) End(status);
+    absl::Status status;
+    if (!ok) status = absl::CancelledError("the caller is gone");
+    if (status.ok() && next_row_ < tiles_.rows) {
+      status = SubmitTile();
+      if (status.ok()) return;
+    }
+    call_.EndStream([this, status] { End(status); });
   }
 
   void End(const absl::Status& status) {
