@@ -26,6 +26,7 @@
 #include "posenc/base/busy_threads.h"
 #include "server/access/access.h"
 #include "server/core/timers.h"
+#include "server/grpc/dead_calls.h"
 #include "server/grpc/methods.h"
 #include "server/grpc/rpc.h"
 #include "server/listen/peer.h"
@@ -44,6 +45,14 @@ struct UnadmittedCalls {
   size_t most = 0;
   // Makes the status of a call without a message that is ended because there are more; may add trailers. Thread-safe.
   std::function<grpc::Status(Rpc*)> refuse;
+};
+
+// Limit of dead calls of a connection, less those served since (DeadCalls).
+struct DeadCallsOfConnection {
+  size_t most = 0;
+  // Ends the connection that gRPC names so, unless it is that of a Unix socket, which has no name. May be null.
+  // Thread-safe.
+  std::function<void(const std::string& connection)> cut;
 };
 
 class GrpcRpc;
@@ -69,6 +78,7 @@ class CompletionQueueLoop {
     // Shuts down those connections of the peers that take nothing. Called on the timers' thread every 25 milliseconds
     // while callers do not read the statuses of too many calls; may be null.
     std::function<void(const std::set<Peer>&)> cut_stuck;
+    DeadCallsOfConnection dead;
     // Called for each call and each message of a stream, with gRPC's name of the connection and the number of calls
     // that take as long; may be null.
     std::function<void(const std::string& connection, size_t calls)> on_received;
@@ -123,6 +133,7 @@ class CompletionQueueLoop {
   std::map<Peer, size_t> unread_of_peer_;
   bool cutting_ = false;  // CutStuck() runs, or will
   bool stopping_ = false;
+  DeadCalls dead_calls_;
   Timers::Timer next_cut_;
   grpc::AsyncGenericService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;

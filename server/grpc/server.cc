@@ -102,6 +102,11 @@ void LogCut(size_t connections) {
   LogCall(LogLevel::warn, "cut: connections that do not read", {{"number", static_cast<int64_t>(connections)}});
 }
 
+void LogCutOfDead(const std::string& peer, size_t connections) {
+  if (connections == 0) return;
+  LogCall(LogLevel::warn, "cut: a connection whose calls are cancelled before they are served", {{"peer", peer}});
+}
+
 UnadmittedCalls LimitOfUnadmittedCalls(Core* core) {
   const auto admitted = static_cast<size_t>(core->config.max_in_flight_requests);
   return {.most = std::max(2 * admitted, kLeastUnadmitted), .refuse = [core](Rpc* rpc) {
@@ -246,6 +251,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
        .has_trusted_proxy = server->proxied_ != nullptr,
        .cut_stuck = [self = server.get(), most = kCutAtOnce * static_cast<size_t>(config.io_threads)](
                         const std::set<Peer>& peers) { LogCut(self->listener_->CutStuck(peers, most)); },
+       .dead = {.most = 2 * static_cast<size_t>(config.max_concurrent_streams),
+                .cut = [listener = server->listener_.get()](
+                           const std::string& connection) { LogCutOfDead(connection, listener->Cut(connection)); }},
        .on_received = [listener = server->listener_.get()](
                           const std::string& connection, size_t calls) { listener->CountReceived(connection, calls); }},
       &server->core_.timers, &server->core_.metrics);

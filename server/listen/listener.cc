@@ -14,6 +14,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "posenc/base/status.h"
 #include "server/core/log.h"
 #include "server/core/short_slices.h"
@@ -286,6 +287,13 @@ bool Listener::HasUnacknowledged() {
 size_t Listener::CutUnsent() {
   const std::lock_guard lock(mutex_);
   return connections_.CutUnsent();
+}
+
+size_t Listener::Cut(const std::string& name) {
+  uint32_t port = 0;
+  if (!absl::SimpleAtoi(name.substr(name.rfind(':') + 1), &port)) return 0;
+  const std::lock_guard lock(mutex_);
+  return connections_.Cut(PeerOf(name), static_cast<uint16_t>(port));
 }
 
 size_t Listener::CutStuck(const std::set<Peer>& peers, size_t most) {

@@ -66,6 +66,8 @@ class Listener {
   bool HasUnacknowledged();
   size_t CutUnsent();
   size_t CutStuck(const std::set<Peer>& peers, size_t most);
+  // Cuts the connection that gRPC names so: "ipv4:192.0.2.1:50051".
+  size_t Cut(const std::string& name);
   // Counts a call or message that has come over the connection that gRPC names so, as the number of calls that take as
   // long. When many come, connections take turns (ReadingTurns). Thread-safe.
   void CountReceived(const std::string& connection, size_t calls);

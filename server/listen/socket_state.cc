@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <cstddef>
+
 namespace posenc::server {
 namespace {
 
@@ -56,6 +58,19 @@ bool IsPaused(int descriptor) {
   int bytes = 1;
   socklen_t size = sizeof(bytes);
   return getsockopt(descriptor, SOL_SOCKET, SO_RCVLOWAT, &bytes, &size) == 0 && bytes > 1;
+}
+
+uint16_t PortOf(int descriptor) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof(address);
+  if (getpeername(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+  static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
+  return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+bool Reset(int descriptor) {
+  const sockaddr none = {.sa_family = AF_UNSPEC, .sa_data = {}};
+  return connect(descriptor, &none, sizeof(none)) == 0;
 }
 
 }  // namespace posenc::server

@@ -75,6 +75,23 @@ def slow_tables(port, stop):
     return [threading.Thread(target=run) for _ in range(10)]
 
 
+def short_deadlines(port, stop):
+    """The same on eight connections, but the callers give up before an answer can come."""
+    request = samples.table(count=65536, dtype=samples.FP64, offset=2**52).SerializeToString()
+
+    def run():
+        with contextlib.ExitStack() as stack:
+            clients = [stack.enter_context(Client(port, APART)) for _ in range(8)]
+            places = threading.Semaphore(100 * len(clients))
+            for client in itertools.cycle(clients):
+                if stop.is_set():
+                    break
+                if places.acquire(timeout=0.1):
+                    call = client.method("GenerateTable").future(request, timeout=0.05)
+                    call.add_done_callback(lambda _: places.release())
+    return [threading.Thread(target=run)]
+
+
 def long_calls(port, stop):
     """Long calls of the honest caller's address, and always a few small ones of another address."""
     small = samples.table(count=256, dtype=samples.FP64, offset=2**52)
@@ -400,8 +417,9 @@ def client_chains(port, stop):
     return [threading.Thread(target=run) for _ in range(64)]
 
 
-ATTACKS = (slow_values, slow_tables, long_calls, slow_scales, segments, single_keys, long_rows, scattered_positions,
-           large_answers, queued_calls, many_inputs, unread_answers, silent_streams, waiting_streams, waiting_addresses, idle_streams,
+ATTACKS = (slow_values, slow_tables, short_deadlines, long_calls, slow_scales, segments, single_keys, long_rows,
+           scattered_positions, large_answers, queued_calls, many_inputs, unread_answers, silent_streams, waiting_streams,
+           waiting_addresses, idle_streams,
            unread_information, unread_refusals, refused_calls, refused_messages, valid_messages, json_messages, long_names,
            unfinished_messages, reflection_names, reflection_questions, health_names, novel_files, failing_calls,
            strange_connections, many_connections, silent_calls, mutated_calls, client_chains)

@@ -12,9 +12,9 @@ import h2.events
 import pytest
 import samples
 from bare_http2 import ShutWindow, framed
-from client import APART, SECONDS, Client
+from client import APART, SECONDS, SERVICE, Client
 from grpc_peers_pb2 import HealthCheckRequest, HealthCheckResponse
-from http2_attacks import PREFACE, SETTINGS, frame
+from http2_attacks import PREFACE, RST_STREAM, SETTINGS, call, frame, headers_of, read_ends
 from posenc.v1 import service_pb2
 from server_process import SANITIZER_BYTES, ServerProcess
 from shared_memory import LingeringSocket, standing_still
@@ -244,6 +244,23 @@ def test_many_calls_at_once_are_answered_or_refused(start_server):
     with Client(server.port, APART) as client:
         calls = [client.method("ApplyRotary").future(samples.rotary(), timeout=SECONDS) for _ in range(90)]
         assert {call.code() for call in calls} <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
+
+
+def test_a_connection_is_cut_whose_calls_are_reset_before_they_are_served(start_server):
+    server = start_server("--max-concurrent-streams", "10")
+    served = call(1, f"/{SERVICE.full_name}/ApplyRotary", samples.rotary())
+    with Client(server.port, APART) as client, connect(server.port) as resetting, connect(server.port) as other:
+        for connection in (resetting, other):
+            connection.sendall(PREFACE + frame(SETTINGS) + served)
+            read_ends(connection.makefile("rb"), 1)
+        with pytest.raises(OSError):
+            for stream in range(3, 200_000, 2):
+                resetting.sendall(headers_of(stream, f"/{SERVICE.full_name}/ApplyRotary") +
+                                  frame(RST_STREAM, 0, stream, bytes((0, 0, 0, 8))))
+        assert "peer=ipv4:127.0.0.1:" in server.log_with("warning cut: a connection whose calls are cancelled before they are served ")
+        other.sendall(call(3, f"/{SERVICE.full_name}/ApplyRotary", samples.rotary()))
+        read_ends(other.makefile("rb"), 1)
+        client.call("ApplyRotary", samples.rotary())
 
 
 def test_watches_of_health_are_limited(start_server):

@@ -168,6 +168,28 @@ TEST(Connections, OfPeersThatTakeNothingAreCut) {
   EXPECT_EQ(send(idle.connection.get(), "x", 1, MSG_NOSIGNAL), 1);
 }
 
+TEST(Connections, OfOnePortIsResetAndLosesWhatHasCome) {
+  Connections connections(10, 10);
+  const TcpPair first, second;
+  const Peer peer = PeerAt("127.0.0.1");
+  for (const TcpPair* pair : {&first, &second}) {
+    ASSERT_EQ(connections.Add(pair->connection.get(), peer), Verdict::kAdmitted);
+    ASSERT_EQ(send(pair->host.get(), "x", 1, 0), 1);
+  }
+  sockaddr_in address = {};
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(getsockname(first.host.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const uint16_t port = ntohs(address.sin_port);
+  EXPECT_EQ(connections.Cut(PeerAt("127.0.0.2"), port), 0);
+  EXPECT_EQ(connections.Cut(std::nullopt, port), 0);
+  EXPECT_EQ(connections.Cut(peer, port), 1);
+  char byte = 0;
+  EXPECT_LE(recv(first.connection.get(), &byte, 1, 0), 0);
+  EXPECT_LT(recv(first.host.get(), &byte, 1, 0), 0);
+  EXPECT_EQ(errno, ECONNRESET);
+  EXPECT_EQ(recv(second.connection.get(), &byte, 1, 0), 1);
+}
+
 TEST(Connections, OfUnixSocketsAreCutIfNothingMoves) {
   Connections connections(10, 10);
   int stuck[2], reading[2], trusted[2];
