@@ -4,7 +4,37 @@
 #include <memory>
 #include <utility>
 
+#include "grpcpp/support/proto_buffer_reader.h"
+#include "posenc/base/memory_account.h"
+
 namespace posenc::transport {
+namespace {
+
+// Number of slices of a message. grpc::ByteBuffer does not tell it; this class of gRPC's has access.
+class SliceCounter final : public grpc::ProtoBufferReader {
+ public:
+  explicit SliceCounter(grpc::ByteBuffer* message) : ProtoBufferReader(message), valid_(message->Valid()) {}
+  size_t count() { return valid_ ? reader()->buffer_in->data.raw.slice_buffer.count : 0; }
+
+ private:
+  const bool valid_;
+};
+
+}  // namespace
+
+size_t SliceListBytes(grpc::ByteBuffer* message) {
+  const size_t count = SliceCounter(message).count();
+  // gRPC lets a full array grow by half.
+  return count <= GRPC_SLICE_BUFFER_INLINE_ELEMENTS ? 0 : count * sizeof(grpc_slice) * 3 / 2;
+}
+
+std::optional<std::vector<grpc::Slice>> SlicesOf(grpc::ByteBuffer* message) {
+  const LargeBlocksMayBeRefused scope;
+  std::vector<grpc::Slice> slices;
+  slices.reserve(SliceCounter(message).count());
+  if (!message->Valid() || !message->Dump(&slices).ok()) return std::nullopt;
+  return slices;
+}
 
 bool SliceStream::Next(const void** data, int* size) {
   if (slice_ == slices_.size()) return false;
@@ -36,6 +66,8 @@ bool SliceStream::Skip(int count) {
 
 SlicedPayloads::SlicedPayloads(std::vector<grpc::Slice> slices, std::vector<wire::ByteRange> ranges)
     : slices_(std::move(slices)), ranges_(std::move(ranges)) {
+  const LargeBlocksMayBeRefused scope;
+  begins_.reserve(slices_.size());
   size_t begin = 0;
   for (const grpc::Slice& slice : slices_) {
     begins_.push_back(begin);

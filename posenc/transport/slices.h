@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,15 @@
 #include "posenc/wire/walker.h"
 
 namespace posenc::transport {
+
+// Returns the bytes of the array in which gRPC lists the slices of a received message: up to 48 for each DATA frame,
+// also where a frame has one byte. They come on top of the message's Length(), and gRPC's memory quota does not count
+// them. 0 for a message of few slices, whose array is part of its object.
+size_t SliceListBytes(grpc::ByteBuffer* message);
+
+// Returns the slices of a message, which share its bytes; nullopt if it cannot be read. Throws std::bad_alloc before
+// the vector takes memory that the thread's memory account (memory_account.h) refuses.
+std::optional<std::vector<grpc::Slice>> SlicesOf(grpc::ByteBuffer* message);
 
 // Input stream over the bytes of gRPC slices, in order. The slices must outlive it.
 class SliceStream final : public google::protobuf::io::ZeroCopyInputStream {
@@ -33,6 +43,7 @@ class SliceStream final : public google::protobuf::io::ZeroCopyInputStream {
 // Payloads of a stripped message: tensor bytes stay in the received slices or in shared memory. Owns the slices.
 class SlicedPayloads final : public wire::Payloads {
  public:
+  // Throws std::bad_alloc like SlicesOf().
   SlicedPayloads(std::vector<grpc::Slice> slices, std::vector<wire::ByteRange> ranges);
 
   // Sets the request's regions, which must outlive this. Before that, tensors in regions have size 0.

@@ -109,6 +109,7 @@ Call::Call(Core* core, const wire::RpcDescription& method, Rpc* rpc, grpc::ByteB
       request_(Take(request)),
       valid_(request_.Valid()),
       bytes_in_(valid_ ? request_.Length() : 0),
+      request_memory_(static_cast<int64_t>(bytes_in_ + transport::SliceListBytes(&request_))),
       memory_([this](int64_t bytes) {
         memory_asked_ = held() + bytes;
         try {
@@ -126,8 +127,9 @@ absl::Status Call::Admit() {
   // The client half-closed without a message, or the memory quota killed the call.
   if (!valid_) return InvalidArgument("MALFORMED", kWholeRequest, kAbsent, "must be one message");
   POSENC_RETURN_IF_ERROR(CheckSize(bytes_in_));
-  const auto size = static_cast<int64_t>(bytes_in_);
-  return Refuse(core_->admission->AdmitRequest(size, &request_charge_, &request_bytes_charge_, HolderOf(*rpc_)), size);
+  return Refuse(
+      core_->admission->AdmitRequest(request_memory_, &request_charge_, &request_bytes_charge_, HolderOf(*rpc_)),
+      request_memory_);
 }
 
 absl::Status Call::AdmitStream() {
@@ -277,12 +279,11 @@ absl::Status Call::EndStep(const absl::Status& status) {
 }
 
 absl::StatusOr<std::string> Call::Strip(const wire::Stripper& stripper, size_t max_bytes) {
-  std::vector<grpc::Slice> slices;
-  if (!request_.Dump(&slices).ok())
-    return InvalidArgument("MALFORMED", kWholeRequest, "bytes that cannot be read", "must be one message");
-  transport::SliceStream stream(slices);
+  auto slices = transport::SlicesOf(&request_);
+  if (!slices) return InvalidArgument("MALFORMED", kWholeRequest, "bytes that cannot be read", "must be one message");
+  transport::SliceStream stream(*slices);
   POSENC_ASSIGN_OR_RETURN(wire::Stripped stripped, stripper.Strip(&stream, max_bytes));
-  payloads_.emplace(std::move(slices), std::move(stripped.ranges));
+  payloads_.emplace(*std::move(slices), std::move(stripped.ranges));
   return std::move(stripped.message);
 }
 

@@ -250,7 +250,7 @@ class Call {
 
   // Bytes charged for the request, for what was made of it, and for the answer.
   int64_t held() const {
-    return static_cast<int64_t>((valid_ ? bytes_in_ : 0) + answer_bytes_) + message_bytes_ + memory_.charged();
+    return request_memory_ + static_cast<int64_t>(answer_bytes_) + message_bytes_ + memory_.charged();
   }
   absl::Status EndStep(const absl::Status& status);
   bool MovesOn() const;
@@ -269,6 +269,7 @@ class Call {
   grpc::ByteBuffer request_;
   const bool valid_;
   size_t bytes_in_;
+  const int64_t request_memory_;  // bytes of the request and of gRPC's list of its slices
   std::optional<wire::RequestRegions> regions_;
   Charge memory_charge_;
   Admission::Verdict memory_verdict_ = Admission::Verdict::kAdmitted;

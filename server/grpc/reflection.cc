@@ -176,6 +176,7 @@ class ReflectionCall final : public Reactor {
         core_->admission->AdmitRequest(kMaxQuestion, &request_charge_, &bytes_charge_, HolderOf(*rpc_));
     if (verdict != Admission::Verdict::kAdmitted) {
       core_->admission->CountRefusal();
+      question_.Clear();  // can be large: not kept while the client is awaited
       return rpc_->Finish({grpc::UNAVAILABLE, "too many requests or bytes in flight, or the server is shutting down"});
     }
     FinishWithoutMemory([this] {

@@ -83,7 +83,7 @@ class RotaryCall final : public Reactor {
 
   // Starts every operation that can start now. The call may be destroyed afterwards.
   void Advance(std::unique_lock<std::mutex> lock) {
-    if (ended_) return;
+    if (ended_) return received_.clear();
     if (!writing_ && !replies_.empty()) {
       writing_ = true;
       call_.BeginSend();
@@ -113,9 +113,10 @@ class RotaryCall final : public Reactor {
     if (!stream_) Stop(call_.StillWanted());
     if (!stream_) Stop(InvalidArgument("MISSING", "header", "", "must be given, first"));
     const absl::Status status = stopped_.ok() ? stopped_ : Resumable(stopped_);
+    received_.clear();
     lock.unlock();
     call_.EndStream([this, status] {
-      stream_.reset();  // can be large: not kept while the client is awaited
+      stream_.reset();  // can be large, as the messages: not kept while the client is awaited
       header_charge_.Return();
       rpc_->Finish(call_.End(status));
     });
@@ -153,21 +154,20 @@ class RotaryCall final : public Reactor {
 
   absl::Status Serve(grpc::ByteBuffer& message, Reply* reply, bool* no_room) {
     POSENC_RETURN_IF_ERROR(call_.StillWanted());
-    std::vector<grpc::Slice> slices;
-    if (!message.Valid() || !message.Dump(&slices).ok()) {
-      return InvalidArgument("MALFORMED", kWholeRequest, "bytes that cannot be read", "must be one message");
-    }
     const size_t size = message.Length();
     POSENC_RETURN_IF_ERROR(call_.CheckSize(size));
+    const size_t held = size + transport::SliceListBytes(&message);
     Charge charge;
-    POSENC_RETURN_IF_ERROR(Admit(size, 0, &charge, no_room));
+    POSENC_RETURN_IF_ERROR(Admit(held, 0, &charge, no_room));
     if (*no_room) return absl::OkStatus();
-    call_.HoldMessage(size);
+    call_.HoldMessage(held);
 
-    transport::SliceStream stream(slices);
+    auto slices = transport::SlicesOf(&message);
+    if (!slices) return InvalidArgument("MALFORMED", kWholeRequest, "bytes that cannot be read", "must be one message");
+    transport::SliceStream stream(*slices);
     v1::StreamApplyRotaryRequest request;
     POSENC_ASSIGN_OR_RETURN(auto ranges, wire::ParseRequest(rpc_description_.request_stripper, &stream, &request));
-    const transport::SlicedPayloads payloads(std::move(slices), std::move(ranges));
+    const transport::SlicedPayloads payloads(*std::move(slices), std::move(ranges));
     switch (request.part_case()) {
       case v1::StreamApplyRotaryRequest::PART_NOT_SET:
         return InvalidArgument("MISSING", "part", "", "must be given: a header, then chunks");
@@ -177,7 +177,7 @@ class RotaryCall final : public Reactor {
         break;
       case v1::StreamApplyRotaryRequest::kChunk:
         at_fault_ = request.chunk().operand();
-        POSENC_RETURN_IF_ERROR(Rotate(request.chunk(), payloads, size, reply, no_room));
+        POSENC_RETURN_IF_ERROR(Rotate(request.chunk(), payloads, held, reply, no_room));
         if (*no_room) return absl::OkStatus();
         at_fault_ = v1::OPERAND_UNSPECIFIED;
         break;

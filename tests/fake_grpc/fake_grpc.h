@@ -65,6 +65,7 @@ class ByteBuffer {
   ByteBuffer() = default;
   ByteBuffer(const Slice* slices, size_t count) : valid_(true), slices_(slices, slices + count) {}
   bool Valid() const { return valid_; }
+  const std::vector<Slice>& slices() const { return slices_; }  // for ProtoBufferReader, a friend of gRPC's own class
   size_t Length() const {
     size_t length = 0;
     for (const Slice& slice : slices_) length += slice.size();

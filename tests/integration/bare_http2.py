@@ -80,9 +80,10 @@ class ShutWindow:
 
 
 class Uploader(ShutWindow):
-    """A call whose bytes are sent in pieces, as far as flow control allows. It can receive the answer."""
+    """A call whose bytes are sent in pieces, as far as flow control allows. It can receive the answer. `frame`: bytes of a
+    DATA frame; None: as many as there are."""
 
-    def __init__(self, port, method, *messages, window=MEBIBYTE):
+    def __init__(self, port, method, *messages, window=MEBIBYTE, frame=None):
         super().__init__(port, window)
         self.stream = self.begin(method)
         self.flush()
@@ -90,6 +91,7 @@ class Uploader(ShutWindow):
         self.bytes = b"".join(framed(message) for message in messages)
         self.sent = 0
         self.end = None  # gRPC's status, or "reset", or "closed"
+        self._frame = frame
         self._out = b""
 
     def pump(self, limit):
@@ -99,10 +101,12 @@ class Uploader(ShutWindow):
             if not self._out:
                 room = min(self.http.local_flow_control_window(self.stream), self.http.max_outbound_frame_size)
                 piece = self.bytes[self.sent:min(limit, self.sent + max(room, 0))]
+                self._out = self.http.data_to_send()
                 if piece:
                     self.sent += len(piece)
                     self.http.send_data(self.stream, piece, end_stream=self.sent == len(self.bytes))
-                self._out = self.http.data_to_send()
+                    data = self.http.data_to_send()
+                    self._out += data if self._frame is None else self._cut(piece, ends=data[4] & 1)
             try:
                 count = self.socket.send(self._out) if self._out else 0
             except (BlockingIOError, ConnectionError):
@@ -112,6 +116,15 @@ class Uploader(ShutWindow):
             self._out = self._out[count:]
             moved = True
         return moved
+
+    def _cut(self, piece, ends):
+        """Returns DATA frames of the bytes. h2 has counted them already: to flow control, their number is the same."""
+        frames = []
+        for at in range(0, len(piece), self._frame):
+            part = piece[at:at + self._frame]
+            flags = ends if at + len(part) == len(piece) else 0
+            frames.append(len(part).to_bytes(3, "big") + bytes((0, flags)) + self.stream.to_bytes(4, "big") + part)
+        return b"".join(frames)
 
     def _receive(self):
         moved = False

@@ -135,6 +135,28 @@ def test_messages_that_do_not_come_to_an_end(start_server, uploads):
     assert server.peak_memory() < base + BOUND
 
 
+@pytest.mark.parametrize("method", ("GenerateTable", "StreamApplyRotary", "/inference.GRPCInferenceService/ModelStreamInfer"))
+def test_a_message_in_frames_of_one_byte_is_refused_before_they_are_listed_again(start_server, method):
+    # gRPC 1.51 lists the frames in 32 to 48 bytes each.
+    size = MEBIBYTE
+    request = service_pb2.ExplainRequest(model=rotary_pb2.ModelConfig(config_json=bytes(size)))
+    expected = grpc.StatusCode.OK if "Infer" in method else grpc.StatusCode.RESOURCE_EXHAUSTED  # in the stream's message
+    server = start_server(*SMALL)
+    with Client(server.port) as client, contextlib.ExitStack() as stack:
+        serve(client)
+        before = server.peak_memory()
+        for _ in range(2):
+            upload = stack.enter_context(Uploader(server.port, method, request, frame=1))
+            deadline = time.monotonic() + SECONDS
+            while upload.end is None:
+                assert time.monotonic() < deadline
+                upload.pump(len(upload.bytes))
+            assert upload.end == expected.value[0]
+        client.when_idle()
+        serve(client)
+    assert server.peak_memory() - before < 64 * size + SANITIZER_BYTES
+
+
 def positions_by_id():
     # A million whole numbers, which the server keeps as float64.
     request = samples.table(rotary_dim=2, dtype=samples.BF16)

@@ -86,6 +86,35 @@ TEST_F(MemoryTest, OfACallIsChargedUntilItEnds) {
   EXPECT_EQ(BytesInTheEnd(), 0);
 }
 
+// A message of 60 KB in DATA frames of one byte: gRPC's list of them and the call's own take 80 bytes or more for each.
+TEST_F(MemoryTest, OfShortFramesIsChargedLikeTheirMessage) {
+  const std::string padding(60'000, 'x');
+  v1::DiagnoseRequest request;
+  request.mutable_hints()->set_request_id(padding);
+  v1::StreamApplyRotaryRequest header;
+  ASSERT_TRUE(header.ParseFromString(Header(0)));
+  header.mutable_header()->mutable_hints()->set_request_id(padding);
+  const auto diagnose = Diagnosis([] { return nullptr; });
+  for (const size_t frame : {size_t{16'384}, size_t{1}}) {
+    const auto expect = [frame](const grpc::Status& status) {
+      ASSERT_EQ(status.error_code(), frame == 1 ? grpc::RESOURCE_EXHAUSTED : grpc::OK) << status.error_message();
+      if (status.ok()) return;
+      EXPECT_EQ(InfoOf(status).reason(), "TOO_LARGE");
+      EXPECT_EQ(MetadataOf(status)["field"], kWholeRequest);
+    };
+    FakeRpc unary(grpc::BufferOf(request.SerializeAsString(), frame));
+    unary.Serve(
+        [&](Rpc* served, grpc::ByteBuffer* bytes) { return MakeUnaryCall(core_.get(), diagnose, served, bytes); });
+    expect(unary.Wait());
+    FakeRpc stream;
+    Chunks(&stream);
+    stream.Send(grpc::BufferOf(header.SerializeAsString(), frame));
+    stream.HalfClose();
+    expect(stream.Wait());
+  }
+  EXPECT_EQ(BytesInTheEnd(), 0);
+}
+
 TEST_F(MemoryTest, ThatWasFreedIsNotCharged) {
   for (int n = 0; n < 3; ++n) {
     int64_t during = -1;
