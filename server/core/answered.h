@@ -11,9 +11,9 @@ namespace posenc::server {
 
 class Answered {
  public:
-  // Maximum number of disjoint ranges kept. Above it the range with the highest offset is dropped, as if it had not
-  // been answered.
-  static constexpr size_t kMostRanges = 1024;
+  // Maximum number of disjoint ranges kept, in 4 KiB that are charged to no account. Above it the range with the
+  // highest offset is dropped, as if it had not been answered.
+  static constexpr size_t kMostRanges = 64;
 
   // Adds the bytes [begin, end). Ranges may overlap.
   void Add(int64_t begin, int64_t end) {

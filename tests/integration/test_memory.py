@@ -471,6 +471,33 @@ def test_chunks_whose_answers_nobody_reads(start_server, streams, size):
     assert server.peak_memory() < base + BOUND
 
 
+def test_chunks_with_gaps_between_them_take_little_memory(start_server):
+    # The server remembers which ranges were answered. Here they are one for each operand, or 1,000.
+    streams, chunks_, size = 24, 1000, 32
+    grown = []
+    for step in (1, 2):
+        header = service_pb2.StreamApplyRotaryRequest(header=samples.rotary(numpy.ones((1, 2, 1, 8)), numpy.ones((1, 2, 1, 8))))
+        for operand in (header.header.q, header.header.k):
+            operand.tensor.ClearField("data")
+            operand.tensor.shape[:] = [1, 2 * chunks_, 1, 8]
+        messages = [header]
+        for operand in (rotary_pb2.OPERAND_QUERY, rotary_pb2.OPERAND_KEY):
+            for n in range(chunks_):
+                chunk = service_pb2.RotaryChunk(operand=operand)
+                chunk.rows.byte_offset = step * n * size
+                chunk.rows.data = bytes(size)
+                messages.append(service_pb2.StreamApplyRotaryRequest(chunk=chunk))
+        server = start_server(*SMALL)
+        with Client(server.port) as client, contextlib.ExitStack() as stack:
+            serve(client)
+            base = server.anonymous_memory()
+            open_streams = [stack.enter_context(Uploader(server.port, "StreamApplyRotary", *messages)) for _ in range(streams)]
+            pump_all(open_streams, held_back=1)
+            assert {stream.end for stream in open_streams} == {None}
+            grown.append(server.anonymous_memory() - base)
+    assert grown[1] - grown[0] < streams * (32 << 10) + SANITIZER_BYTES
+
+
 def test_streams_are_charged_for_plans_that_other_calls_cached(start_server):
     # Each stream keeps 1.5 MiB of plans, which the cache evicts: about 20 of them fit into the bytes in flight.
     server = start_server(*SMALL)
