@@ -537,13 +537,24 @@ def test_many_connections(start_server):
     assert server.peak_memory() < base + SLACK + SANITIZER_BYTES
 
 
-# KiB that docs/operating.md allows to a call that waits for its caller, without its headers.
-@pytest.mark.parametrize("headers", (0, 14, 480))
-@pytest.mark.parametrize("method, most", (("StreamApplyRotary", 25), ("GetServerInfo", 25), ("GenerateTable", 32)))
-def test_a_call_that_waits_holds_little_besides_its_headers(start_server, method, most, headers):
+def waiting_calls():
+    """Yields methods, the KiB that docs/operating.md allows to a call of theirs without its headers, and numbers of
+    headers before and after its message. The latter end a stream, which then no longer waits."""
+    for method, most in (("StreamApplyRotary", 25), ("GetServerInfo", 25), ("GenerateTable", 32)):
+        for headers, trailers in ((0, 0), (14, 0), (480, 0), (14, 14), (480, 480)):
+            if trailers == 0 or method != "StreamApplyRotary":
+                yield method, most, headers, trailers
+
+
+@pytest.mark.parametrize("method, most, headers, trailers", waiting_calls())
+def test_a_call_that_waits_holds_little_besides_its_headers(start_server, method, most, headers, trailers):
     connections, calls, metadata = 4, 75, 16 << 10
-    digits = metadata // max(headers, 1) - 34  # of a value: HTTP/2 counts 32 bytes for each header, and its name
     messages = {"StreamApplyRotary": b"", "GetServerInfo": bytes(5), "GenerateTable": framed(samples.table())}
+
+    def fields(count, call):
+        digits = metadata // max(count, 1) - 34  # of a value: HTTP/2 counts 32 bytes for each header, and its name
+        return [("x", f"{call} {n} ".ljust(digits, "-")[:digits]) for n in range(count)]
+
     server = start_server(*SMALL)
     with Client(server.port) as client, contextlib.ExitStack() as stack:
         serve(client)
@@ -551,15 +562,17 @@ def test_a_call_that_waits_holds_little_besides_its_headers(start_server, method
         for _ in range(connections):
             unread = stack.enter_context(ShutWindow(server.port))
             for call in range(calls):
-                fields = [("x", f"{call} {n} ".ljust(digits, "-")[:digits]) for n in range(headers)]
-                stream = unread.begin(method, *fields)
+                stream = unread.begin(method, *fields(headers, call))
                 if messages[method]:
-                    unread.http.send_data(stream, messages[method], end_stream=True)
+                    unread.http.send_data(stream, messages[method], end_stream=trailers == 0)
+                if trailers > 0:
+                    unread.http.send_headers(stream, fields(trailers, call), end_stream=True)
                 unread.flush()
             last = unread.call("GetServerInfo", service_pb2.GetServerInfoRequest())
             unread.wait_for(ResponseReceived, last)  # so all calls before have come
         grown = server.peak_memory() - base
-    assert grown < connections * calls * ((most << 10) + 8 * metadata * (headers > 0)) + SANITIZER_BYTES
+    times = 8 * (headers > 0) + 2 * (trailers > 0)
+    assert grown < connections * calls * ((most << 10) + times * metadata) + SANITIZER_BYTES
 
 
 def test_an_idle_server_gives_memory_back(start_server):
