@@ -55,6 +55,18 @@ TEST(SliceStream, CannotSkipBeyondTheEnd) {
   EXPECT_FALSE(stream.Skip(9));
 }
 
+TEST(SlicesOf, AreListedAndCounted) {
+  grpc::ByteBuffer none;
+  EXPECT_EQ(SliceListBytes(&none), 0u);
+  EXPECT_FALSE(SlicesOf(&none));
+  const std::vector<grpc::Slice> few = Slices(), many(1000, grpc::Slice(std::string(100, 'x')));
+  grpc::ByteBuffer short_message(few.data(), few.size()), message(many.data(), many.size());
+  EXPECT_EQ(SliceListBytes(&short_message), 0u);
+  EXPECT_EQ(SlicesOf(&short_message)->size(), few.size());
+  EXPECT_EQ(SliceListBytes(&message), 48'000u);
+  EXPECT_EQ(SlicesOf(&message)->size(), 1000u);
+}
+
 // Cuts the bytes into slices of any size, as a transport delivers them. Long slices have their own memory, short ones
 // lie in the grpc::Slice itself.
 std::vector<grpc::Slice> CutAnywhere(const std::string& bytes, std::mt19937_64& random) {
