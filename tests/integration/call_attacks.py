@@ -418,8 +418,8 @@ def client_chains(port, stop):
 
 
 ATTACKS = (slow_values, slow_tables, short_deadlines, long_calls, slow_scales, segments, single_keys, long_rows,
-           scattered_positions, large_answers, queued_calls, many_inputs, unread_answers, silent_streams, waiting_streams,
-           waiting_addresses, idle_streams,
-           unread_information, unread_refusals, refused_calls, refused_messages, valid_messages, json_messages, long_names,
-           unfinished_messages, reflection_names, reflection_questions, health_names, novel_files, failing_calls,
-           strange_connections, many_connections, silent_calls, mutated_calls, client_chains)
+           scattered_positions, large_answers, queued_calls, many_inputs, unread_answers, silent_streams,
+           waiting_streams, waiting_addresses, idle_streams, unread_information, unread_refusals, refused_calls,
+           refused_messages, valid_messages, json_messages, long_names, unfinished_messages, reflection_names,
+           reflection_questions, health_names, novel_files, failing_calls, strange_connections, many_connections,
+           silent_calls, mutated_calls, client_chains)
