@@ -97,7 +97,12 @@ struct TaskQueue::Account {
     Connection& connection = connections[owner.connection];
     if (auto& tasks = connection.in[lane]; tasks.is_idle()) {
       const double start = StartOfNew(lane);
-      tasks.used = tasks.used == kNotYet ? start : std::clamp(tasks.used, start - kSavedSeconds, start);
+      if (tasks.used == kNotYet) {
+        // Not behind the new one, nor the next ones: they would keep who has used much from its turn for good.
+        for (auto& [number, other] : connections) other.in[lane].used = std::min(other.in[lane].used, start);
+        tasks.used = start;
+      }
+      Raise(&tasks.used, start - kSavedSeconds);
     }
     connection.owner = owner;
     return &connection;
@@ -138,13 +143,14 @@ TaskQueue::TaskQueue() = default;
 TaskQueue::~TaskQueue() = default;
 
 void TaskQueue::Push(std::function<void()> task, Lane lane, const TaskOwner& owner) {
+  Advance();
   ForgetIdle(&accounts_);
   const auto at = accounts_.try_emplace(owner.name).first;
   Account& account = at->second;
   account.name = &at->first;
   if (!owner.name.empty()) {
     if (account.is_idle()) Raise(&account.used, now_ - kSavedSeconds);
-    if (lane == Lane::kSmall && !HasSmall(account)) Raise(&account.small_used, small_now_ - kSavedSeconds);
+    if (lane == Lane::kSmall && !HasSmall(account)) Raise(&account.small_used, now_ - kSavedSeconds);
   }
   account.weight = owner.weight;
   account.takes_places = owner.takes_places;
@@ -182,23 +188,23 @@ TaskQueue::Taken TaskQueue::TakeBetween(const Taken* running, double seconds) {
   Account* const account = Least(&accounts_, Used, [own, own_too](const Account& a) {
     return HasSmall(a) && (own == nullptr || (own == &a ? own_too : a.used < own->used));
   });
-  return TakeTurnOf(account, Lane::kSmall, own_too ? nullptr : own);
+  return TakeTurnOf(account, Lane::kSmall, own, own_too);
 }
 
-TaskQueue::Taken TaskQueue::TakeTurnOf(Account* in_turn, Lane lane, const Account* except) {
+TaskQueue::Taken TaskQueue::TakeTurnOf(Account* in_turn, Lane lane, const Account* own, bool own_too) {
   if (out_of_turn_ > 0) {
     Account* const other =
-        Least(&accounts_, SmallUsed, [except](const Account& a) { return HasSmall(a) && &a != except; });
-    const bool is_behind = other != nullptr && other != in_turn &&
+        Least(&accounts_, SmallUsed, [=](const Account& a) { return HasSmall(a) && (own_too || &a != own); });
+    const bool is_behind = other != nullptr && other != in_turn && other->small_used < now_ &&
                            (in_turn == nullptr || lane != Lane::kSmall || other->small_used < in_turn->small_used);
     if (is_behind) {
-      Taken taken = TakeFrom(other, Lane::kSmall);
+      Taken taken = TakeFrom(other, Lane::kSmall, other == own);
       taken.out_of_turn = true;
       return taken;
     }
   }
   if (in_turn == nullptr) return {};
-  return TakeFrom(in_turn, lane);
+  return TakeFrom(in_turn, lane, in_turn == own);
 }
 
 bool TaskQueue::IsTurnOfOther(const Taken& running) {
@@ -218,14 +224,15 @@ void TaskQueue::Pause(Taken* taken) {
 void TaskQueue::Add(Taken* taken, double seconds) {
   Account& account = *taken->account;
   account.used += seconds / account.weight;
-  if (taken->lane == Lane::kSmall) account.small_used += seconds / account.weight;
+  if (taken->lane == Lane::kSmall && !taken->between_own) account.small_used += seconds / account.weight;
   taken->connection->in[taken->lane].used += seconds;
 }
 
-TaskQueue::Taken TaskQueue::TakeFrom(Account* account, Lane lane) {
+TaskQueue::Taken TaskQueue::TakeFrom(Account* account, Lane lane, bool between_own) {
   Connection* const connection = account->Next(lane);
   auto& [tasks, running, used] = connection->in[lane];
   Taken taken = {std::move(tasks.front().task), tasks.front().lane, account, connection, account->name};
+  taken.between_own = between_own;
   if (IsWork(taken.lane)) taken.expected = account->average[lane];
   if (taken.lane == Lane::kHelp) --account->help;
   tasks.pop_front();
@@ -247,14 +254,12 @@ TaskQueue::Taken TaskQueue::TakeFrom(Account* account, Lane lane) {
 // those that have used least.
 void TaskQueue::Advance() {
   constexpr double kNever = std::numeric_limits<double>::infinity();
-  double used = kNever, small_used = kNever;
+  double used = kNever;
   for (const auto& [name, account] : accounts_) {
     if (account.used == kNotYet || account.is_idle()) continue;
     used = std::min(used, account.used - account.in_advance / account.weight);
-    if (HasSmall(account)) small_used = std::min(small_used, account.small_used);
   }
   if (used != kNever) Raise(&now_, used);
-  if (small_used != kNever) Raise(&small_now_, small_used);
 }
 
 void TaskQueue::Charge(Taken* taken, double seconds) {
@@ -265,7 +270,6 @@ void TaskQueue::Charge(Taken* taken, double seconds) {
   taken->expected -= seconds;
   if (taken->expected < 0) Pause(taken);
   Raise(&taken->account->now[taken->lane], taken->connection->in[taken->lane].used - taken->expected);
-  Advance();
 }
 
 void TaskQueue::End(Taken* taken) {
@@ -283,7 +287,7 @@ void TaskQueue::End(Taken* taken) {
   // All begin anew. One account stays, so that a lone owner's tasks allocate none.
   accounts_.erase(std::next(accounts_.begin()), accounts_.end());
   accounts_.begin()->second.used = accounts_.begin()->second.small_used = kNotYet;
-  now_ = small_now_ = out_of_turn_ = 0;
+  now_ = out_of_turn_ = 0;
 }
 
 const TaskOwner& TaskQueue::OwnerOf(const Taken& taken) { return taken.connection->owner; }

@@ -6,12 +6,13 @@
 // saved for later: an owner that asks for no more than its share on average then waits for others only until the task
 // that runs has ended, although its calls do not come evenly. When nothing waits or runs, all begin anew.
 //
-// Small tasks must not wait until their owner's long ones are paid for. So a part of the time, kOutOfTurn, is for small
-// tasks out of turn: next is then one of the owner whose small tasks alone have used least.
+// Small tasks must not wait until their owner's long ones are paid for. So they may have a part of the time,
+// kOutOfTurn, out of turn, if it would be their owner's turn had it used no more than for small tasks, without those
+// between the slabs of its own tasks.
 //
 // An owner's connections take turns in the same way, each lane for itself. A new one has saved nothing and comes after
-// those that wait, so that many new ones in a row do not keep another waiting; one that comes back is not behind a new
-// one. Owners and connections without tasks are forgotten when they are many.
+// those that wait, and none is behind it afterwards, so that many new ones in a row do not keep another waiting. Owners
+// and connections without tasks are forgotten when they are many.
 #pragma once
 
 #include <cstddef>
@@ -62,6 +63,7 @@ class TaskQueue {
     double expected = 0;                 // seconds that are charged in advance and not used yet
     double used = 0;                     // seconds
     bool out_of_turn = false;
+    bool between_own = false;  // it runs between the slabs of a task of the same owner
   };
 
   // Time that running tasks have used should be charged before: a new owner or connection begins where others are.
@@ -96,19 +98,19 @@ class TaskQueue {
   static const TaskOwner& OwnerOf(const Taken& taken);
 
  private:
-  // Takes a small task out of turn, if there is one and time for it, but none of `except`. Otherwise takes a task of
-  // the owner whose turn it is, in the lane; if that is null, none.
-  Taken TakeTurnOf(Account* in_turn, Lane lane, const Account* except = nullptr);
-  Taken TakeFrom(Account* account, Lane lane);
-  // Raises now_ and small_now_.
+  // Takes a small task out of turn, if there is one and time for it. Otherwise takes a task of the owner whose turn it
+  // is, in the lane; if that is null, none. `own`: the owner of the task between whose slabs it runs, if any, of which
+  // none is taken out of turn unless `own_too`.
+  Taken TakeTurnOf(Account* in_turn, Lane lane, const Account* own = nullptr, bool own_too = true);
+  Taken TakeFrom(Account* account, Lane lane, bool between_own);
+  // Raises now_.
   void Advance();
   // Adds to what the task's owner and its connection have used.
   void Add(Taken* taken, double seconds);
 
   std::map<std::string, Account> accounts_;  // by owner
   size_t size_ = 0, small_ = 0, running_ = 0;
-  // What the owners that have tasks had used at least, for their weight, and their small tasks. Do not decrease.
-  double now_ = 0, small_now_ = 0;
+  double now_ = 0;          // what the owners that have tasks had used at least, for their weight; does not decrease
   double out_of_turn_ = 0;  // seconds that small tasks out of turn may take
 };
 

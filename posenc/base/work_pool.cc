@@ -272,25 +272,23 @@ void WorkPool::Run(Running* task) {
   RunOnce(task->taken.task);
   running_ = task->outer;
   task->taken.task = nullptr;
-  Charge(task);
   Running* const outer = task->outer != nullptr && task->outer->pool == this ? task->outer : nullptr;
-  const std::lock_guard lock(mutex_);
-  if (outer != nullptr) {
-    outer->since = task->since;
-    if (outer->taken.account == task->taken.account) outer->nested += task->own;
-  }
-  if (task->thread != kNoThread) on_thread_[task->thread] = outer;
-  tasks_.End(&task->taken);
-}
-
-void WorkPool::Charge(Running* task) {
-  double untold;
   {
     const std::lock_guard lock(mutex_);
     task->Charge(Clock::now());
-    untold = std::exchange(task->untold, 0);
+    if (outer != nullptr) {
+      outer->since = task->since;
+      if (outer->taken.account == task->taken.account) outer->nested += task->own;
+    }
+    if (task->thread != kNoThread) on_thread_[task->thread] = outer;
   }
-  if (meter_ && !task->taken.owner->empty()) meter_(*task->taken.owner, untold);
+  Tell(*task, task->untold);
+  const std::lock_guard lock(mutex_);
+  tasks_.End(&task->taken);
+}
+
+void WorkPool::Tell(const Running& task, double seconds) {
+  if (meter_ && !task.taken.owner->empty()) meter_(*task.taken.owner, seconds);
 }
 
 void WorkPool::ChargeAll() {
@@ -302,7 +300,13 @@ void WorkPool::ChargeAll() {
 
 bool WorkPool::ChargeSoFar() {
   if (!RunsTask()) return false;
-  Charge(running_);
+  double untold;
+  {
+    const std::lock_guard lock(mutex_);
+    running_->Charge(Clock::now());
+    untold = std::exchange(running_->untold, 0);
+  }
+  Tell(*running_, untold);
   return true;
 }
 

@@ -80,8 +80,7 @@ class WorkPool {
   bool RunsTask() const;
   // Runs the task that the thread has begun, and charges its owner.
   void Run(Running* task);
-  // Charges a task for its time until now, and tells the meter.
-  void Charge(Running* task);
+  void Tell(const Running& task, double seconds);  // the meter
   // Require mutex_:
   void Begin(Running* task);
   void ChargeAll();  // without telling the meter

@@ -339,7 +339,7 @@ TEST(TaskQueue, WhoComesWhileALongTaskRunsHasSavedNoMore) {
 }
 
 // New connections come one after another, two at a time, each with a task of five seconds.
-TEST(TaskQueue, AConnectionThatComesBackIsNotBehindNewOnes) {
+TEST(TaskQueue, NewConnectionsDoNotKeepOneThatComesBackWaiting) {
   for (const Lane lane : kLanes) {
     TaskQueue queue;
     std::vector<int> ran;
@@ -400,6 +400,39 @@ TEST(TaskQueue, SmallTasksOfWhoHasUsedMoreRunOutOfTurn) {
   for (int n = 0; n < 900; ++n) RunNext(&queue, kTask);
   EXPECT_NEAR(std::count(ran.begin(), ran.end(), 'x'), 100, 5) << "one in nine";
   EXPECT_LT(ran.find('x'), 3U);
+  while (queue.size() > 0) RunNext(&queue, 0);
+}
+
+TEST(TaskQueue, SmallTasksOfLittleWeightGetNoMoreOutOfTurn) {
+  TaskQueue queue;
+  std::string ran;
+  for (int n = 0; n < 500; ++n) {
+    Push(&queue, &ran, 'a', 1);
+    Push(&queue, &ran, 'l', 0.001, Lane::kSmall);
+  }
+  for (int n = 0; n < 400; ++n) RunNext(&queue, 0.01);
+  EXPECT_LE(std::count(ran.begin(), ran.end(), 'l'), 2);
+  while (queue.size() > 0) RunNext(&queue, 0);
+}
+
+// h computes for long, and has a small task from time to time, which never waits. Then b comes with many.
+TEST(TaskQueue, WhoComesHasNotSavedTheTimeOfSmallTasksThatDidNotWait) {
+  constexpr double kSmallTask = 0.005;
+  TaskQueue queue;
+  std::string ran;
+  Push(&queue, &ran, 'h', 1);
+  TaskQueue::Taken bulk = queue.Take();
+  for (int n = 0; n < 1000; ++n) {
+    queue.Charge(&bulk, 0.3);
+    Push(&queue, &ran, 'h', 1, Lane::kSmall);
+    RunNext(&queue, kSmallTask);
+  }
+  for (int n = 0; n < 100; ++n) Push(&queue, &ran, 'b', 1, Lane::kSmall);
+  Push(&queue, &ran, 'h', 1, Lane::kSmall);
+  ran.clear();
+  for (int n = 0; n < 10; ++n) RunNext(&queue, kSmallTask);
+  EXPECT_NE(ran.find('h'), std::string::npos) << ran;
+  queue.End(&bulk);
   while (queue.size() > 0) RunNext(&queue, 0);
 }
 
