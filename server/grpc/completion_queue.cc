@@ -176,17 +176,22 @@ class GrpcRpc final : public Rpc {
     identity_ = *std::move(identity);
     return true;
   }
-  void OnFirstRead(bool /*ok*/) {
+  void OnFirstRead(bool ok) {
     const auto began = Clock::now();
     receive_limit_.Revoke();
     if (!polling_->Hear(this)) return Release();
+    // A reset may be known as a lack of a message before it is as a cancellation.
+    ok && !cancelled_ ? polling_->dead_calls_.CountServed(peer_) : CountDead();
     if (cancelled_) return EndDead();
-    polling_->dead_calls_.CountServed(peer_);
     const size_t bytes = request_.Length();
     polling_->Note(bytes);
     Serve(&request_);
     polling_->CountReceived(peer_, 0, bytes, began);
     Release();
+  }
+  void CountDead() {
+    if (is_proxied_ || polling_->dead_calls_.Add(peer_) != polling_->options_.dead.most) return;
+    if (polling_->options_.dead.cut != nullptr) polling_->options_.dead.cut(peer_);
   }
   // Ends the RPC, which was cancelled before its message was read. Nobody waits for its status: a reactor that makes
   // one would take a third of the time that a receiving thread needs for such a call.
@@ -196,10 +201,6 @@ class GrpcRpc final : public Rpc {
               {{"method", context_.method()}, {"peer", connection_}});
     }
     polling_->RemoveUnadmitted(this);
-    if (!is_proxied_ && polling_->dead_calls_.Add(peer_) == polling_->options_.dead.most &&
-        polling_->options_.dead.cut != nullptr) {
-      polling_->options_.dead.cut(peer_);
-    }
     Release();  // Finish(), which is not called
     Release();
   }
