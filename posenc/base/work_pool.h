@@ -73,14 +73,14 @@ class WorkPool {
   // task is cancelled. The lock must hold mutex_, and this thread run a bulk task.
   void GiveUpPlace(std::unique_lock<std::mutex>* lock, const Cancellation& cancelled);
   bool IsTurnOfOther();
-  // Runs a small task that waits, or gives up this thread's place.
+  // Runs a small task that waits. Then gives up this thread's place if it is another owner's turn.
   void LetOthersRun(const Cancellation& cancelled);
   struct Running;
   // Whether this thread runs a task of this pool.
   bool RunsTask() const;
   // Runs the task that the thread has begun, and charges its owner.
   void Run(Running* task);
-  void Tell(const Running& task, double seconds);  // the meter
+  void Tell(const Running& task, double seconds);  // tells the meter of the task's owner
   // Require mutex_:
   void Begin(Running* task);
   void ChargeAll();  // without telling the meter

@@ -27,7 +27,7 @@ absl::Status AtOffset(std::string_view text, size_t offset, const absl::Status& 
   return AtPlace(1 + std::count(before.begin(), before.end(), '\n'), static_cast<int64_t>(offset - start) + 1, status);
 }
 
-// What the parser has read of a text.
+// Says how far the parser has read a text, and when it reaches the next interruption point.
 struct Progress {
   const char* furthest;  // the first character that the parser has not read
   int bytes_to_point = kBytesBetweenPoints;

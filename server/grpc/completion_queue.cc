@@ -180,9 +180,10 @@ class GrpcRpc final : public Rpc {
     const auto began = Clock::now();
     receive_limit_.Revoke();
     if (!polling_->Hear(this)) return Release();
-    // A reset may be known as a lack of a message before it is as a cancellation.
-    ok && !cancelled_ ? polling_->dead_calls_.CountServed(peer_) : CountDead();
-    if (cancelled_) return EndDead();
+    const bool cancelled = cancelled_;
+    // gRPC may say that there is no message before it says that the call was reset.
+    ok && !cancelled ? polling_->dead_calls_.CountServed(peer_) : CountDead();
+    if (cancelled) return EndDead();
     const size_t bytes = request_.Length();
     polling_->Note(bytes);
     Serve(&request_);

@@ -1,4 +1,4 @@
-// Counts calls that are cancelled before the server can serve them, for each connection.
+// Counts calls that end before the server can serve them, for each connection.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,9 @@
 
 namespace posenc::server {
 
-// A dead call is cancelled before the server has read its message: its deadline is shorter than the time that it waits
-// for a receiving thread. Its reset frees its place among --max-concurrent-streams, so that a client with short
-// deadlines can send calls without end (ADR 39). Thread-safe. Standard types only, so that it runs under
+// A dead call has no message, or is cancelled before the server has read it: its deadline is shorter than the time that
+// it waits for a receiving thread. Its reset frees its place among --max-concurrent-streams, so that a client with
+// short deadlines can send calls without end (ADR 39). Thread-safe. Standard types only, so that it runs under
 // ThreadSanitizer.
 class DeadCalls {
  public:

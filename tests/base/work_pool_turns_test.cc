@@ -208,8 +208,8 @@ TEST(WorkPoolTurns, LoopsOfTwoOwnersTakeTurns) {
   }
 }
 
-// Of the time that an owner computed alone, another one that comes has saved ten milliseconds, although the task that
-// computed has no slabs.
+// The first owner computes alone for 200 milliseconds, in a task without slabs. The second one, which comes then, may
+// use only ten milliseconds before it is the first one's turn again.
 TEST(WorkPoolTurns, WhoComesHasNotSavedTheTimeOfTheTaskThatRuns) {
   const TaskOwner first{"first", kLittleSaved}, second{"second", kLittleSaved};
   const auto sleep = [](int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); };

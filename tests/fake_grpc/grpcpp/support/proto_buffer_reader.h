@@ -20,7 +20,7 @@ class ProtoBufferReader : public google::protobuf::io::ZeroCopyInputStream {
   int64_t ByteCount() const override { return stream_.ByteCount(); }
 
  protected:
-  // Of gRPC's C structures, only the number of slices is set.
+  // This stand-in fills in one field of gRPC's C structures, the number of slices.
   grpc_byte_buffer_reader* reader() { return &reader_; }
 
  private:
