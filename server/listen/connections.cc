@@ -19,7 +19,7 @@ Connections::Verdict Connections::Add(int descriptor, Peer peer, bool trusted) {
   if (count >= most_) return Verdict::kTooMany;
   if (IsFullFor(peer)) return Verdict::kTooManyOfPeer;
   size_t* const of_peer = peer ? &of_peer_[*peer] : nullptr;
-  connections_[descriptor] = {InodeOf(descriptor).value_or(0), peer, trusted};
+  connections_[descriptor] = {InodeOf(descriptor).value_or(0), peer, peer ? PortOf(descriptor) : uint16_t{0}, trusted};
   ++count;  // last: memory that runs out above leaves the counts right
   if (of_peer != nullptr) ++*of_peer;
   return Verdict::kAdmitted;
@@ -28,7 +28,7 @@ Connections::Verdict Connections::Add(int descriptor, Peer peer, bool trusted) {
 std::vector<Connections::Open> Connections::ListOpen() const {
   std::vector<Open> open;
   for (const auto& [descriptor, connection] : connections_) {
-    open.push_back({descriptor, connection.inode, connection.peer});
+    open.push_back({descriptor, connection.inode, connection.peer, connection.port});
   }
   return open;
 }
@@ -56,7 +56,7 @@ size_t Connections::CutUnsent() const {
 size_t Connections::Cut(Peer peer, uint16_t port) const {
   return static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), [peer, port](const Entry& entry) {
     const auto& [descriptor, connection] = entry;
-    return connection.peer && connection.peer == peer && PortOf(descriptor) == port &&
+    return connection.peer && connection.peer == peer && connection.port == port &&
            InodeOf(descriptor) == connection.inode && Reset(descriptor);
   }));
 }

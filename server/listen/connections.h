@@ -27,6 +27,7 @@ class Connections {
     int descriptor;
     ino_t inode;
     Peer peer;
+    uint16_t port = 0;  // of the peer
   };
   // Lists the connections that were open at the last check, and newer ones.
   std::vector<Open> ListOpen() const;
@@ -55,6 +56,7 @@ class Connections {
   struct Connection {
     ino_t inode;
     Peer peer;
+    uint16_t port;
     bool trusted;
     // The call of CutStuck() that saw it move last, and what it had taken then.
     struct Behind {

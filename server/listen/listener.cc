@@ -14,7 +14,6 @@
 #include <unordered_set>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "posenc/base/status.h"
 #include "server/core/log.h"
 #include "server/core/short_slices.h"
@@ -24,7 +23,7 @@ namespace posenc::server {
 namespace {
 
 constexpr std::chrono::milliseconds kPause(100);  // before the next accept() when descriptors are exhausted
-constexpr std::chrono::milliseconds kPace(20);    // between looks at the connections that wait for their handshakes
+constexpr std::chrono::milliseconds kPace(20);    // between looks at the connections that wait to begin
 constexpr size_t kMostAtOnce = 64;                // connections of one socket before the others get their turn
 // Connections take turns after so many calls, or while some are paused, at most every kTurn. A look at a connection
 // takes up to a microsecond, so that looks take at most a tenth of this thread's time.
@@ -134,11 +133,8 @@ void Listener::TakeTurns() {
   for (const Waiting& waiting : waiting_) not_begun.insert(waiting.connection.get());
   std::erase_if(open, [&](const Connections::Open& connection) { return not_begun.contains(connection.descriptor); });
   next_turns_ = std::max(next_turns_, now + static_cast<int64_t>(open.size()) * kTurnOfConnection);
-  const double seconds = receiving_seconds_(),
-               passed = std::chrono::duration<double>(now - std::exchange(last_turns_, now)).count();
-  const double busy =
-      (seconds - std::exchange(received_seconds_, seconds)) / passed / static_cast<double>(options_.receiving_threads);
-  turns_are_due_ = turns_.Take(open, received_.Take(), busy, now);
+  const double seconds = receiving_seconds_();
+  turns_are_due_ = turns_.Take(open, received_.Take(), seconds - std::exchange(received_seconds_, seconds), now);
   if (!turns_are_due_) next_turns_ += kTurn;
   if (!turns_.level() || now < next_turns_line_) return;
   next_turns_line_ = now + std::chrono::seconds(10);
@@ -166,11 +162,11 @@ void Listener::BeginWaiting() {
     const short state = clients.back().revents;
     clients.pop_back();
     const bool gone = (state & (POLLRDHUP | POLLHUP | POLLERR)) != 0, late = at->until <= now;
-    const bool begins = !gone && !late && (state & POLLIN) != 0 && pace_.Begin(at->peer, now);
+    const bool begins = !gone && !late && (state & POLLIN) != 0 && MayBegin(at->peer);
     if (!gone && !late && !begins) continue;
     Waiting next = std::move(*at);
     at = waiting_.erase(at);
-    if (begins) accept_(std::move(next.connection), next.listening, Kind::kTcp);
+    if (begins) Begin(std::move(next.connection), next.listening, Kind::kTcp, next.peer);
     if (late) ++late_;
   }
 }
@@ -231,13 +227,25 @@ void Listener::Admit(Descriptor connection, const sockaddr_storage& address, con
     // Urgent bytes, which HTTP/2 does not know, are read like others. Else Linux would not count what is unread.
     setsockopt(connection.get(), SOL_SOCKET, SO_OOBINLINE, &on, sizeof(on));
     setsockopt(connection.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof(timeout));
-    if (!pace_.Begin(peer)) {
+    if (!MayBegin(peer)) {
       const auto until = std::chrono::steady_clock::now() + options_.handshake_timeout;
       waiting_.push_back({std::move(connection), listening.socket.get(), peer, until});
       return LogWaiting(address);
     }
   }
-  accept_(std::move(connection), listening.socket.get(), kind);
+  Begin(std::move(connection), listening.socket.get(), kind, peer);
+}
+
+bool Listener::MayBegin(Peer peer) {
+  return (!turns_.IsLimited(peer) || new_of_limited_.Begin(peer)) && handshakes_.Begin(peer);
+}
+
+void Listener::Begin(Descriptor connection, int listening, Kind kind, Peer peer) {
+  if (turns_.IsLimited(peer)) {
+    turns_.Add(connection.get());
+    turns_are_due_ = true;
+  }
+  accept_(std::move(connection), listening, kind);
 }
 
 void Listener::LogRefusal(const sockaddr_storage& address, Kind kind, bool of_peer) {
@@ -259,7 +267,7 @@ void Listener::LogWaiting(const sockaddr_storage& address) {
   const auto now = std::chrono::steady_clock::now();
   if (now < next_waiting_line_) return;
   next_waiting_line_ = now + std::chrono::seconds(10);
-  Log(LogLevel::warn, "connections wait for their handshakes",
+  Log(LogLevel::warn, "new connections wait",
       {{"waiting", static_cast<int64_t>(waiting_.size())},
        {"closed", std::exchange(late_, 0)},
        {"last_peer", HostOf(address)}});
@@ -290,10 +298,8 @@ size_t Listener::CutUnsent() {
 }
 
 size_t Listener::Cut(const std::string& name) {
-  uint32_t port = 0;
-  if (!absl::SimpleAtoi(name.substr(name.rfind(':') + 1), &port)) return 0;
   const std::lock_guard lock(mutex_);
-  return connections_.Cut(PeerOf(name), static_cast<uint16_t>(port));
+  return connections_.Cut(PeerOf(name), PortOf(name));
 }
 
 size_t Listener::CutStuck(const std::set<Peer>& peers, size_t most) {

@@ -18,8 +18,8 @@
 
 #include "absl/status/statusor.h"
 #include "server/core/descriptor.h"
+#include "server/listen/connection_pace.h"
 #include "server/listen/connections.h"
-#include "server/listen/handshake_pace.h"
 #include "server/listen/listening_socket.h"
 #include "server/listen/reading_turns.h"
 #include "server/listen/received_calls.h"
@@ -36,7 +36,7 @@ class Listener {
     size_t receiving_threads = 1;              // that can run at the same time
     std::chrono::milliseconds send_timeout{};  // time in which a peer must acknowledge what was sent (TCP_USER_TIMEOUT)
     int64_t handshakes_per_second = 0;         // of one peer over TCP; others wait. 0: no limit
-    std::chrono::seconds handshake_timeout{};  // a connection whose handshake may not begin in this time is closed
+    std::chrono::seconds handshake_timeout{};  // a connection that may not begin in this time is closed
   };
   struct Counters {
     int64_t open = 0;      // now
@@ -45,6 +45,8 @@ class Listener {
   };
   enum class Kind { kTcp, kUnix, kTrustedProxy };
   // Takes ownership of a connection. `listening` is the socket that it came to.
+  // New connections a second of a peer whose connections wait for their turns (ReadingTurns).
+  static constexpr int64_t kNewOfLimited = 64;
   using Accept = std::function<void(Descriptor connection, int listening, Kind kind)>;
 
   // Listens; clients wait until Start(). Errors as ListenAt(); also names --trusted-proxy.
@@ -78,12 +80,17 @@ class Listener {
   explicit Listener(Options options)
       : options_(std::move(options)),
         connections_(options_.max_connections, options_.max_connections_per_peer),
-        pace_(options_.handshakes_per_second) {}
+        turns_(options_.receiving_threads),
+        handshakes_(options_.handshakes_per_second) {}
   void Serve();
   // Accepts at most `most` of the connections that wait. Returns false if there is no descriptor or memory for more.
   bool AcceptWaiting(const ListeningSocket& listening, size_t most);
   // Lets the connections begin that need not wait any longer, and closes those that have waited for too long.
   void BeginWaiting();
+  // Returns true if a connection of the peer may begin, and counts it.
+  bool MayBegin(Peer peer);
+  // Gives the connection to accept_, paused if its peer is limited.
+  void Begin(Descriptor connection, int listening, Kind kind, Peer peer);
   Kind KindOf(const ListeningSocket& listening) const;
   void Admit(Descriptor connection, const sockaddr_storage& address, const ListeningSocket& listening);
   // Lets connections take turns if it is time.
@@ -112,10 +119,13 @@ class Listener {
   // Used by thread_ only, as all below but the counters:
   ReadingTurns turns_;
   bool turns_are_due_ = false;  // many messages have come, or connections are paused
-  std::chrono::steady_clock::time_point next_turns_, last_turns_;
-  double received_seconds_ = 0;  // receiving_seconds_() at last_turns_
-  HandshakePace pace_;
-  std::list<Waiting> waiting_;                       // for their handshakes; the newest is the last
+  std::chrono::steady_clock::time_point next_turns_;
+  double received_seconds_ = 0;  // receiving_seconds_() at the last turns
+  // A handshake with client certificates takes long: OpenSSL parses all of them before it refuses one, 20 milliseconds
+  // for 8 KiB, the most that the server accepts.
+  ConnectionPace handshakes_;
+  ConnectionPace new_of_limited_{kNewOfLimited};
+  std::list<Waiting> waiting_;                       // to begin; the newest is the last
   std::chrono::steady_clock::time_point next_look_;  // at waiting_
   int64_t late_ = 0;                                 // closed because they waited too long
   std::atomic<int64_t> accepted_{0}, refused_{0};

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
+#include <charconv>
 #include <cstring>
 
 namespace posenc::server {
@@ -42,6 +43,13 @@ Peer PeerOf(std::string_view name) {
     address.ss_family = AF_INET6;
   }
   return PeerOf(address);
+}
+
+uint16_t PortOf(std::string_view name) {
+  const std::string_view text = name.substr(name.rfind(':') + 1);
+  uint16_t port = 0;
+  std::from_chars(text.data(), text.data() + text.size(), port);
+  return port;
 }
 
 std::string NameOf(Peer peer) {

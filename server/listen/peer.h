@@ -16,6 +16,8 @@ using Peer = std::optional<uint64_t>;
 Peer PeerOf(const sockaddr_storage& address);
 // The peer of a name that gRPC gives to a connection: "ipv4:192.0.2.1:50051", "ipv6:%5B::1%5D:50051", "unix:".
 Peer PeerOf(std::string_view name);
+// Its port; 0 if it has none.
+uint16_t PortOf(std::string_view name);
 // "192.0.2.1", "2001:db8:1:2::/64" or "unix".
 std::string NameOf(Peer peer);
 // True for 127.0.0.0/8 and ::1.

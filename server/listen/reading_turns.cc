@@ -20,11 +20,14 @@ constexpr double kBusy = 0.25;
 // A peer may save credit for so long, and pays back for at most so long what it had beyond its credit.
 constexpr double kCreditSeconds = 0.015, kDebtSeconds = 0.25;
 
-// Calls of a peer that may be read at a time, a few hundredths of a second of a thread: what takes longer than a call
-// that is refused at once counts as several (CompletionQueueLoop).
+// Calls of a peer that may be read at a time, and time of a thread that counts as one, about that of a call that is
+// refused at once.
 constexpr double kMostCalls = 1024;
+constexpr double kSecondsOfCall = 40e-6;
 // Calls a second that all peers together may have in any case, some hundredths of a thread.
 constexpr double kLeastCalls = 2000;
+// From so many turns on, a connection sends as many calls as it did before; others, as those of its peer do now.
+constexpr size_t kKnown = 8;
 // Factors of the level at each look.
 constexpr double kSinks = 0.8, kRises = 1.1, kRisesIdle = 1.5;
 
@@ -32,62 +35,90 @@ double Average(double before, double now) { return 0.8 * before + 0.2 * now; }
 
 }  // namespace
 
-bool ReadingTurns::Take(const std::vector<Connections::Open>& open, const ReceivedCalls::OfPeers& received, double busy,
-                        Clock::time_point now) {
+bool ReadingTurns::Take(const std::vector<Connections::Open>& open, const ReceivedCalls::OfPeers& received,
+                        double run_seconds, Clock::time_point now) {
   const Clock::duration passed = now - std::exchange(last_look_, now);
   std::map<Peer, OfPeer> peers = Look(open, now);
   if (passed > kForgets) {
     level_.reset();
     accounts_.clear();
+    run_ = calls_ = 0;
   }
-  UpdateAccounts(peers, received, std::max(0.001, std::chrono::duration<double>(passed).count()));
-  SetLevel(peers, busy);
+  const double seconds = std::max(0.001, std::chrono::duration<double>(passed).count());
+  UpdateAccounts(peers, received, run_seconds, seconds);
+  SetLevel(peers, run_seconds / seconds / threads_);
   paused_ = 0;
   for (auto& [peer, of_peer] : peers) {
-    auto& connections = of_peer.connections;
-    if (connections.empty()) continue;
-    size_t most = connections.size();  // that are not paused
-    if (peer) {
-      Account& account = accounts_[peer];
-      const double calls = level_ ? std::min(account.credit, kMostCalls) : kMostCalls;
-      const size_t turns = calls > 0 ? static_cast<size_t>(std::max(1.0, calls / account.calls_per_turn)) : 0;
-      if (of_peer.waiting > turns || turns == 0) account.limited_at = now;
-      // Also those that do not wait yet: all of them could send at the same time.
-      if (now - account.limited_at < kForgets) most = std::min(most, turns);
-    }
-    if (most < connections.size()) {
-      // Connections that wait come first, in the order in which they began to wait.
-      std::sort(connections.begin(), connections.end(), [](const auto& a, const auto& b) {
-        return std::pair(!a.second->is_waiting, a.second->waiting_since) <
-               std::pair(!b.second->is_waiting, b.second->waiting_since);
-      });
-    }
-    const size_t bytes = std::clamp(kPausedBytesOfPeer / connections.size(), kLeastPausedBytes, kMostPausedBytes);
-    for (size_t n = 0; n < connections.size(); ++n) {
-      const auto [descriptor, seen] = connections[n];
-      const bool paused = n >= most;
-      if (paused && !seen->paused) Pause(descriptor, seen, bytes);
-      if (!paused && std::exchange(seen->paused, false)) {
-        seen->readable_since = now;
-        Resume(descriptor);
-      }
-      paused_ += paused;
-    }
+    if (!peer) continue;
+    Account& account = accounts_[peer];
+    Choose(level_ ? std::min(account.credit, kMostCalls) : kMostCalls, &of_peer, &account, now);
   }
   return paused_ > 0;
+}
+
+void ReadingTurns::Choose(double calls, OfPeer* of_peer, Account* account, Clock::time_point now) {
+  auto& connections = of_peer->connections;
+  const auto calls_of = [account](const Candidate& connection) {
+    const Seen& seen = *connection.seen;
+    return seen.turns >= kKnown ? seen.calls_per_turn : std::max(seen.calls_per_turn, account->calls_per_turn);
+  };
+  double waiting_calls = 0;
+  size_t waiting = 0;
+  for (const Candidate& connection : connections) {
+    if (!connection.seen->is_waiting) continue;
+    waiting_calls += calls_of(connection);
+    ++waiting;
+  }
+  if ((waiting_calls > calls && waiting > 1) || calls <= 0) account->limited_at = now;
+  const bool is_limited = now - account->limited_at < kForgets;
+  if (is_limited) {
+    // Connections that wait come first, in the order in which they began to wait. But also those that do not wait yet
+    // are paused: all of them could send at the same time.
+    std::sort(connections.begin(), connections.end(), [](const Candidate& a, const Candidate& b) {
+      return std::pair(!a.seen->is_waiting, a.seen->waiting_since) <
+             std::pair(!b.seen->is_waiting, b.seen->waiting_since);
+    });
+  }
+  const double equal_part = calls / static_cast<double>(connections.size());
+  bool is_first = true;
+  for (const Candidate& connection : connections) {
+    Seen* const seen = connection.seen;
+    const double own = calls_of(connection);
+    const bool is_small = own <= equal_part;
+    const bool has_turn = calls > 0 && (own <= calls || is_first);
+    const bool paused = is_limited && !is_small && !has_turn;
+    if (!is_small) is_first = false, calls -= own;
+    if (paused && !seen->paused) Pause(connection.descriptor, seen, connections.size());
+    if (!paused && std::exchange(seen->paused, false)) {
+      seen->readable_since = now;
+      Resume(connection.descriptor);
+    }
+    paused_ += paused;
+  }
+}
+
+bool ReadingTurns::IsLimited(Peer peer, Clock::time_point now) const {
+  const auto account = peer ? accounts_.find(peer) : accounts_.end();
+  return account != accounts_.end() && now - account->second.limited_at < kForgets;
+}
+
+void ReadingTurns::Add(int descriptor) {
+  Seen& seen = seen_[descriptor] = {.inode = InodeOf(descriptor).value_or(0)};
+  Pause(descriptor, &seen, seen_.size());
 }
 
 std::map<Peer, ReadingTurns::OfPeer> ReadingTurns::Look(const std::vector<Connections::Open>& open,
                                                         Clock::time_point now) {
   std::map<Peer, OfPeer> peers;
   std::unordered_map<int, Seen> all;
-  for (const auto& [descriptor, inode, peer] : open) {
+  for (const auto& [descriptor, inode, peer, port] : open) {
     const auto found = seen_.find(descriptor);
     const Seen before = found != seen_.end() && found->second.inode == inode ? found->second : Seen{.inode = inode};
     Seen& seen = all[descriptor] = before;
     OfPeer& of_peer = peers[peer];
     const int unread = UnreadOf(descriptor);
     seen.is_waiting = unread > 0;
+    if (seen.paused && seen.is_waiting && IsClosedByPeer(descriptor) && InodeOf(descriptor) == inode) Reset(descriptor);
     if (!before.is_waiting) seen.waiting_since = seen.readable_since = now;
     if (seen.is_waiting && !seen.paused && peer) {  // what was read of a Unix socket is not known
       seen.read = ReceivedFrom(descriptor) - static_cast<uint64_t>(unread);
@@ -96,31 +127,54 @@ std::map<Peer, ReadingTurns::OfPeer> ReadingTurns::Look(const std::vector<Connec
       if (waits >= kNotLate) continue;  // gRPC does not read it
       of_peer.is_late |= waits >= kLate;
     }
-    of_peer.connections.emplace_back(descriptor, &seen);
-    of_peer.waiting += seen.is_waiting;
+    of_peer.connections.push_back({descriptor, port, &seen});
+    of_peer.is_waiting |= seen.is_waiting;
   }
   seen_.swap(all);  // last: memory that runs out above leaves what is paused
   return peers;
 }
 
 void ReadingTurns::UpdateAccounts(const std::map<Peer, OfPeer>& peers, const ReceivedCalls::OfPeers& received,
-                                  double seconds) {
+                                  double run_seconds, double seconds) {
+  double all = 0;
+  for (const auto& [peer, of_ports] : received) {
+    for (const auto& [port, count] : of_ports) all += static_cast<double>(count.calls);
+  }
+  run_ = Average(run_, run_seconds);
+  calls_ = Average(calls_, all);
+  // Most of a call's time can be gRPC's own, which reads and sends, and was not counted when the call was.
+  const double weight = calls_ > 0 ? std::max(1.0, run_ / (calls_ * kSecondsOfCall)) : 1;
+
   std::erase_if(accounts_, [&](const auto& entry) { return !peers.contains(entry.first); });
   busiest_.reset();
   double most = 0;
   for (const auto& [peer, of_peer] : peers) {
     Account& account = accounts_[peer];
-    const auto found = received.find(peer);
-    const auto [calls, turns] = found == received.end() ? ReceivedCalls::Count() : found->second;
-    account.rate = Average(account.rate, static_cast<double>(calls) / seconds);
-    if (calls > 0) {  // without a turn, they continue one
-      const double now = static_cast<double>(calls) / static_cast<double>(std::max<size_t>(turns, 1));
+    const auto of_ports = received.find(peer);
+    double calls = 0, turns = 0;
+    if (of_ports != received.end()) {
+      for (const auto& [port, count] : of_ports->second) {
+        calls += weight * static_cast<double>(count.calls);
+        turns += static_cast<double>(count.turns);
+      }
+      for (const Candidate& connection : of_peer.connections) {
+        const auto found = of_ports->second.find(connection.port);
+        if (found == of_ports->second.end() || found->second.turns == 0) continue;
+        Seen& seen = *connection.seen;
+        const double now = weight * static_cast<double>(found->second.calls) / static_cast<double>(found->second.turns);
+        seen.calls_per_turn = seen.turns == 0 ? now : (seen.calls_per_turn + now) / 2;
+        seen.turns += found->second.turns;
+      }
+    }
+    account.rate = Average(account.rate, calls / seconds);
+    if (calls > 0) {
+      const double now = calls / std::max(turns, 1.0);  // without a turn, they continue one
       account.calls_per_turn = std::max(now, Average(account.calls_per_turn, now));
     }
     if (account.rate > most) most = account.rate, busiest_ = peer;
     // Without a level, this is the credit to begin with.
-    account.credit = level_ ? std::clamp(account.credit + *level_ * seconds - static_cast<double>(calls),
-                                         -*level_ * kDebtSeconds, *level_ * kCreditSeconds)
+    account.credit = level_ ? std::clamp(account.credit + *level_ * seconds - calls, -*level_ * kDebtSeconds,
+                                         *level_ * kCreditSeconds)
                             : (account.rate + 1) * kCreditSeconds;
   }
 }
@@ -133,7 +187,7 @@ void ReadingTurns::SetLevel(const std::map<Peer, OfPeer>& peers, double busy) {
     const double rate = accounts_[peer].rate;
     all += rate;
     most = std::max(most, rate);
-    active += rate > 1 || of_peer.waiting > 0;
+    active += rate > 1 || of_peer.is_waiting;
     is_late |= of_peer.is_late;
   }
   if (active < 2) {
@@ -154,7 +208,8 @@ void ReadingTurns::ResumeAll() {
   }
 }
 
-void ReadingTurns::Pause(int descriptor, Seen* seen, size_t bytes) {
+void ReadingTurns::Pause(int descriptor, Seen* seen, size_t connections) {
+  const size_t bytes = std::clamp(kPausedBytesOfPeer / connections, kLeastPausedBytes, kMostPausedBytes);
   seen->paused = true;
   server::Pause(descriptor, bytes);
   // gRPC may just have closed the connection, and its descriptor may be that of another one.

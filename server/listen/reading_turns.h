@@ -1,10 +1,11 @@
 // Turns of the connections of busy peers, so that each peer has its share of the receiving threads.
 //
 // gRPC reads its connections one after the other, and of each all calls that it has sent: 100 by default, which keep a
-// receiving thread for some 4 milliseconds. A peer that sends over 128 connections, over and over, would make each call
-// of others wait for half a second. So about a thousand calls of a peer are read at a time, and while the threads do
-// not keep up, no peer may have more calls a second than a common level, which sinks until they do. The other
-// connections of a peer that has more are paused until it is their turn.
+// receiving thread for 4 milliseconds or longer. A peer that sends over 128 connections, over and over, would make each
+// call of others wait for half a second or longer. So what takes a thread a few hundredths of a second is read of a
+// peer at a time, and while the threads do not keep up, no peer may have more calls a second than a common level, which
+// sinks until they do. The other connections of a peer that has more are paused until it is their turn. Those that send
+// little at once never wait for one.
 //
 // gRPC cannot be told to stop reading, but a socket can: with a high SO_RCVLOWAT, it does not become readable.
 #pragma once
@@ -30,11 +31,17 @@ class ReadingTurns {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Pauses and resumes connections; those without a peer are never paused. `open`: all connections. `received`: since
-  // the last call. `busy`: share of the time since then in which the receiving threads ran, from 0 to 1. Call it every
-  // few milliseconds while many calls come, and as long as it returns true: connections are paused.
-  bool Take(const std::vector<Connections::Open>& open, const ReceivedCalls::OfPeers& received, double busy,
+  explicit ReadingTurns(size_t threads) : threads_(static_cast<double>(threads)) {}  // that receive
+
+  // Pauses and resumes connections; those without a peer are never paused. `open`: all connections. `received`, and
+  // `run_seconds`, the time that the receiving threads have run, all together: since the last call. Call it every few
+  // milliseconds while many calls come, and as long as it returns true: connections are paused.
+  bool Take(const std::vector<Connections::Open>& open, const ReceivedCalls::OfPeers& received, double run_seconds,
             Clock::time_point now = Clock::now());
+  // True while connections of the peer must wait for their turns.
+  bool IsLimited(Peer peer, Clock::time_point now = Clock::now()) const;
+  // Pauses a new connection of a peer that is limited, before gRPC has it.
+  void Add(int descriptor);
   void ResumeAll();
 
   // At the last look: the number of connections that were paused, the busiest peer, and the calls a second that a peer
@@ -47,27 +54,39 @@ class ReadingTurns {
   struct Seen {
     ino_t inode = 0;
     bool paused = false;
-    bool is_waiting = false;           // bytes are unread
-    uint64_t read = 0;                 // bytes since the connection began
+    bool is_waiting = false;  // bytes are unread
+    uint64_t read = 0;        // bytes since the connection began
+    double calls_per_turn = 0;
+    size_t turns = 0;
     Clock::time_point waiting_since;   // nothing was read
     Clock::time_point readable_since;  // nor was it paused
   };
   struct Account {
     double rate = 0;            // calls a second
-    double calls_per_turn = 1;  // of one connection
+    double calls_per_turn = 1;  // of a connection that has had few turns
     double credit = 0;          // calls that it may have now
     Clock::time_point limited_at;
   };
+  struct Candidate {
+    int descriptor;
+    uint16_t port;
+    Seen* seen;
+  };
   struct OfPeer {
-    std::vector<std::pair<int, Seen*>> connections;  // with their descriptors; without those that gRPC does not read
-    size_t waiting = 0;
-    bool is_late = false;  // one of them could have been read for a while, but was not
+    std::vector<Candidate> connections;  // without those that gRPC does not read
+    bool is_waiting = false;             // one of them is
+    bool is_late = false;                // one of them could have been read for a while, but was not
   };
   std::map<Peer, OfPeer> Look(const std::vector<Connections::Open>& open, Clock::time_point now);
-  void UpdateAccounts(const std::map<Peer, OfPeer>& peers, const ReceivedCalls::OfPeers& received, double seconds);
+  void UpdateAccounts(const std::map<Peer, OfPeer>& peers, const ReceivedCalls::OfPeers& received, double run_seconds,
+                      double seconds);
   void SetLevel(const std::map<Peer, OfPeer>& peers, double busy);
-  static void Pause(int descriptor, Seen* seen, size_t bytes);
+  // Pauses and resumes the connections of a peer, of which so many calls may be read now.
+  void Choose(double calls, OfPeer* of_peer, Account* account, Clock::time_point now);
+  static void Pause(int descriptor, Seen* seen, size_t connections);
 
+  const double threads_;
+  double run_ = 0, calls_ = 0;  // at a look, on average: seconds that the threads run, and calls that are received
   std::optional<double> level_;
   size_t paused_ = 0;
   Peer busiest_;

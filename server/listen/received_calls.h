@@ -1,12 +1,11 @@
-// Counts the calls and messages that come from each peer, by what they cost a receiving thread.
+// Counts the calls and messages that come over each connection, by what they cost a receiving thread.
 #pragma once
 
 #include <cstddef>
-#include <functional>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -21,7 +20,7 @@ class ReceivedCalls {
     size_t calls = 0;
     size_t turns = 0;  // runs of calls over one connection: gRPC reads one connection after the other
   };
-  using OfPeers = std::map<Peer, Count>;
+  using OfPeers = std::map<Peer, std::unordered_map<uint16_t, Count>>;  // by the connection's port
 
   // Counts a call or message of the connection that gRPC names so, as the number of calls that take as long. Returns
   // the number since the start.
@@ -29,37 +28,30 @@ class ReceivedCalls {
     static thread_local std::string last;
     const bool is_turn = connection != last;
     if (is_turn) last = connection;
-    const std::string_view host = std::string_view(connection).substr(0, connection.rfind(':'));
     const std::lock_guard lock(mutex_);
-    auto found = of_hosts_.find(host);
-    if (found == of_hosts_.end()) found = of_hosts_.emplace(host, Count()).first;
-    found->second.calls += calls;
-    found->second.turns += is_turn;
+    Count& count = of_connections_[connection];
+    count.calls += calls;
+    count.turns += is_turn;
     return all_ += calls;
   }
 
   // Returns the counts since the last call.
   OfPeers Take() {
     std::unique_lock lock(mutex_);
-    const OfHosts of_hosts = std::exchange(of_hosts_, {});
+    const auto of_connections = std::exchange(of_connections_, {});
     lock.unlock();
     OfPeers of_peers;
-    for (const auto& [host, count] : of_hosts) {
-      Count& of_peer = of_peers[PeerOf(host + ":0")];
-      of_peer.calls += count.calls;
-      of_peer.turns += count.turns;
+    for (const auto& [connection, count] : of_connections) {
+      Count& same_port = of_peers[PeerOf(connection)][PortOf(connection)];
+      same_port.calls += count.calls;
+      same_port.turns += count.turns;
     }
     return of_peers;
   }
 
  private:
-  struct Hash : std::hash<std::string_view> {
-    using is_transparent = void;
-  };
-  using OfHosts = std::unordered_map<std::string, Count, Hash, std::equal_to<>>;
-
   std::mutex mutex_;
-  OfHosts of_hosts_;  // by gRPC's name of a connection, without its port
+  std::unordered_map<std::string, Count> of_connections_;  // by gRPC's name
   size_t all_ = 0;
 };
 

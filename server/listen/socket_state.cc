@@ -60,6 +60,11 @@ bool IsPaused(int descriptor) {
   return getsockopt(descriptor, SOL_SOCKET, SO_RCVLOWAT, &bytes, &size) == 0 && bytes > 1;
 }
 
+bool IsClosedByPeer(int descriptor) {
+  const int state = InfoOf(descriptor).known.tcpi_state;
+  return state == TCP_CLOSE_WAIT || state == TCP_CLOSE;  // closed or reset
+}
+
 uint16_t PortOf(int descriptor) {
   sockaddr_storage address = {};
   socklen_t size = sizeof(address);

@@ -24,6 +24,9 @@ void Pause(int descriptor, size_t bytes);
 void Resume(int descriptor);
 bool IsPaused(int descriptor);
 
+// True if the other host has closed or reset the connection; bytes that it sent before may be unread. TCP only.
+bool IsClosedByPeer(int descriptor);
+
 // The port at the other end; 0 if the connection is closed. TCP only.
 uint16_t PortOf(int descriptor);
 // Ends the connection by a reset. The bytes that have come are dropped; after shutdown() they could be read. TCP only.

@@ -1,5 +1,6 @@
 """Attacks by many calls or messages at once, over and over, from all connections that one address may have. As call_attacks."""
 
+import collections
 import contextlib
 import itertools
 import json
@@ -14,6 +15,7 @@ from client import SERVICE
 from http2_attacks import DATA, SETTINGS, WINDOW_UPDATE, call, frame
 from inference import service_pb2 as inference_pb2
 from inference_client import infer
+from posenc.v1 import service_pb2
 from tensors import FP32
 
 CONNECTIONS = 256  # of one address: the default of a server with one receiving thread
@@ -49,6 +51,24 @@ def refused_calls(port, stop):
                         for stream in range(200 * number + 1, 200 * number + 201, 2))
     return call_in_rounds(port, stop, http2_attacks.PREFACE + frame(SETTINGS), make,
                           lambda answers: http2_attacks.read_ends(answers, 100))
+
+
+def new_connections(port, stop):
+    """New connections all the time, each with as many calls as it may send, which need no admission."""
+    calls = http2_attacks.PREFACE + frame(SETTINGS) + b"".join(
+        call(stream, f"/{SERVICE.full_name}/GetServerInfo", service_pb2.GetServerInfoRequest()) for stream in range(1, 200, 2))
+
+    def run():
+        connections = collections.deque()
+        while not stop.is_set():
+            with contextlib.suppress(OSError):
+                connections.append(socket.create_connection(("127.0.0.1", port), timeout=5, source_address=("127.0.0.2", 0)))
+                connections[-1].sendall(calls)
+            if len(connections) == 100:
+                connections.popleft().close()
+        for connection in connections:
+            connection.close()
+    return [threading.Thread(target=run)]
 
 
 def stream_in_rounds(port, stop, make, count):

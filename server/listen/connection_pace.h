@@ -1,7 +1,4 @@
-// Pace of the TLS handshakes of each peer, where clients may show certificates.
-//
-// OpenSSL parses all certificates of a client before it refuses one, on the thread that serves calls: 8 KiB of them,
-// the most that the server accepts, can take 20 milliseconds. So a peer may begin only so many handshakes a second.
+// Pace of the new connections of each peer, where each can take a receiving thread long.
 #pragma once
 
 #include <algorithm>
@@ -15,15 +12,15 @@
 namespace posenc::server {
 
 // Not thread-safe.
-class HandshakePace {
+class ConnectionPace {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr double kSavedSeconds = 2;
 
-  // `per_second`: handshakes of a peer. Those of kSavedSeconds may begin at once. 0: no limit.
-  explicit HandshakePace(int64_t per_second) : per_second_(static_cast<double>(per_second)) {}
+  // `per_second`: connections of a peer. Those of kSavedSeconds may begin at once. 0: no limit.
+  explicit ConnectionPace(int64_t per_second) : per_second_(static_cast<double>(per_second)) {}
 
-  // Returns true if a connection of the peer may begin its handshake, and counts it.
+  // Returns true if a connection of the peer may begin, and counts it.
   bool Begin(Peer peer, Clock::time_point now = Clock::now()) {
     if (per_second_ == 0) return true;
     if (of_peer_.size() >= kManyPeers) {
@@ -37,11 +34,11 @@ class HandshakePace {
   }
 
  private:
-  // From so many peers on, those whose handshakes are long past are forgotten.
+  // From so many peers on, those whose connections are long past are forgotten.
   static constexpr size_t kManyPeers = 1024;
 
   struct Begun {
-    double number = 0;  // handshakes, less those that time allows
+    double number = 0;  // connections, less those that time allows
     Clock::time_point since;
   };
   double NumberAt(const Begun& begun, Clock::time_point now) const {
