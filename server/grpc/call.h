@@ -147,16 +147,22 @@ class Call {
   TaskOwner owner() const;
   // Submits a task of the call's caller to the pool. Throws std::bad_alloc.
   void Submit(std::function<void()> task, Lane lane = Lane::kBulk);
-  // Calls end(), which ends a stream and frees its memory. If that is much, a task of the pool does so: millions of
-  // blocks take a tenth of a second, in which a receiving thread would serve nobody.
-  template <typename End>
-  void EndStream(End&& end) {
+  // Frees what a stream has made of its request, then returns its charge. Call it before End(). If it is much, a task
+  // of the pool does so, for which the stream's end does not wait: freeing millions of blocks takes a tenth of a
+  // second, in which a receiving thread would serve nobody.
+  template <typename Memory>
+  void Free(Memory memory) {
+    struct Held {
+      Charge charge;
+      Memory memory;  // destroyed first
+    };
+    Held held{std::move(memory_charge_), std::move(memory)};
+    if (memory_.held() <= kFreedAtOnce || core_->pool.ChargeSoFar()) return;  // this thread can free it
     const auto submit = [&] {
-      Submit(end);
+      Submit([later = std::make_shared<Held>(std::move(held))]() mutable { later.reset(); });
       return absl::OkStatus();
     };
-    if (memory_.held() <= kFreedAtOnce || !WithoutExceptions(submit).ok()) end();
-    // The stream may be destroyed by now.
+    WithoutExceptions(submit).IgnoreError();  // without memory for the task, this thread has freed it
   }
   // Further charges of the call's connection refer to it.
   const Charge& request_charge() const { return request_charge_; }

@@ -115,11 +115,9 @@ class RotaryCall final : public Reactor {
     const absl::Status status = stopped_.ok() ? stopped_ : Resumable(stopped_);
     received_.clear();
     lock.unlock();
-    call_.EndStream([this, status] {
-      stream_.reset();  // can be large, as the messages: not kept while the client is awaited
-      header_charge_.Return();
-      rpc_->Finish(call_.End(status));
-    });
+    call_.Free(std::move(stream_));  // can be large, as the messages: not kept while the client is awaited
+    header_charge_.Return();
+    rpc_->Finish(call_.End(status));
   }
 
   absl::Status Resumable(const absl::Status& status) const {

@@ -59,6 +59,7 @@ class TileCall final : public Reactor {
     POSENC_RETURN_IF_ERROR(call_.Compute(job, call_.payloads(), layout, charge_, &tile_));
     call_.CountTensors(job.outputs, DeviceOf(*response));
     next_row_ += tiles_.RowsAt(next_row_);
+    if (next_row_ >= tiles_.rows) tiles_.tile = nullptr;  // can be large: freed here, on a pool thread
     return absl::OkStatus();
   }
 
@@ -71,11 +72,11 @@ class TileCall final : public Reactor {
       status = SubmitTile();
       if (status.ok()) return;
     }
-    call_.EndStream([this, status] { End(status); });
+    End(status);
   }
 
   void End(const absl::Status& status) {
-    tiles_ = {};  // can be large: not kept while the client is awaited
+    call_.Free(std::move(tiles_));  // can be large: not kept while the client is awaited
     rpc_->Finish(call_.End(status));
     // The stream may be destroyed by now.
   }

@@ -4,7 +4,6 @@
 #include <list>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -170,25 +169,6 @@ TEST_F(MemoryTest, OfAPlanIsChargedToEachStreamThatHoldsIt) {
     EXPECT_TRUE(rpc.Wait().ok()) << rpc.Wait().error_message();
   }
   EXPECT_EQ(BytesInTheEnd(), 0);
-}
-
-// A receiving thread would be busy with it for too long.
-TEST_F(MemoryTest, OfAStreamIsFreedOnAThreadOfThePool) {
-  std::thread::id freed_by;
-  const auto operation = wire::TileOperation::Of<v1::StreamTableRequest>(
-      [&freed_by](const auto&, const wire::Payloads&, const Limits&) -> absl::StatusOr<wire::TileStream> {
-        const std::shared_ptr<std::vector<char>> kept(new std::vector<char>(2 << 20), [&freed_by](auto* memory) {
-          delete memory;
-          freed_by = std::this_thread::get_id();
-        });
-        return wire::TileStream{1, 1, [kept](int64_t, auto*) { return wire::Job(); }};
-      });
-  FakeRpc rpc(Buffer(Table(0)), FakeRpc::Reactions::kWhileWaiting);
-  rpc.Serve(
-      [&](Rpc* served, grpc::ByteBuffer* request) { return MakeTileStream(core_.get(), operation, served, request); });
-  EXPECT_TRUE(rpc.Wait().ok()) << rpc.Wait().error_message();
-  EXPECT_NE(freed_by, std::thread::id());
-  EXPECT_NE(freed_by, std::this_thread::get_id()) << "which receives";
 }
 
 }  // namespace
