@@ -148,9 +148,11 @@ void TaskQueue::Push(std::function<void()> task, Lane lane, const TaskOwner& own
   const auto at = accounts_.try_emplace(owner.name).first;
   Account& account = at->second;
   account.name = &at->first;
-  if (!owner.name.empty()) {
-    if (account.is_idle()) Raise(&account.used, now_ - kSavedSeconds);
-    if (lane == Lane::kSmall && !HasSmall(account)) Raise(&account.small_used, now_ - kSavedSeconds);
+  const bool is_first_small = lane == Lane::kSmall && !HasSmall(account);
+  if (!owner.name.empty() && (account.is_idle() || is_first_small)) {
+    const double least = Begin(owner.weight);
+    if (account.is_idle()) Raise(&account.used, least);
+    if (is_first_small) Raise(&account.small_used, least);
   }
   account.weight = owner.weight;
   account.takes_places = owner.takes_places;
@@ -208,10 +210,10 @@ TaskQueue::Taken TaskQueue::TakeTurnOf(Account* in_turn, Lane lane, const Accoun
 }
 
 bool TaskQueue::IsTurnOfOther(const Taken& running) {
-  const double used = running.account->used - running.expected / running.account->weight;
-  return std::any_of(accounts_.begin(), accounts_.end(), [used](auto& named) {
+  const double weight = running.account->weight, used = running.account->used - running.expected / weight;
+  return std::any_of(accounts_.begin(), accounts_.end(), [weight, used](auto& named) {
     Account& a = named.second;
-    return a.takes_places && a.bulk > 0 && a.used + kTurnSeconds < used &&
+    return a.takes_places && a.bulk > 0 && a.used + kTurnSeconds / std::max(weight, a.weight) < used &&
            a.Next(Lane::kBulk)->in.bulk.waiting.front().lane != Lane::kBlocking;
   });
 }
@@ -260,6 +262,19 @@ void TaskQueue::Advance() {
     used = std::min(used, account.used - account.in_advance / account.weight);
   }
   if (used != kNever) Raise(&now_, used);
+}
+
+double TaskQueue::Begin(double weight) {
+  const auto is_there = [](const Account& account) { return account.used != kNotYet && !account.is_idle(); };
+  double heaviest = weight;
+  for (const auto& [name, account] : accounts_) {
+    if (is_there(account)) heaviest = std::max(heaviest, account.weight);
+  }
+  const double least = now_ - kSavedSeconds / heaviest;
+  for (auto& [name, account] : accounts_) {
+    if (is_there(account)) Raise(&account.used, least + account.in_advance / account.weight);
+  }
+  return least;
 }
 
 void TaskQueue::Charge(Taken* taken, double seconds) {

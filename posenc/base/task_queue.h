@@ -4,7 +4,8 @@
 // Next is a task of the owner that has used least time for its weight: start-time fair queuing (Goyal, Vin, Cheng:
 // Start-time Fair Queuing, SIGCOMM 1996), with measured times. Of the time that an owner did not use, kSavedSeconds are
 // saved for later: an owner that asks for no more than its share on average then waits for others only until the task
-// that runs has ended, although its calls do not come evenly. When nothing waits or runs, all begin anew.
+// that runs has ended, although its calls do not come evenly. Only the heaviest of those that are there saves as much,
+// the others in proportion to their weights. When nothing waits or runs, all begin anew.
 //
 // Small tasks must not wait until their owner's long ones are paid for. So they may have a part of the time,
 // kOutOfTurn, out of turn, if it would be their owner's turn had it used no more than for small tasks, without those
@@ -41,9 +42,10 @@ struct TaskOwner {
 
 class TaskQueue {
  public:
-  // Compute time of an owner of weight 1.
+  // Compute time of the heaviest owner that has tasks.
   static constexpr double kSavedSeconds = 1;
-  // A bulk task lets others run only if they have used so much less, in the same unit: changes of threads take time.
+  // A bulk task lets an owner's run only if that has used so much less: changes of threads take time. Compute time of
+  // the heavier one.
   static constexpr double kTurnSeconds = 0.005;
   // Time of small tasks out of turn, as a part of the other tasks' time.
   static constexpr double kOutOfTurn = 0.125;
@@ -105,6 +107,9 @@ class TaskQueue {
   Taken TakeFrom(Account* account, Lane lane, bool between_own);
   // Raises now_.
   void Advance();
+  // Returns what an owner of this weight has used at least when it comes. Those that are there have saved no more from
+  // then on: when a heavier one comes, they would hold it back otherwise.
+  double Begin(double weight);
   // Adds to what the task's owner and its connection have used.
   void Add(Taken* taken, double seconds);
 

@@ -73,6 +73,42 @@ TEST(TaskQueue, WhoComesLaterHasSavedSome) {
   EXPECT_NE(ran.find("bbbbbbbbb"), std::string::npos) << ran;
 }
 
+// What a has saved when it comes back, and when it is its turn, depends on the ratio of the weights only.
+TEST(TaskQueue, AllWeightsCanBeMultiplied) {
+  constexpr double kTask = TaskQueue::kSavedSeconds / 16;
+  for (const double ratio : {1.0, 8.0, 1.0 / 8}) {
+    std::map<double, std::string> ran;
+    for (const double weight : {1.0, 128.0, 1.0 / 128}) {
+      TaskQueue queue;
+      std::string& order = ran[weight];
+      for (int n = 0; n < 400; ++n) Push(&queue, &order, 'b', weight);
+      for (int n = 0; n < 200; ++n) RunNext(&queue, kTask);
+      for (int n = 0; n < 100; ++n) Push(&queue, &order, 'a', weight * ratio);
+      for (int n = 0; n < 100; ++n) RunNext(&queue, kTask);
+    }
+    EXPECT_EQ(ran[1], ran[128]) << ratio;
+    EXPECT_EQ(ran[1], ran[1.0 / 128]) << ratio;
+    const auto saved = static_cast<double>(ran[1].find('b', 200)) - 200;
+    EXPECT_NEAR(saved * kTask, TaskQueue::kSavedSeconds * std::min(ratio, 1.0), 1.5 * kTask) << ratio;
+  }
+}
+
+// l begins alone, so it has saved a second. h, which comes then, does not wait until that is used.
+TEST(TaskQueue, AHeavierOwnerIsNotHeldBackByWhatALighterOneHasSaved) {
+  TaskQueue queue;
+  std::string ran;
+  for (int n = 0; n < 100; ++n) Push(&queue, &ran, 'l', 0.01);
+  RunNext(&queue, 0.01);
+  TaskQueue::Taken runs = queue.Take();
+  for (int n = 0; n < 100; ++n) Push(&queue, &ran, 'h', 1);
+  queue.Charge(&runs, 0.01);
+  queue.End(&runs);
+  ran.clear();
+  for (int n = 0; n < 50; ++n) RunNext(&queue, 0.01);
+  EXPECT_LE(std::count(ran.begin(), ran.end(), 'l'), 1) << ran;
+  while (queue.size() > 0) RunNext(&queue, 0);
+}
+
 // b asks for half of the time, in bursts of twenty tasks. Each of them ends no later than one task of a after it would
 // end if a were not there.
 TEST(TaskQueue, WhoAsksForItsShareInBurstsWaitsForOneTask) {
@@ -162,13 +198,16 @@ TEST(TaskQueue, ItIsTheTurnOfWhoHasUsedLessAndHasABulkTaskThatDoesNotBlock) {
   queue.End(&bulk);
   while (queue.size() > 0) RunNext(&queue, 0);
 
-  for (const char owner : {'a', 'b'}) Push(&queue, &ran, owner, 1);
-  bulk = queue.Take();
-  queue.Charge(&bulk, kLess);
-  EXPECT_FALSE(queue.IsTurnOfOther(bulk)) << "used less, but not by enough";
-  queue.Charge(&bulk, kEnough);
-  EXPECT_TRUE(queue.IsTurnOfOther(bulk));
-  queue.End(&bulk);
+  for (const double weight : {1.0, 100.0, 0.01}) {
+    for (const char owner : {'a', 'b'}) Push(&queue, &ran, owner, weight);
+    bulk = queue.Take();
+    queue.Charge(&bulk, kLess);
+    EXPECT_FALSE(queue.IsTurnOfOther(bulk)) << "used less, but not by enough: " << weight;
+    queue.Charge(&bulk, kEnough);
+    EXPECT_TRUE(queue.IsTurnOfOther(bulk)) << weight;
+    queue.End(&bulk);
+    while (queue.size() > 0) RunNext(&queue, 0);
+  }
 }
 
 // The queue compares what an owner has used, without what it was charged in advance, and takes that back when the task

@@ -179,12 +179,9 @@ TEST(WorkPoolTurns, SmallTasksDoNotStarveBulkOnes) {
   EXPECT_EQ(order.size(), 51U);
 }
 
-// Owners of such a weight have saved ten milliseconds, not a second, when they come.
-constexpr double kLittleSaved = 0.01 / TaskQueue::kSavedSeconds;
-
 // A loop lets another owner's loop run, and goes on before that one ends, whatever its length.
 TEST(WorkPoolTurns, LoopsOfTwoOwnersTakeTurns) {
-  const TaskOwner first{"first", kLittleSaved}, second{"second", kLittleSaved};
+  const TaskOwner first{"first", 1}, second{"second", 0.01};  // which has saved ten milliseconds, not a second
   for (const size_t threads : {1, 2}) {
     std::atomic<bool> second_runs{false}, ended{false};
     std::promise<bool> saw_the_end;
@@ -208,31 +205,31 @@ TEST(WorkPoolTurns, LoopsOfTwoOwnersTakeTurns) {
   }
 }
 
-// The first owner computes alone for 200 milliseconds, in a task without slabs. The second one, which comes then, may
-// use only ten milliseconds before it is the first one's turn again.
+// The first owner computes alone for longer than what can be saved, in a task without slabs. The second one, which
+// comes then, may use only kSavedSeconds before it is the first one's turn again.
 TEST(WorkPoolTurns, WhoComesHasNotSavedTheTimeOfTheTaskThatRuns) {
-  const TaskOwner first{"first", kLittleSaved}, second{"second", kLittleSaved};
+  const TaskOwner first{"first", 1}, second{"second", 1};
   const auto sleep = [](int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); };
   const auto order = OrderOnOneThread([&](WorkPool* pool, Notes* notes) {
     const auto long_task = [=, &first, &second] {
-      sleep(200);
+      sleep(1500);
       const auto note_after = [=](int note) {
-        sleep(5);
+        sleep(100);
         notes->Add(note);
       };
-      for (int n = 0; n < 20; ++n) pool->Submit([=] { note_after(2); }, Lane::kBulk, &second);
+      for (int n = 0; n < 15; ++n) pool->Submit([=] { note_after(2); }, Lane::kBulk, &second);
       pool->Submit([=] { note_after(1); }, Lane::kBulk, &first);
     };
     pool->Submit(long_task, Lane::kBulk, &first);
   });
-  EXPECT_LE(std::find(order.begin(), order.end(), 1) - order.begin(), 5);
+  EXPECT_LE(std::find(order.begin(), order.end(), 1) - order.begin(), 12);
 }
 
 // Each of many owners' loops, which take turns all the time, covers its items once; the pool waits for all of them.
 TEST(WorkPoolTurns, LoopsOfManyOwnersEnd) {
   constexpr int kOwners = 12, kLoops = 6, kItems = 200;
   std::vector<TaskOwner> owners;
-  for (int n = 0; n < kOwners; ++n) owners.push_back({"owner " + std::to_string(n), kLittleSaved * (1 + n % 3)});
+  for (int n = 0; n < kOwners; ++n) owners.push_back({"owner " + std::to_string(n), 1.0 + n % 3});
   for (const size_t threads : {1, 3}) {
     std::atomic<int> covered{0}, ended{0}, at_once{0}, most_at_once{0};
     {
@@ -263,7 +260,7 @@ TEST(WorkPoolTurns, LoopsOfManyOwnersEnd) {
 
 // A loop that has let another owner's run ends soon after it is cancelled, although the other one goes on.
 TEST(WorkPoolTurns, ACancelledLoopDoesNotWaitForItsTurn) {
-  const TaskOwner first{"first", kLittleSaved / 1e9}, second{"second", kLittleSaved};
+  const TaskOwner first{"first", 1e-9}, second{"second", 1};
   WorkPool pool(1);
   std::atomic<bool> second_runs{false}, first_ended{false};
   std::promise<bool> saw_the_end;
@@ -286,7 +283,7 @@ TEST(WorkPoolTurns, ACancelledLoopDoesNotWaitForItsTurn) {
 
 // A helper leaves its loop for another owner's task, and helps again afterwards.
 TEST(WorkPoolTurns, AHelperLeavesItsLoopForOthers) {
-  const TaskOwner first{"first", kLittleSaved}, second{"second", kLittleSaved};
+  const TaskOwner first{"first", 1}, second{"second", 1};
   std::atomic<int> slabs_of_helper{0}, slabs_at_the_end{-1};
   const auto wait_for = [](const auto& holds) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
