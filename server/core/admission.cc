@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t kReserve = 16;      // the reserve is this part of a limit
 constexpr int64_t kReserveShare = 4;  // a holder may hold this part of the reserve
 constexpr std::chrono::seconds kPresence(1);
+constexpr double kFree = 0.5;  // while no more of the limits is taken, no holder is kept to its part
 
 }  // namespace
 
@@ -159,8 +160,12 @@ double Admission::PartOf(Share* share) {
 
 bool Admission::IsInPart(int64_t size, const Share& share, double part) const {
   const HolderShare& holds = share.second;
-  return holds.requests == 0 || (static_cast<double>(holds.requests + 1) <= part * static_cast<double>(max_requests_) &&
-                                 static_cast<double>(holds.bytes + size) <= part * static_cast<double>(max_bytes_));
+  const auto fit = [&](int64_t requests, int64_t bytes, double of_limits) {
+    return static_cast<double>(requests + 1) <= of_limits * static_cast<double>(max_requests_) &&
+           static_cast<double>(bytes + size) <= of_limits * static_cast<double>(max_bytes_);
+  };
+  return holds.requests == 0 || fit(holds.requests, holds.bytes, part) ||
+         fit(counters_.in_flight_requests, counters_.in_flight_bytes, kFree);
 }
 
 int64_t Admission::BytesOfReserve(int64_t size) const {

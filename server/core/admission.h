@@ -5,8 +5,8 @@
 // beyond each limit there is a reserve of a sixteenth, for holders that then hold at most a quarter of the reserve. A
 // group of holders, such as the connections of one address, gets no more of it than it leaves to others: the first
 // group can have half, the next one a quarter, and so on. One holder alone can hold everything up to the limits, and up
-// to limits of its own. Holders with a weight that were there in the same second share the limits by weight: each can
-// hold its part, or one request that is larger.
+// to limits of its own. Holders with a weight that were there in the same second share the limits by weight: once half
+// of a limit is taken, each can hold its part, or one request that is larger.
 #pragma once
 
 #include <chrono>
@@ -129,6 +129,7 @@ class Admission : public std::enable_shared_from_this<Admission> {
   static bool IsInQuota(int64_t size, const Share& share);
   // The part of the limits that the holder of `share` may hold: 1 if no other has a weight.
   double PartOf(Share* share);
+  // Whether the holder can hold so many bytes more: within its part, or while half of the limits is free.
   bool IsInPart(int64_t size, const Share& share, double part) const;
   bool BytesFit(int64_t size, const Share* share) const;
   bool RequestFits(const Share* share) const;

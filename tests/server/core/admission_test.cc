@@ -197,8 +197,9 @@ TEST(Admission, HoldersWithWeightsShareTheLimits) {
   EXPECT_EQ(admission->counters().in_flight_requests, 90) << "alone, it can hold everything";
   EXPECT_EQ(Admit(admission.get(), &of_two, two), Verdict::kAdmitted) << "from the reserve";
   EXPECT_TRUE(of_two[0].is_shared());
+  of_one.resize(90);
+  EXPECT_EQ(Admit(admission.get(), &of_one, one), Verdict::kOverloaded) << "it holds 45 of 90, more than a third";
   of_one.resize(60);
-  EXPECT_EQ(Admit(admission.get(), &of_one, one), Verdict::kOverloaded) << "a third of 90 is 30";
   while (Admit(admission.get(), &of_two, two) == Verdict::kAdmitted) {
   }
   EXPECT_EQ(of_two.size(), 120U);
@@ -211,6 +212,21 @@ TEST(Admission, HoldersWithWeightsShareTheLimits) {
   of_two.clear();
   std::this_thread::sleep_for(std::chrono::milliseconds(1100));
   for (int n = 0; n < 90; ++n) EXPECT_EQ(Admit(admission.get(), &of_one, one), Verdict::kAdmitted);
+}
+
+TEST(Admission, AHolderOfLittleWeightIsNotRefusedWhileHalfIsFree) {
+  const auto admission = Admission::Create(90, 9000);
+  const Holder light = {.name = "light", .weight = 1}, heavy = {.name = "heavy", .weight = 100};
+  std::vector<Charge> of_light, of_heavy;
+  EXPECT_EQ(Admit(admission.get(), &of_heavy, heavy), Verdict::kAdmitted);
+  while (Admit(admission.get(), &of_light, light) == Verdict::kAdmitted) {
+  }
+  EXPECT_EQ(admission->counters().in_flight_requests, 45);
+  of_light.resize(20);
+  EXPECT_EQ(Admit(admission.get(), &of_light, light, 4500), Verdict::kOverloaded) << "half of the bytes";
+  while (Admit(admission.get(), &of_heavy, heavy) == Verdict::kAdmitted) {
+  }
+  EXPECT_GE(admission->counters().in_flight_requests, 89) << "the heavy one's part is most of both halves";
 }
 
 TEST(Admission, DrainRefusesRequestsButNotTheAnswersOfThoseInFlight) {
