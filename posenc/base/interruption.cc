@@ -5,6 +5,7 @@ namespace {
 
 thread_local const Cancellation* current = nullptr;
 thread_local WaitingLimit::Clock::time_point waiting_ends = WaitingLimit::Clock::time_point::max();
+thread_local Activity activity_now = Activity::kComputing;
 
 }  // namespace
 
@@ -15,6 +16,10 @@ WaitingLimit::WaitingLimit(std::optional<std::chrono::milliseconds> time)
     : outer_(std::exchange(waiting_ends, time ? Clock::now() + *time : Clock::time_point::max())) {}
 WaitingLimit::~WaitingLimit() { waiting_ends = outer_; }
 bool WaitingLimit::IsOver() { return waiting_ends != Clock::time_point::max() && waiting_ends <= Clock::now(); }
+
+ActivityScope::ActivityScope(Activity activity) : outer_(std::exchange(activity_now, activity)) {}
+ActivityScope::~ActivityScope() { activity_now = outer_; }
+Activity ActivityScope::Current() { return activity_now; }
 
 void InterruptionPoint() {
   if (current == nullptr) return;

@@ -73,6 +73,26 @@ class WaitingLimit {
   const Clock::time_point outer_;
 };
 
+// What the current thread does, for a Cancellation that counts steps or lets others compute.
+enum class Activity {
+  kComputing,  // without a scope
+  kAwaited,    // computes what other threads may wait for, so it must not wait for its turn
+  kWaiting,    // waits for other threads, which is no step
+};
+
+// RAII scope; the innermost one applies.
+class ActivityScope {
+ public:
+  explicit ActivityScope(Activity activity);
+  ~ActivityScope();
+  ActivityScope(const ActivityScope&) = delete;
+  ActivityScope& operator=(const ActivityScope&) = delete;
+  static Activity Current();
+
+ private:
+  const Activity outer_;
+};
+
 // Calls work() in an InterruptionScope for `cancelled`. Returns its result, or the status of ComputationStopped.
 template <class Work>
 auto RunInterruptibly(const Cancellation& cancelled, Work&& work) -> decltype(work()) {

@@ -59,6 +59,7 @@ class SharedCache {
       for (int milliseconds = 0; other.wait_for(std::chrono::milliseconds(milliseconds)) != std::future_status::ready;
            milliseconds = 5) {
         if (WaitingLimit::IsOver()) throw ComputationStopped(WouldBlock());
+        const ActivityScope waiting(Activity::kWaiting);
         InterruptionPoint();
       }
       try {
@@ -120,6 +121,7 @@ class SharedCache {
   Result Compute(const std::string& key, absl::FunctionRef<absl::StatusOr<Value>()> compute,
                  std::promise<Result>& promise) {
     try {
+      const ActivityScope awaited(Activity::kAwaited);
       absl::StatusOr<Value> value = compute();
       const size_t bytes = value.ok() ? size_of_(*value) + 2 * key.size() + kEntryBytes : 0;
       Result result = value.ok() ? Result(std::make_shared<const Value>(*std::move(value))) : Result(value.status());

@@ -40,6 +40,7 @@ constexpr size_t kNoThread = std::numeric_limits<size_t>::max();
 thread_local bool alone = false, helped = true;
 thread_local const TaskOwner* owner_of_helpers = nullptr;
 thread_local Clock::duration between_slabs{0};
+thread_local Clock::time_point gave_way;
 
 // noexcept: an exception terminates the process here, instead of unwinding through another task's frames.
 void RunOnce(const std::function<void()>& task) noexcept {
@@ -66,6 +67,7 @@ constexpr std::chrono::milliseconds kLate(1);
 size_t MostSpares(size_t places) { return std::max<size_t>(8 * places, 256); }
 
 bool IsWanted(const Cancellation& cancelled) {
+  const ActivityScope waiting(Activity::kWaiting);
   try {
     return cancelled().ok();
   } catch (const std::bad_alloc&) {
@@ -75,6 +77,9 @@ bool IsWanted(const Cancellation& cancelled) {
 
 // Time between two looks whether a task that waits for its turn is still wanted.
 constexpr std::chrono::milliseconds kLook(50);
+
+// Time between two looks of a computation outside of loops whether it is another owner's turn.
+constexpr std::chrono::milliseconds kGiveWay(2);
 
 }  // namespace
 
@@ -225,7 +230,8 @@ bool WorkPool::AwaitPlace(std::unique_lock<std::mutex>* lock) {
 }
 
 void WorkPool::GiveUpPlace(std::unique_lock<std::mutex>* lock, const Cancellation& cancelled) {
-  if (stopping_ || !tasks_.IsTurnOfOther(running_->taken) || (spare_ == 0 && !AddSpare())) return;
+  if (stopping_ || ActivityScope::Current() == Activity::kAwaited) return;
+  if (!tasks_.IsTurnOfOther(running_->taken) || (spare_ == 0 && !AddSpare())) return;
   struct Turn {
     std::condition_variable begins;
     bool has_begun = false;
@@ -337,6 +343,19 @@ void WorkPool::LetOthersRun(const Cancellation& cancelled) {
   }
   if (outer != nullptr && outer->taken.lane != Lane::kHelp) GiveUpPlace(&lock, cancelled);
   between_slabs += Clock::now() - begin;
+}
+
+void WorkPool::GiveWay(const Cancellation& cancelled) {
+  if (waiting_ == 0 || !RunsTask()) return;
+  if (const Lane lane = running_->taken.lane; lane != Lane::kBulk && lane != Lane::kBlocking) return;
+  const Clock::time_point begin = Clock::now();
+  if (ActivityScope::Current() != Activity::kComputing || begin - gave_way < kGiveWay) return;
+  const MemoryScope uncounted(nullptr);
+  ChargeSoFar();
+  std::unique_lock lock(mutex_);
+  GiveUpPlace(&lock, cancelled);
+  gave_way = Clock::now();
+  between_slabs += gave_way - begin;
 }
 
 void WorkPool::Relieve(size_t thread) {

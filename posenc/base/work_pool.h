@@ -56,6 +56,11 @@ class WorkPool {
   absl::Status ParallelFor(size_t count, size_t grain, const Cancellation& cancelled,
                            absl::FunctionRef<void(size_t begin, size_t end)> body, int64_t body_bytes = 0);
 
+  // For long computations outside of loops: gives up this thread's place, as a loop does between two slabs, if it runs
+  // a bulk task and it is another owner's turn. Does nothing for two milliseconds after the last look, nor in an
+  // ActivityScope. Thread-safe.
+  void GiveWay(const Cancellation& cancelled);
+
   // Charges the owner of the task that this thread runs for its time until now, which otherwise happens at its end or
   // before another one runs between its slabs. Returns false if this thread runs no task of the pool.
   bool ChargeSoFar();

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "posenc/base/checks.h"
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 #include "posenc/diagnose/candidate_table.h"
 #include "posenc/diagnose/departures.h"
@@ -133,6 +134,7 @@ std::optional<Explanation> Compare(const Option& option, const Asked& asked, DTy
   const std::vector<std::byte> theirs = Rounded(dtype, inv_freq);
   bool found = false;
   for (Frequencies arithmetic : {Frequencies::kExact, Frequencies::kFloat32, Frequencies::kFloat64}) {
+    InterruptionPoint();  // others get no turn while a plan is computed, because it is for a cache
     const auto computed = FrequenciesOf(best.candidate, arithmetic, limits);
     if (!computed.ok() || computed->size() != inv_freq.size()) continue;
     Proof proof;

@@ -236,7 +236,8 @@ absl::Status Call::CountStep() const {
   const int64_t server_limit = core_->config.max_call_cost;
   const int64_t limit =
       rpc_->identity() == nullptr ? server_limit : std::min(server_limit, rpc_->identity()->max_call_cost);
-  if (cost_.fetch_add(1, std::memory_order_relaxed) < limit) {
+  const bool waits = ActivityScope::Current() == Activity::kWaiting;
+  if (waits || cost_.fetch_add(1, std::memory_order_relaxed) < limit) {
     return moves_on_at_ <= Clock::now() && MovesOn() ? WouldBlock() : StillWanted();
   }
   return TooLarge(kWholeRequest, absl::StrCat("more than ", limit, " slow steps"),

@@ -190,15 +190,18 @@ class Call {
   // does not fit. Returns RESOURCE_EXHAUSTED if it costs more than --max-call-cost.
   template <typename Step>
   absl::Status RunStep(Step&& step) {
-    const Cancellation cancelled = [this] { return CountStep(); };
+    const Cancellation cancelled = [this] {
+      core_->pool.GiveWay([this] { return StillWanted(); });
+      return CountStep();
+    };
     cost_ = 0;
     message_bytes_ = 0;
     const MemoryScope counted(&memory_);
     const absl::Status status = WithoutExceptions([&] { return RunInterruptibly(cancelled, step); });
     return EndStep(status);
   }
-  // StillWanted() for computations: also counts a step of theirs. Returns RESOURCE_EXHAUSTED above --max-call-cost, and
-  // WouldBlock() after the time that a step may take here.
+  // StillWanted() for computations: also counts a step of theirs, unless the thread waits for others. Returns
+  // RESOURCE_EXHAUSTED above --max-call-cost, and WouldBlock() after the time that a step may take here.
   absl::Status CountStep() const;
   // Sets how long RunStep() may take on this thread from now on, and as much processor time after that: the thread may
   // have waited for a processor. nullopt: any time. Helpers stop with this thread, or after five times as long.

@@ -124,10 +124,12 @@ TEST(SharedCacheThreadsTest, FindDoesNotWaitForWhatIsBeingComputed) {
                   .Get("key",
                        [&]() -> absl::StatusOr<std::string> {
                          EXPECT_EQ(cache.Find("key"), nullptr);
+                         EXPECT_EQ(ActivityScope::Current(), Activity::kAwaited);
                          return "value";
                        })
                   .ok());
   EXPECT_NE(cache.Find("key"), nullptr);
+  EXPECT_EQ(ActivityScope::Current(), Activity::kComputing);
 }
 
 TEST(SharedCacheThreadsTest, OneComputesWhileTheOthersWait) {
@@ -215,7 +217,10 @@ TEST(SharedCacheThreadsTest, WaitingIsInterrupted) {
         .IgnoreError();
   });
   while (!computing) std::this_thread::yield();
-  const Cancellation gone = [] { return absl::CancelledError("gone"); };
+  const Cancellation gone = [] {
+    EXPECT_EQ(ActivityScope::Current(), Activity::kWaiting);
+    return absl::CancelledError("gone");
+  };
   const absl::Status status = RunInterruptibly(
       gone, [&] { return cache.Get("key", []() -> absl::StatusOr<std::string> { return "other"; }).status(); });
   EXPECT_EQ(status, absl::CancelledError("gone"));

@@ -281,6 +281,63 @@ TEST(WorkPoolTurns, ACancelledLoopDoesNotWaitForItsTurn) {
   EXPECT_TRUE(saw_the_end.get_future().get());
 }
 
+// The cancellation of a loop that waits for its turn is told so, because waiting costs no steps.
+TEST(WorkPoolTurns, ALoopThatWaitsForItsTurnTakesNoSteps) {
+  constexpr int kSlabs = 1000;
+  const TaskOwner first{"first", 1}, second{"second", 1};
+  std::atomic<int> looks{0}, steps{0};
+  std::atomic<bool> second_ended{false};
+  std::promise<void> ended;
+  {
+    WorkPool pool(1);
+    pool.Submit(
+        [&] {
+          pool.Submit(
+              [&] {
+                while (looks == 0) std::this_thread::yield();
+                second_ended = true;
+              },
+              Lane::kBulk, &second);
+          const Cancellation count = [&] {
+            ++(ActivityScope::Current() == Activity::kWaiting ? looks : steps);
+            return absl::OkStatus();
+          };
+          const auto body = [&](size_t, size_t) {
+            if (!second_ended) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          };
+          EXPECT_TRUE(pool.ParallelFor(kSlabs, 1, count, body).ok());
+          ended.set_value();
+        },
+        Lane::kBulk, &first);
+    ended.get_future().wait();  // a pool that ends lets each task end at once
+  }
+  EXPECT_GT(looks, 0);
+  EXPECT_EQ(steps, kSlabs);
+}
+
+// A computation without loops lets another owner's run, except while others may wait for it.
+TEST(WorkPoolTurns, ALongComputationGivesWay) {
+  const TaskOwner first{"first", 1}, second{"second", 1};
+  for (const bool awaited : {false, true}) {
+    std::atomic<bool> second_ran{false};
+    std::promise<void> ended;
+    WorkPool pool(1);
+    pool.Submit(
+        [&] {
+          const ActivityScope scope(awaited ? Activity::kAwaited : Activity::kComputing);
+          pool.Submit([&] { second_ran = true; }, Lane::kBulk, &second);
+          for (int n = 0; !second_ran && n < (awaited ? 50 : 20000); ++n) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            pool.GiveWay(NeverCancelled);
+          }
+          EXPECT_NE(second_ran, awaited);
+          ended.set_value();
+        },
+        Lane::kBulk, &first);
+    ended.get_future().wait();  // a pool that ends lets each task end at once
+  }
+}
+
 // A helper leaves its loop for another owner's task, and helps again afterwards.
 TEST(WorkPoolTurns, AHelperLeavesItsLoopForOthers) {
   const TaskOwner first{"first", 1}, second{"second", 1};
