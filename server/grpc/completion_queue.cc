@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "grpc/grpc_security.h"
+#include "grpcpp/alarm.h"
 #include "posenc/base/status.h"
 #include "server/core/log.h"
 #include "server/core/refusal.h"
@@ -96,7 +97,10 @@ class GrpcRpc final : public Rpc {
   void AddTrailer(const std::string& name, const std::string& value) override {
     context_.AddTrailingMetadata(name, value);
   }
-  void TryCancel() override { context_.TryCancel(); }
+  void TryCancel() override {
+    seen_ = true;
+    context_.TryCancel();
+  }
   void Read(grpc::ByteBuffer* message) override {
     ++expected_;
     const bool is_first = next_ == nullptr;  // it admits the call, like that of a unary one
@@ -147,18 +151,14 @@ class GrpcRpc final : public Rpc {
     const bool known = method != polling_->methods_.end();
     metrics_ = known ? method->second.metrics : polling_->metrics_of_unknown_;
     metrics_->Start();
-    if (!known) {
-      Finish(ToGrpc(NoSuchMethod(context_.method()), false));
-      return Release();
+    if (known) method_ = &method->second;
+    refusal_ = known ? Authorize() : NoSuchMethod(context_.method());
+    if (!refusal_.ok() || !method_->reads_first) {
+      // If the client has reset the call, OnOver() is in the queue by now, and OnResumed() comes after it.
+      return alarm_.emplace().Set(polling_->queue_.get(), gpr_inf_past(GPR_CLOCK_MONOTONIC), &resumed_);
     }
-    method_ = &method->second;
-    if (!Authorize()) return Release();
     polling_->AddUnadmitted(this);
-    if (!method_->reads_first) {
-      Serve(nullptr);
-      return Release();
-    }
-    receive_limit_ = polling_->timers_->After(polling_->options_.receive_timeout, [this] { context_.TryCancel(); });
+    receive_limit_ = polling_->timers_->After(polling_->options_.receive_timeout, [this] { TryCancel(); });
     stream_.Read(&request_, &first_read_);
   }
   // Keeps what the context says of the caller: gRPC forgets it when the call is cancelled, and other threads may not
@@ -174,38 +174,51 @@ class GrpcRpc final : public Rpc {
     if (peer_.starts_with("ip")) connection_ = peer_;  // clients of a Unix socket have no names
     is_local_ = peer_.starts_with("unix") || IsLoopback(PeerOf(peer_));
   }
-  // Ends the RPC and returns false if its caller may not call the method.
-  bool Authorize() {
-    if (polling_->options_.authorize == nullptr || !method_->right) return true;
-    auto identity =
-        polling_->options_.authorize(CallerOf(*this, peer_, context_), *method_->right, context_.method(), this);
-    if (!identity.ok()) {
-      Finish(ToGrpc(identity.status(), false));
-      return false;
+  // Returns an error if the caller may not call the method.
+  absl::Status Authorize() {
+    if (polling_->options_.authorize == nullptr || !method_->right) return absl::OkStatus();
+    POSENC_ASSIGN_OR_RETURN(identity_, polling_->options_.authorize(CallerOf(*this, peer_, context_), *method_->right,
+                                                                    context_.method(), this));
+    return absl::OkStatus();
+  }
+  // Goes on with a call that is refused, or whose method does not begin with a message.
+  void OnResumed(bool /*ok*/) {
+    if (cancelled_) return EndDead();
+    if (refusal_.ok()) {
+      polling_->AddUnadmitted(this);
+      Serve(nullptr);
+    } else {
+      Finish(ToGrpc(refusal_, false));
     }
-    identity_ = *std::move(identity);
-    return true;
+    Release();
   }
   void OnFirstRead(bool ok) {
     const auto began = Clock::now();
     receive_limit_.Revoke();
+    See(ok);
     if (!polling_->Hear(this)) return Release();
-    const bool cancelled = cancelled_;
-    // gRPC may say that there is no message before it says that the call was reset.
-    ok && !cancelled ? polling_->dead_calls_.CountServed(peer_) : CountDead();
-    if (cancelled) return EndDead();
+    if (cancelled_) return EndDead();
     const size_t bytes = request_.Length();
     polling_->Note(bytes);
     Serve(&request_);
     polling_->CountReceived(peer_, 0, bytes, began);
     Release();
   }
-  void CountDead() {
-    if (is_proxied_ || polling_->dead_calls_.Add(peer_) != polling_->options_.dead.most) return;
-    if (polling_->options_.dead.cut != nullptr) polling_->options_.dead.cut(peer_);
+  // Notes that a read has ended, with a message or without. If the client resets the call now, gRPC may say that there
+  // is no message before it says that the call was reset. If a message is too large, gRPC says that there is none, and
+  // then resets the call itself.
+  void See(bool ok) {
+    if (!cancelled_ && (ok || grpc_call_failed_before_recv_message(context_.c_call()) == 0)) seen_ = true;
   }
-  // Ends the RPC, which was cancelled before its message was read. Nobody waits for its status: a reactor that makes
-  // one would take a third of the time that a receiving thread needs for such a call.
+  // Counts the call as dead or served, once it has ended.
+  void CountDead() {
+    if (is_proxied_ || connection_.empty()) return;
+    if (!cancelled_ || seen_) return polling_->dead_calls_.CountServed(connection_number_, connection_);
+    if (!polling_->dead_calls_.Add(connection_number_, connection_, polling_->options_.dead.most)) return;
+    if (polling_->options_.dead.cut != nullptr) polling_->options_.dead.cut(connection_);
+  }
+  // Ends the RPC, which was cancelled before it was served. Nobody waits for its status: a reactor that makes one, or a
+  // refusal, would take a third to two thirds of the time that a receiving thread needs for such a call.
   void EndDead() {
     if (Logs(LogLevel::debug)) {
       LogCall(LogLevel::debug, "ended: cancelled before it was served",
@@ -230,7 +243,7 @@ class GrpcRpc final : public Rpc {
   void EndUnadmitted(bool heard) {
     LogCall(LogLevel::debug, "ended: too many calls are not admitted",
             {{"method", context_.method()}, {"peer", peer_}});
-    if (heard || !method_->reads_first) return context_.TryCancel();  // the reactor finishes it
+    if (heard || !method_->reads_first) return TryCancel();  // the reactor finishes it
     Finish(polling_->options_.unadmitted.refuse(this));
   }
   // The status waits in memory for a client that does not read, and a call that was refused has no place among those in
@@ -245,6 +258,7 @@ class GrpcRpc final : public Rpc {
   void OnRead(bool ok) {
     const auto began = Clock::now();
     const size_t bytes = ok ? next_->Length() : 0;
+    See(ok);
     polling_->Hear(this);
     reactor_->OnReadDone(ok);
     polling_->CountReceived(peer_, 1, bytes, began);
@@ -274,20 +288,25 @@ class GrpcRpc final : public Rpc {
   void Go() {
     CompletionQueueLoop* const polling = polling_;
     Count(grpc::StatusCode::CANCELLED);  // unless it was finished
+    CountDead();
     if (is_unread_) polling->RemoveUnread(PeerOf(connection_));
     delete this;
     if (--polling->rpcs_ == 0) polling->rpcs_.notify_all();
   }
 
-  Event arrived_{this, &GrpcRpc::OnArrived}, first_read_{this, &GrpcRpc::OnFirstRead}, read_{this, &GrpcRpc::OnRead},
-      written_{this, &GrpcRpc::OnWritten}, finished_{this, &GrpcRpc::OnFinished}, over_{this, &GrpcRpc::OnOver};
+  Event arrived_{this, &GrpcRpc::OnArrived}, resumed_{this, &GrpcRpc::OnResumed},
+      first_read_{this, &GrpcRpc::OnFirstRead}, read_{this, &GrpcRpc::OnRead}, written_{this, &GrpcRpc::OnWritten},
+      finished_{this, &GrpcRpc::OnFinished}, over_{this, &GrpcRpc::OnOver};
   CompletionQueueLoop* const polling_;
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter stream_{&context_};
   std::atomic<int> expected_{
       3};  // events before deletion: Start() has returned, Finish() is done, the RPC is over, and each read and write
   std::atomic<bool> cancelled_{false}, serving_{false}, told_{false};
+  std::atomic<bool> seen_{false};  // a read ended before the client reset the call, or the server cancelled it
   const Method* method_ = nullptr;
+  absl::Status refusal_;              // OK: none
+  std::optional<grpc::Alarm> alarm_;  // puts resumed_ into the queue at once
   std::shared_ptr<const Identity> identity_;
   Clock::time_point arrived_at_;
   std::string peer_, connection_;

@@ -47,11 +47,10 @@ struct UnadmittedCalls {
   std::function<grpc::Status(Rpc*)> refuse;
 };
 
-// Limit of dead calls of a connection, less those served since (DeadCalls).
+// Limit of dead calls of a TCP connection, less those served since (DeadCalls).
 struct DeadCallsOfConnection {
   size_t most = 0;
-  // Ends the connection that gRPC names so, unless it is that of a Unix socket, which has no name. May be null.
-  // Thread-safe.
+  // Ends the connection that gRPC names so. May be null. Thread-safe.
   std::function<void(const std::string& connection)> cut;
 };
 

@@ -75,21 +75,37 @@ def slow_tables(port, stop):
     return [threading.Thread(target=run) for _ in range(10)]
 
 
-def short_deadlines(port, stop):
-    """The same on eight connections, but the callers give up before an answer can come."""
+def give_up(port, stop, *paths):
+    """Calls of these methods on eight connections, 100 in flight on each. The callers give up before an answer can come."""
     request = samples.table(count=65536, dtype=samples.FP64, offset=2**52).SerializeToString()
 
     def run():
         with contextlib.ExitStack() as stack:
             clients = [stack.enter_context(Client(port, APART)) for _ in range(8)]
+            methods = [client.channel.unary_unary(path) for client in clients for path in paths]
             places = threading.Semaphore(100 * len(clients))
-            for client in itertools.cycle(clients):
+            for method in itertools.cycle(methods):
                 if stop.is_set():
                     break
                 if places.acquire(timeout=0.1):
-                    call = client.method("GenerateTable").future(request, timeout=0.05)
+                    call = method.future(request, timeout=0.05)
                     call.add_done_callback(lambda _: places.release())
     return [threading.Thread(target=run)]
+
+
+def short_deadlines(port, stop):
+    """Slow tables whose callers give up before an answer can come."""
+    return give_up(port, stop, f"/{SERVICE.full_name}/GenerateTable")
+
+
+def short_unknown_calls(port, stop):
+    """Calls of a method that does not exist, whose callers give up at once."""
+    return give_up(port, stop, "/a.B/C")
+
+
+def short_streams(port, stop):
+    """Streams of rotations and of inference, whose callers give up at once."""
+    return give_up(port, stop, f"/{SERVICE.full_name}/StreamApplyRotary", "/inference.GRPCInferenceService/ModelStreamInfer")
 
 
 def long_calls(port, stop):
@@ -417,10 +433,9 @@ def client_chains(port, stop):
     return [threading.Thread(target=run) for _ in range(64)]
 
 
-ATTACKS = (slow_values, slow_tables, short_deadlines, long_calls, slow_scales, segments, single_keys, long_rows,
-           scattered_positions, large_answers, queued_calls, many_inputs, unread_answers, silent_streams,
-           waiting_streams, waiting_addresses, idle_streams, unread_information, unread_refusals, refused_calls,
-           new_connections, refused_messages, valid_messages, json_messages, long_names, unfinished_messages,
-           reflection_names,
-           reflection_questions, health_names, novel_files, failing_calls, strange_connections, many_connections,
-           silent_calls, mutated_calls, client_chains)
+ATTACKS = (slow_values, slow_tables, short_deadlines, short_unknown_calls, short_streams, long_calls, slow_scales,
+           segments, single_keys, long_rows, scattered_positions, large_answers, queued_calls, many_inputs,
+           unread_answers, silent_streams, waiting_streams, waiting_addresses, idle_streams, unread_information,
+           unread_refusals, refused_calls, new_connections, refused_messages, valid_messages, json_messages,
+           long_names, unfinished_messages, reflection_names, reflection_questions, health_names, novel_files,
+           failing_calls, strange_connections, many_connections, silent_calls, mutated_calls, client_chains)

@@ -7,25 +7,49 @@
 namespace posenc::server::dead_calls_test {
 namespace {
 
+// Adds dead calls until one of them reaches the limit; returns their number.
+size_t AddUntilLimit(DeadCalls* calls, uint64_t number, const std::string& name, size_t most) {
+  size_t added = 1;
+  while (!calls->Add(number, name, most)) ++added;
+  return added;
+}
+
 TEST(DeadCalls, OfAConnectionCountLessThoseServedSince) {
   DeadCalls calls;
-  calls.CountServed("a");
-  EXPECT_EQ(calls.Add("a"), 1);
-  EXPECT_EQ(calls.Add("b"), 1);
-  EXPECT_EQ(calls.Add("a"), 2);
-  EXPECT_EQ(calls.Add("a"), 3);
-  calls.CountServed("a");
-  EXPECT_EQ(calls.Add("a"), 3);
-  for (int n = 0; n < 9; ++n) calls.CountServed("a");
-  EXPECT_EQ(calls.Add("a"), 1);
-  EXPECT_EQ(calls.Add("b"), 2);
+  calls.CountServed(1, "a");
+  EXPECT_FALSE(calls.Add(1, "a", 4));
+  EXPECT_FALSE(calls.Add(2, "b", 4));
+  EXPECT_FALSE(calls.Add(1, "a", 4));
+  calls.CountServed(1, "a");
+  EXPECT_EQ(AddUntilLimit(&calls, 1, "a", 4), 3);
+  EXPECT_EQ(AddUntilLimit(&calls, 2, "b", 4), 3);
+}
+
+TEST(DeadCalls, BeginAnewAtTheLimit) {
+  DeadCalls calls;
+  for (int n = 0; n < 3; ++n) EXPECT_EQ(AddUntilLimit(&calls, 1, "a", 4), 4);
+}
+
+TEST(DeadCalls, AreNotThoseOfAConnectionWithAnotherName) {
+  DeadCalls calls;
+  for (int n = 0; n < 3; ++n) calls.Add(1, "a", 4);
+  EXPECT_EQ(AddUntilLimit(&calls, 1, "b", 4), 4);
+  calls.Add(1, "a", 4);
+  calls.CountServed(1, "b");  // forgets those of "a", which is closed
+  EXPECT_EQ(AddUntilLimit(&calls, 1, "a", 4), 4);
+}
+
+TEST(DeadCalls, AreNotThoseOfAConnectionWithAnotherNumber) {
+  DeadCalls calls;
+  for (int n = 0; n < 3; ++n) calls.Add(1, "a", 4);
+  EXPECT_EQ(AddUntilLimit(&calls, 2, "a", 4), 4);
 }
 
 TEST(DeadCalls, OfConnectionsWithoutEndAreForgotten) {
   DeadCalls calls;
-  calls.Add("first");
-  for (int n = 0; n < 10'000; ++n) calls.Add(std::to_string(n));
-  EXPECT_EQ(calls.Add("first"), 1);
+  calls.Add(1, "first", 2);
+  for (uint64_t n = 2; n < 10'000; ++n) calls.Add(n, std::to_string(n), 2);
+  EXPECT_FALSE(calls.Add(1, "first", 2));
 }
 
 }  // namespace
