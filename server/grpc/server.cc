@@ -97,16 +97,6 @@ bool HasUnixSocket(const Config& config) {
          is_unix(config.health_listen) || std::any_of(config.listen.begin(), config.listen.end(), is_unix);
 }
 
-void LogCut(size_t connections) {
-  if (connections == 0) return;
-  LogCall(LogLevel::warn, "cut: connections that do not read", {{"number", static_cast<int64_t>(connections)}});
-}
-
-void LogCutOfDead(const std::string& peer, size_t connections) {
-  if (connections == 0) return;
-  LogCall(LogLevel::warn, "cut: a connection whose calls are cancelled before they are served", {{"peer", peer}});
-}
-
 UnadmittedCalls LimitOfUnadmittedCalls(Core* core) {
   const auto admitted = static_cast<size_t>(core->config.max_in_flight_requests);
   return {.most = std::max(2 * admitted, kLeastUnadmitted), .refuse = [core](Rpc* rpc) {
@@ -249,11 +239,12 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
        .unadmitted = LimitOfUnadmittedCalls(&server->core_),
        .authorize = server->access_ == nullptr ? Authorize() : server->MakeAuthorize(),
        .has_trusted_proxy = server->proxied_ != nullptr,
-       .cut_stuck = [self = server.get(), most = kCutAtOnce * static_cast<size_t>(config.io_threads)](
-                        const std::set<Peer>& peers) { LogCut(self->listener_->CutStuck(peers, most)); },
+       .cut_stuck =
+           [self = server.get(), most = kCutAtOnce * static_cast<size_t>(config.io_threads)](
+               const std::set<Peer>& peers) { self->cut_unread_.Count(self->listener_->CutStuck(peers, most), ""); },
        .dead = {.most = 2 * static_cast<size_t>(config.max_concurrent_streams),
-                .cut = [listener = server->listener_.get()](
-                           const std::string& connection) { LogCutOfDead(connection, listener->Cut(connection)); }},
+                .cut = [self = server.get()](
+                           const std::string& name) { self->cut_dead_.Count(self->listener_->Cut(name), name); }},
        .on_received = [listener = server->listener_.get()](
                           const std::string& connection, size_t calls) { listener->CountReceived(connection, calls); }},
       &server->core_.timers, &server->core_.metrics);
@@ -370,7 +361,7 @@ bool Server::Drain() {
   core_.timers.LimitWaits(for_calls);
   core_.computing_ends = calls_end;
   // gRPC 1.51 ends no call, not even a cancelled one, while its connection does not take what gRPC has begun to send.
-  const auto cut = [this] { LogCut(listener_->CutUnsent()); };
+  const auto cut = [this] { cut_unread_.Count(listener_->CutUnsent(), ""); };
   const Timers::Timer late = core_.timers.At(calls_end + for_calls / 6, cut), last = core_.timers.At(deadline, cut);
   // Once GOAWAY is sent, gRPC 1.51 closes a connection when its last call ends, and a caller that has not read all of
   // the answer loses the rest. So GOAWAY is sent after the last call: the connection then closes when the caller has

@@ -246,23 +246,6 @@ def test_many_calls_at_once_are_answered_or_refused(start_server):
         assert {call.code() for call in calls} <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
 
 
-def test_a_connection_is_cut_whose_calls_are_reset_before_they_are_served(start_server):
-    server = start_server("--max-concurrent-streams", "10")
-    served = call(1, f"/{SERVICE.full_name}/ApplyRotary", samples.rotary())
-    with Client(server.port, APART) as client, connect(server.port) as resetting, connect(server.port) as other:
-        for connection in (resetting, other):
-            connection.sendall(PREFACE + frame(SETTINGS) + served)
-            read_ends(connection.makefile("rb"), 1)
-        with pytest.raises(OSError):
-            for stream in range(3, 200_000, 2):
-                resetting.sendall(headers_of(stream, f"/{SERVICE.full_name}/ApplyRotary") +
-                                  frame(RST_STREAM, 0, stream, bytes((0, 0, 0, 8))))
-        assert "peer=ipv4:127.0.0.1:" in server.log_with("warning cut: a connection whose calls are cancelled before they are served ")
-        other.sendall(call(3, f"/{SERVICE.full_name}/ApplyRotary", samples.rotary()))
-        read_ends(other.makefile("rb"), 1)
-        client.call("ApplyRotary", samples.rotary())
-
-
 def test_watches_of_health_are_limited(start_server):
     """A peer has a quarter of them, so that others can watch too."""
     server = start_server("--max-connections", "8")
