@@ -53,12 +53,14 @@ size_t Connections::CutUnsent() const {
   }));
 }
 
-size_t Connections::Cut(Peer peer, uint16_t port) const {
-  return static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), [peer, port](const Entry& entry) {
-    const auto& [descriptor, connection] = entry;
-    return connection.peer && connection.peer == peer && connection.port == port &&
-           InodeOf(descriptor) == connection.inode && Reset(descriptor);
-  }));
+size_t Connections::Cut(Peer peer, uint16_t port) {
+  size_t number = 0;
+  for (auto& [descriptor, connection] : connections_) {
+    if (!peer || connection.peer != peer || connection.port != port || connection.cut) continue;
+    connection.cut = InodeOf(descriptor) == connection.inode && Reset(descriptor);
+    number += connection.cut;
+  }
+  return number;
 }
 
 size_t Connections::CutStuck(const std::set<Peer>& peers, size_t most) {

@@ -44,7 +44,7 @@ class Connections {
   size_t CutUnsent() const;
   // Resets the peer's connections from this port: one, unless several hosts of an IPv6 network have it. Returns their
   // number.
-  size_t Cut(Peer peer, uint16_t port) const;
+  size_t Cut(Peer peer, uint16_t port);
   // Shuts down those of the peers that, besides, take nothing: over TCP, less than 64 KiB in 20 milliseconds; over a
   // Unix socket, where that cannot be seen, if as many bytes are unsent for a second. Call it every few milliseconds;
   // it forgets what it saw more than a second ago. Cuts no more while `most` are cut and not closed, because the
