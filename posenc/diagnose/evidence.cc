@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "posenc/base/checks.h"
 #include "posenc/base/interruption.h"
@@ -245,8 +246,9 @@ absl::StatusOr<Rows> MakeTable(const TablePair& table, const Limits& limits) {
   return made;
 }
 
-absl::StatusOr<Tokens> MakeTokens(const Positions& positions, const std::optional<Rotary>& asked, int64_t sequences,
+absl::StatusOr<Tokens> MakeTokens(Positions positions, const std::optional<Rotary>& asked, int64_t sequences,
                                   int64_t length, bool packed, const Limits& limits) {
+  const LargeBlocksMayBeRefused scope;
   int64_t axes = 1;
   const bool by_axis =
       positions.axis_dimension == AxisDimension::kFirst || positions.axis_dimension == AxisDimension::kLast;
@@ -257,7 +259,7 @@ absl::StatusOr<Tokens> MakeTokens(const Positions& positions, const std::optiona
                            fmt::format("must be 1 .. {} axes", kMaxAxes));
   }
   POSENC_ASSIGN_OR_RETURN(const TokenPositions resolved,
-                          TokenPositions::Create(positions, {sequences, length, packed, axes}, limits));
+                          TokenPositions::Create(std::move(positions), {sequences, length, packed, axes}, limits));
   // One position per axis and token is stored, which can be much larger than the request.
   const int64_t most = limits.max_request_bytes / static_cast<int64_t>(sizeof(double));
   if (resolved.tokens() > 0 && axes > most / resolved.tokens()) {

@@ -78,7 +78,7 @@ absl::StatusOr<Rows> MakeTable(const TablePair& table, const Limits& limits);
 
 // Resolves the caller's positions. `asked` sets the number of axes and whether a scaling length is needed. Errors name
 // the field within Positions.
-absl::StatusOr<Tokens> MakeTokens(const Positions& positions, const std::optional<Rotary>& asked, int64_t sequences,
+absl::StatusOr<Tokens> MakeTokens(Positions positions, const std::optional<Rotary>& asked, int64_t sequences,
                                   int64_t length, bool packed, const Limits& limits);
 
 // Head rows: each of some tokens, of some heads of some operands.

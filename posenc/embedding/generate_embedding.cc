@@ -82,7 +82,7 @@ absl::StatusOr<EmbeddingGeneration> EmbeddingGeneration::Create(GenerateEmbeddin
   POSENC_ASSIGN_OR_RETURN(const TokenGrid grid, Grid(call.positions, call.count));
   const auto* ids = std::get_if<PositionIds>(&call.positions.source);
   const bool batched = ids != nullptr && !ids->ids.shared;
-  auto positions = TokenPositions::Create(call.positions, grid, limits);
+  auto positions = TokenPositions::Create(std::move(call.positions), grid, limits);
   if (!positions.ok()) return Within("positions", positions.status());
   POSENC_RETURN_IF_ERROR(Within("positions", positions->RefuseScalingLength()));
 

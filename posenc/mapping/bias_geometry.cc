@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "posenc/base/memory_account.h"
+
 namespace posenc::wire {
 namespace {
 
@@ -46,6 +48,7 @@ absl::StatusOr<Mask> ReadMaskFields(const Reader& reader, const v1::Mask& messag
 }  // namespace
 
 absl::StatusOr<BiasGeometry> ReadGeometry(const Reader& reader, const v1::BiasGeometry& message) {
+  const LargeBlocksMayBeRefused scope;
   BiasGeometry geometry;
   if (message.has_query_length()) geometry.query_length = message.query_length();
   if (message.has_key_length()) geometry.key_length = message.key_length();
@@ -73,6 +76,7 @@ absl::StatusOr<BiasGeometry> ReadGeometry(const Reader& reader, const v1::BiasGe
 }
 
 absl::StatusOr<Mask> ReadMask(const Reader& reader, const v1::Mask& message) {
+  const LargeBlocksMayBeRefused scope;
   auto mask = ReadMaskFields(reader, message);
   if (!mask.ok()) return Within("mask", mask.status());
   return mask;

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/mapping/read.h"
 #include "posenc/settings/fields.h"
@@ -100,6 +101,7 @@ struct FieldReader {
     } else if constexpr (std::is_same_v<T, std::vector<double>> || std::is_same_v<T, std::vector<int64_t>>) {
       if (reflection.FieldSize(message, field) == 0) return absl::OkStatus();  // without an iterator's allocation
       const auto values = reflection.GetRepeatedFieldRef<typename T::value_type>(message, field);
+      const LargeBlocksMayBeRefused scope;
       value.assign(values.begin(), values.end());
     } else if constexpr (std::is_same_v<T, Matrix<float>>) {
       POSENC_ASSIGN_OR_RETURN(value, reader.Weight(name, Tensor(field)));

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "posenc/base/memory_account.h"
 #include "posenc/mapping/fields.h"
 #include "posenc/mapping/read.h"
 
@@ -108,6 +109,7 @@ absl::StatusOr<RotarySettings> ReadRotarySettings(const Reader& reader, const v1
 }
 
 void WriteRotarySettings(const RotarySettings& settings, v1::RotarySettings* message) {
+  const LargeBlocksMayBeRefused scope;
   if (const auto* parameters = std::get_if<RopeParameters>(&settings.frequencies)) {
     message->mutable_rope_parameters()->set_rope_type(parameters->rope_type);
     WriteFields(*parameters, message->mutable_rope_parameters());
@@ -123,6 +125,7 @@ void WriteRotarySettings(const RotarySettings& settings, v1::RotarySettings* mes
 }
 
 absl::StatusOr<ModelSource> ReadModelSource(const v1::ModelConfig& message, std::string_view field) {
+  const LargeBlocksMayBeRefused scope;
   const auto path = [field](std::string_view name) {
     return fmt::format("{}{}{}", field, field.empty() ? "" : ".", name);
   };

@@ -81,6 +81,7 @@ absl::Status NoSharedMemory(std::string_view field) {
 }  // namespace
 
 absl::StatusOr<TensorShape> Reader::Shape(std::string_view field, const v1::Tensor& tensor) const {
+  const LargeBlocksMayBeRefused scope;
   POSENC_ASSIGN_OR_RETURN(TensorShape shape, ShapeOf(field, tensor, limits));
   const int64_t bytes = *ByteSize(field, shape, limits);
   const auto given = static_cast<int64_t>(payloads.Size(tensor));

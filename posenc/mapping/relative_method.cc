@@ -131,4 +131,8 @@ void WriteRelativeMethod(const RelativeMethod& method, v1::RelativeMethod* messa
   }
 }
 
+void WriteRelativeMethod(const ShawSettings& shaw, v1::RelativeMethod* message) {
+  WriteFields(shaw, message->mutable_shaw());
+}
+
 }  // namespace posenc::wire

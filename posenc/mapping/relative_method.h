@@ -13,5 +13,6 @@ absl::StatusOr<RelativeMethod> ReadRelativeMethod(const Reader& reader, const v1
 
 // Writes canonical settings; a request with them gives the same bytes.
 void WriteRelativeMethod(const RelativeMethod& method, v1::RelativeMethod* message);
+void WriteRelativeMethod(const ShawSettings& shaw, v1::RelativeMethod* message);
 
 }  // namespace posenc::wire

@@ -119,6 +119,11 @@ void WriteCommonInfo(const Precision& precision, const std::vector<Note>& notes,
   }
 }
 
+void CopyInfo(const v1::AnswerInfo& info, v1::AnswerInfo* copy) {
+  const LargeBlocksMayBeRefused scope;
+  copy->CopyFrom(info);
+}
+
 std::vector<const RotaryPlan*> PlansOf(const TableRows& rows) {
   std::vector<const RotaryPlan*> plans;
   for (size_t n = 0; n < rows.entries(); ++n) plans.push_back(&rows.plan(static_cast<int64_t>(n)));

@@ -56,6 +56,9 @@ absl::StatusOr<std::shared_ptr<const ModelLayers>> LayerOf(const Reader& reader,
 
 // Writes the info that every answer has: precision, device, versions and notes.
 void WriteCommonInfo(const Precision& precision, const std::vector<Note>& notes, v1::AnswerInfo* info);
+// Copies an info into an answer. Memory for a large plan can be refused, unlike in protobuf's move assignment, which
+// copies between arenas and must not throw.
+void CopyInfo(const v1::AnswerInfo& info, v1::AnswerInfo* copy);
 
 // Writes the info of a rotary answer. `plans`: one per sequence, in order, or one shared by all.
 void WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<const RotaryPlan*>& plans, bool with_plan,

@@ -111,6 +111,7 @@ absl::Status RelativeScores::LayOut(const Limits& limits) {
 }
 
 absl::Status RelativeScores::LayPositions(const Limits& limits) {
+  const LargeBlocksMayBeRefused scope;
   query_positions_ = QueryPositions(call_.geometry, 0, q_.tokens);
   key_positions_ = KeyPositions(call_.geometry);
   for (const auto& [field, positions] :

@@ -9,6 +9,7 @@
 
 #include "posenc/base/checks.h"
 #include "posenc/base/interruption.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/bias/bias_geometry.h"
 #include "posenc/kernels/convert.h"
@@ -87,6 +88,7 @@ absl::StatusOr<RelativeValues> RelativeValues::Create(RelativeValuesCall given, 
   POSENC_RETURN_IF_ERROR(CheckOutput(values.bytes_, limits));
   if (values.shape_.empty() || alpha.dim == 0) return values;
 
+  const LargeBlocksMayBeRefused scope;
   values.query_positions_ = QueryPositions(g, 0, alpha.tokens);
   values.key_positions_ = KeyPositions(g);
   for (const auto& [field, positions] : {std::pair{"geometry.query_positions", &values.query_positions_},
@@ -107,14 +109,16 @@ absl::Status RelativeValues::WriteValues(const std::byte* probabilities, const s
   const int64_t keys = alpha.dim, d = out_.dim;
   std::vector<int32_t> row_of_distance;
   int64_t first_row = 0, rows = 0;  // range of table rows that distances use; the table may be far larger
+  std::vector<double> table;        // these rows
   if (keys > 0) {
+    const LargeBlocksMayBeRefused scope;
     row_of_distance = ShawRows(call_.shaw, distances_);
     const auto [least, most] = std::minmax_element(row_of_distance.begin(), row_of_distance.end());
     first_row = *least;
     rows = *most - first_row + 1;
+    const float* taken = call_.shaw.table.values.data() + first_row * d;
+    table.assign(taken, taken + rows * d);
   }
-  const float* taken = call_.shaw.table.values.data() + first_row * d;
-  const std::vector<double> table(taken, taken + rows * d);
   const bool term_in_dtype =
       call_.precision.table_dtype == TableDtype::kTensor || call_.precision.rounding == Rounding::kEachOperation;
   const auto row_at = [&](int64_t b, int64_t query, int64_t key) {

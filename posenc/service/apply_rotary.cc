@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "posenc/mapping/read.h"
+#include "posenc/mapping/rotary_source.h"
 #include "posenc/service/call_context.h"
 #include "posenc/service/operations.h"
 #include "posenc/service/rotary_stream.h"
@@ -69,7 +70,7 @@ absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payload
   POSENC_ASSIGN_OR_RETURN(PreparedRotary prepared, PrepareRotary(reader, request, Bytes::kInRequest));
   WriteShape(prepared.q, response->mutable_q());
   if (request.has_k()) WriteShape(prepared.k, response->mutable_k());
-  *response->mutable_info() = std::move(prepared.info);
+  CopyInfo(prepared.info, response->mutable_info());
 
   if (Device* home = HomeOf(request, payloads); home != nullptr) {
     POSENC_RETURN_IF_ERROR(

@@ -2,11 +2,11 @@
 #include <optional>
 #include <utility>
 
-#include "posenc/base/memory_account.h"
 #include "posenc/bias/generate_bias.h"
 #include "posenc/mapping/bias_method.h"
 #include "posenc/mapping/bias_source.h"
 #include "posenc/mapping/read.h"
+#include "posenc/mapping/rotary_source.h"
 #include "posenc/service/call_context.h"
 #include "posenc/service/operations.h"
 
@@ -116,10 +116,7 @@ absl::StatusOr<TileStream> Prepare(const v1::StreamBiasRequest& request, const P
   POSENC_ASSIGN_OR_RETURN(stream.rows_per_tile, RowsPerTile(asked, stream.rows, row_bytes, limits));
   stream.tile = [bias, info, stream, shape, query_axis](int64_t row_begin, google::protobuf::Message* message) {
     auto* response = static_cast<v1::StreamBiasResponse*>(message);
-    if (row_begin == 0) {
-      const LargeBlocksMayBeRefused scope;
-      *response->mutable_info() = *info;
-    }
+    if (row_begin == 0) CopyInfo(*info, response->mutable_info());
     response->set_row_begin(row_begin);
     TensorShape tile = shape;
     tile.shape[query_axis] = stream.RowsAt(row_begin);

@@ -285,7 +285,7 @@ absl::StatusOr<Job> Prepare(const v1::DiagnoseRequest& request, const Payloads& 
   const diagnose::Rows& rows = evidence->operands[0];
   POSENC_ASSIGN_OR_RETURN(Positions positions, reader.ReadPositions(request.positions()));
   if (expected.rotary) SettleLengthRule(request.expected(), *expected.rotary, positions, nullptr);
-  auto tokens = diagnose::MakeTokens(positions, expected.rotary, rows.sequences, rows.length,
+  auto tokens = diagnose::MakeTokens(std::move(positions), expected.rotary, rows.sequences, rows.length,
                                      request.has_rotation() && rows.layout == Layout::kTHD, limits);
   if (!tokens.ok()) return Within("positions", tokens.status());
   evidence->tokens = *std::move(tokens);

@@ -200,17 +200,17 @@ absl::StatusOr<std::vector<int64_t>> LengthsToExplain(const google::protobuf::Re
                                                       const Rotary& rotary, const Limits& limits,
                                                       int64_t* values_left) {
   if (!rotary.NeedsSeqLen()) return std::vector<int64_t>{0};
-  std::vector<int64_t> lengths(seq_len.begin(), seq_len.end());
-  if (lengths.empty()) {
+  if (seq_len.empty()) {
     return InvalidArgument("MISSING", "seq_len", "", "must be given: the frequencies depend on the sequence's length");
   }
-  const auto values = static_cast<int64_t>(lengths.size()) * rotary.rotary_dim() / 2;
+  const auto values = int64_t{seq_len.size()} * rotary.rotary_dim() / 2;
   *values_left -= values;
   if (*values_left < 0) {
     return TooLarge(
-        "seq_len", fmt::format("{} frequencies, for {} lengths", limits.max_plan_values - *values_left, lengths.size()),
+        "seq_len", fmt::format("{} frequencies, for {} lengths", limits.max_plan_values - *values_left, seq_len.size()),
         fmt::format("must give at most {} (max_plan_values), of all layer types", limits.max_plan_values));
   }
+  std::vector<int64_t> lengths(seq_len.begin(), seq_len.end());
   for (size_t n = 0; n < lengths.size(); ++n) {
     if (lengths[n] < 1) {
       return InvalidArgument("OUT_OF_RANGE", "seq_len[" + std::to_string(n) + "]", std::to_string(lengths[n]),

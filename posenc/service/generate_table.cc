@@ -92,7 +92,7 @@ absl::StatusOr<Job> Prepare(const v1::GenerateTableRequest& request, const Paylo
     return InvalidArgument("MISSING", request.has_cos_output() ? "sin_output" : "cos_output", "",
                            "must be given: both or neither");
   }
-  *response->mutable_info() = std::move(table.info);
+  CopyInfo(table.info, response->mutable_info());
   Devices::Slabs slabs;
   if (table.generation->table().has_recipe()) {
     slabs = [bytes](const Device& one) { return 1 + bytes / static_cast<int64_t>(one.slab_bytes()); };
@@ -128,7 +128,7 @@ absl::StatusOr<TileStream> Prepare(const v1::StreamTableRequest& request, const 
   POSENC_RETURN_IF_ERROR(CheckedBytes(*table, stream.RowsAt(0), limits).status());
   stream.tile = [table, stream](int64_t row_begin, google::protobuf::Message* message) {
     auto* response = static_cast<v1::StreamTableResponse*>(message);
-    if (row_begin == 0) *response->mutable_info() = table->info;
+    if (row_begin == 0) CopyInfo(table->info, response->mutable_info());
     response->set_row_begin(row_begin);
     return RowsJob(*table, row_begin, stream.RowsAt(row_begin), response->mutable_cos(), response->mutable_sin());
   };

@@ -34,7 +34,8 @@ absl::StatusOr<DType> ReadDType(const Request& request, const std::optional<Tens
   return InvalidArgument("CONFLICT", "dtype", posenc::Name(dtype), "must be add_to's type, or add_to absent");
 }
 
-void WriteInfo(std::string_view name, const RelativeMethod& method, const ResolvedTerms& resolved, bool return_plan,
+template <class Method>
+void WriteInfo(std::string_view name, const Method& method, const ResolvedTerms& resolved, bool return_plan,
                v1::AnswerInfo* info) {
   const LargeBlocksMayBeRefused scope;
   WriteCommonInfo(resolved.precision, resolved.notes, info);

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/base/tensor.h"
 #include "posenc/mapping/rotary_source.h"
@@ -27,6 +28,7 @@ absl::StatusOr<RotaryOperand> ReadOperand(const Reader& reader, const std::strin
   if (!message.tensor().data().empty()) return InvalidArgument("NOT_READ", field + ".data", "", kWhy);
   if (message.tensor().has_region()) return InvalidArgument("NOT_READ", field + ".region", "", kWhy);
   if (message.has_output()) return InvalidArgument("NOT_READ", name + ".output", "", kWhy);
+  const LargeBlocksMayBeRefused scope;
   POSENC_ASSIGN_OR_RETURN(operand.tensor, ShapeOf(field, message.tensor(), reader.limits));
   return operand;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "posenc/base/status.h"
+#include "posenc/mapping/rotary_source.h"
 #include "posenc/service/rotary_stream.h"
 #include "posenc/wire/answer.h"
 #include "posenc/wire/parse.h"
@@ -189,7 +190,7 @@ class RotaryCall final : public Reactor {
     POSENC_ASSIGN_OR_RETURN(wire::RotaryStream stream,
                             wire::RotaryStream::Create(header, payloads, core_->config.limits));
     v1::StreamApplyRotaryResponse response;
-    *response.mutable_info() = stream.info();
+    wire::CopyInfo(stream.info(), response.mutable_info());
     POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(&response, {}));
     POSENC_ASSIGN_OR_RETURN(auto charge, call_.ChargeAnswer(layout.size()));
     POSENC_RETURN_IF_ERROR(call_.Compute({}, payloads, layout, std::move(charge), &reply->bytes));

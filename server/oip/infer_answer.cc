@@ -11,6 +11,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/v1/info.pb.h"
 #include "server/oip/datatypes.h"
@@ -104,6 +105,7 @@ absl::StatusOr<wire::Answer> LayOutInfer(const ModelInferRequest& request, const
 }
 
 std::string TakeId(std::string* request) {
+  const LargeBlocksMayBeRefused scope;
   using google::protobuf::internal::WireFormatLite;
   constexpr uint32_t kTag = ModelInferRequest::kIdFieldNumber << 3 | WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
   google::protobuf::io::CodedInputStream input(reinterpret_cast<const uint8_t*>(request->data()),

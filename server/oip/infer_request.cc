@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/v1/service.pb.h"
 #include "posenc/wire/parse.h"
@@ -98,7 +99,10 @@ absl::Status ReadInput(const ModelInferRequest& request, int index, const InputF
   POSENC_ASSIGN_OR_RETURN(const v1::DataType dtype,
                           DataTypeOf(absl::StrCat(field.name, ".datatype"), input.datatype()));
   tensor->set_dtype(dtype);
-  *tensor->mutable_shape() = input.shape();
+  {
+    const LargeBlocksMayBeRefused scope;
+    *tensor->mutable_shape() = input.shape();
+  }
   POSENC_RETURN_IF_ERROR(SetParameters(field.name, input.parameters(), field.parameters, IsOfMemory, typed));
   POSENC_RETURN_IF_ERROR(CheckMemory(field.name, input.parameters()));
   const bool in_region = input.parameters().contains(kRegion);

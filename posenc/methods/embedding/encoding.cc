@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "posenc/base/interruption.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 
 namespace posenc {
@@ -13,6 +14,7 @@ namespace posenc {
 Positions RowNumbers(int64_t rows) { return Positions{PositionSegments{{PositionLine{rows, 0.0, 1.0}}}, {}, {}, {}}; }
 
 Positions CountValid(const Matrix<uint8_t>& valid) {
+  const LargeBlocksMayBeRefused scope;
   Matrix<double> ids{{}, valid.rows, valid.columns, false};
   ids.values.reserve(valid.values.size());
   for (int64_t b = 0; b < valid.rows && valid.columns > 0; ++b) {  // zero columns allow any number of rows

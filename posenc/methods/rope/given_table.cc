@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/kernels/convert.h"
 
@@ -17,6 +18,7 @@ using Bytes = std::shared_ptr<const std::vector<std::byte>>;
 // Removes the second copy of each entry in a row, or in each of a row's parts. Returns INVALID_ARGUMENT if the copies
 // differ.
 absl::Status ToHalfWidth(std::string_view name, const GivenTable& table, int64_t parts, Bytes& data) {
+  const LargeBlocksMayBeRefused scope;
   const size_t size = SizeOf(table.dtype), pairs = table.width / 2 / parts;
   // Distances from an entry to its copy and to the next entry, in bytes.
   const bool duplicated = table.form == TableForm::kDuplicated;
