@@ -181,8 +181,10 @@ absl::Status RequestRegions::CheckOverlaps() const {
       if (&other == &output || other.memory->file() != output.memory->file()) continue;
       const v1::Region &a = output.region, &b = other.region;
       if (a.byte_size() == 0 || b.byte_size() == 0) continue;
-      // Neither sum overflows: both parts lie within their memory.
-      if (a.offset() + a.byte_size() <= b.offset() || b.offset() + b.byte_size() <= a.offset()) continue;
+      // No sum overflows: both parts lie within their file.
+      const int64_t begin_a = output.memory->file_offset() + a.offset(), end_a = begin_a + a.byte_size();
+      const int64_t begin_b = other.memory->file_offset() + b.offset(), end_b = begin_b + b.byte_size();
+      if (end_a <= begin_b || end_b <= begin_a) continue;
       if (Same(a, b) && IsOperandOf(output.path, other.path)) continue;
       return InvalidArgument(
           "CONFLICT", output.path, "",

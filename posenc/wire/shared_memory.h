@@ -24,8 +24,10 @@ class SharedMemory {
   virtual ~SharedMemory() = default;
   virtual absl::Span<std::byte> bytes() const = 0;
   virtual bool writable() const = 0;
-  // Returns an id of the file that is mapped from its beginning. Mappings with equal ids overlap, at other addresses.
+  // Returns an id of the file that is mapped. Mappings with equal ids may overlap, at other addresses.
   virtual std::pair<uint64_t, uint64_t> file() const = 0;
+  // Returns where in the file the bytes begin.
+  virtual int64_t file_offset() const { return 0; }
   // Returns true once the file was truncated under a reader or a writer; it then stays true.
   virtual bool damaged() const = 0;
   // Returns true if the file is known to be of a user whom the server need not trust. Reading such memory can wait for

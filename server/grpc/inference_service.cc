@@ -161,8 +161,8 @@ absl::Status SystemStatus(const InferenceParts& parts, const inference::SystemSh
     auto& status = (*response->mutable_regions())[region.name];
     status.set_name(region.name);
     status.set_key(region.key);
-    status.set_offset(static_cast<uint64_t>(region.offset));
-    status.set_byte_size(static_cast<uint64_t>(region.byte_size));
+    status.set_offset(region.offset);
+    status.set_byte_size(region.byte_size);
   }
   return absl::OkStatus();
 }
@@ -170,10 +170,8 @@ absl::Status SystemStatus(const InferenceParts& parts, const inference::SystemSh
 absl::Status SystemRegister(const InferenceParts& parts, const inference::SystemSharedMemoryRegisterRequest& request,
                             const Rpc& rpc, inference::SystemSharedMemoryRegisterResponse*) {
   POSENC_RETURN_IF_ERROR(CheckLocal(rpc));
-  // Above the maximum of int64 they become negative, and are refused.
   return parts.memory->Register(MemoryScopeOf(rpc),
-                                {request.name(), request.key(), static_cast<int64_t>(request.offset()),
-                                 static_cast<int64_t>(request.byte_size()), ""});
+                                {request.name(), request.key(), request.offset(), request.byte_size(), ""});
 }
 
 absl::Status SystemUnregister(const InferenceParts& parts,

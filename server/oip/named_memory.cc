@@ -27,16 +27,14 @@ absl::Status Off(std::string_view field, const std::string& value) {
 }
 
 absl::Status CheckNumbers(const NamedMemory::Region& region) {
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
   if (region.name.empty() || region.name.size() > kMostRegionName) {
     return InvalidArgument("OUT_OF_RANGE", "name", absl::StrCat(region.name.size(), " bytes"),
                            absl::StrCat("must have 1 .. ", kMostRegionName, " bytes"));
   }
-  if (region.byte_size < 1) {
-    return InvalidArgument("OUT_OF_RANGE", "byte_size", absl::StrCat(region.byte_size), "must be at least 1");
-  }
-  if (region.offset < 0 || region.offset > kMost - region.byte_size) {
-    return InvalidArgument("OUT_OF_RANGE", "offset", absl::StrCat(region.offset), "must be within the object");
+  for (const auto& [field, value] : {std::pair{"offset", region.offset}, {"byte_size", region.byte_size}}) {
+    if (value <= kMost) continue;
+    return InvalidArgument("OUT_OF_RANGE", field, absl::StrCat(value), "must be within the object");
   }
   return absl::OkStatus();
 }
@@ -52,8 +50,8 @@ absl::Status NamedMemory::Register(const std::string& scope, const Region& regio
   POSENC_RETURN_IF_ERROR(CheckNumbers(region));
   if (const std::lock_guard lock(mutex_); regions_.contains({scope, region.name})) return Taken(region.name);
   std::map<Key, Region> made = {{{scope, region.name}, region}};  // here, so that nothing fails once it is registered
-  const int64_t mapped = region.offset + region.byte_size;
-  auto file = OpenPosix(region.key, prefix_, mapped, /*read_only=*/false);
+  const auto offset = static_cast<int64_t>(region.offset), byte_size = static_cast<int64_t>(region.byte_size);
+  auto file = OpenPosix(region.key, prefix_, byte_size, /*read_only=*/false, offset);
   if (!file.ok()) {
     // Triton's code for an object that cannot be opened.
     const ErrorDetails details = DetailsOf(file.status());
@@ -62,7 +60,7 @@ absl::Status NamedMemory::Register(const std::string& scope, const Region& regio
                                                                 : file.status();
     return Renamed(status, [](const std::string& field) { return field == "name" ? "key" : field; });
   }
-  auto token = registry_->Register(*file, mapped, /*read_only=*/false, SharedMemoryRegistry::Holder::kName);
+  auto token = registry_->Register(*file, byte_size, /*read_only=*/false, SharedMemoryRegistry::Holder::kName, offset);
   if (!token.ok()) {
     return Renamed(token.status(), [](const std::string& field) { return field.empty() ? "name" : field; });
   }
@@ -114,13 +112,14 @@ absl::StatusOr<v1::Region> NamedMemory::Part(const std::string& scope, const std
   const auto found = regions_.find({scope, name});
   if (found == regions_.end()) return NoSuchRegion(name);
   const Region& region = found->second;
-  if (offset < 0 || byte_size < 0 || byte_size > region.byte_size || offset > region.byte_size - byte_size) {
+  const auto size = static_cast<int64_t>(region.byte_size);
+  if (offset < 0 || byte_size < 0 || byte_size > size || offset > size - byte_size) {
     return InvalidArgument("OUT_OF_RANGE", "shared_memory_offset", absl::StrCat(byte_size, " bytes at offset ", offset),
-                           absl::StrCat("must be within the region's ", region.byte_size, " bytes"));
+                           absl::StrCat("must be within the region's ", size, " bytes"));
   }
   v1::Region part;
   part.set_token(region.token);
-  part.set_offset(region.offset + offset);
+  part.set_offset(offset);
   part.set_byte_size(byte_size);
   return part;
 }

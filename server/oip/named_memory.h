@@ -24,8 +24,8 @@ class NamedMemory {
   struct Region {
     std::string name;
     std::string key;  // name of the POSIX object
-    int64_t offset;
-    int64_t byte_size;
+    uint64_t offset;
+    uint64_t byte_size;
     std::string token;  // of the registry
   };
 

@@ -16,7 +16,7 @@ namespace posenc::server {
 namespace {
 
 // Accepts regular tmpfs files only: huge pages, devices and other file systems can block or fault in other ways.
-absl::Status CheckFile(std::string_view field, const Descriptor& file, int64_t byte_size) {
+absl::Status CheckFile(std::string_view field, const Descriptor& file, int64_t byte_size, int64_t offset = 0) {
   struct statfs system = {};
   struct stat status = {};
   if (fstatfs(file.get(), &system) != 0 || fstat(file.get(), &status) != 0) {
@@ -29,13 +29,15 @@ absl::Status CheckFile(std::string_view field, const Descriptor& file, int64_t b
     return InvalidArgument("OUT_OF_RANGE", "byte_size", absl::StrCat(byte_size),
                            absl::StrCat("must be from 1 to the file's size, ", status.st_size));
   }
+  if (offset < 0 || offset > status.st_size - byte_size) {
+    return InvalidArgument(
+        "OUT_OF_RANGE", "offset", absl::StrCat(offset),
+        absl::StrCat("must be from 0 to ", status.st_size - byte_size, ", the file's size without byte_size"));
+  }
   return absl::OkStatus();
 }
 
-size_t PagesOf(int64_t byte_size) {
-  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return (static_cast<size_t>(byte_size) + page - 1) / page * page;
-}
+size_t PageBytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
 }  // namespace
 
@@ -51,7 +53,7 @@ absl::Status CheckMemfd(const Descriptor& file, int64_t byte_size) {
 }
 
 absl::StatusOr<Descriptor> OpenPosix(const std::string& name, const std::string& prefix, int64_t byte_size,
-                                     bool read_only) {
+                                     bool read_only, int64_t offset) {
   if (prefix.empty()) {
     return InvalidArgument("UNSUPPORTED", "register_posix", "",
                            "must be absent: the server has no --shared-memory-prefix, register a memfd");
@@ -66,21 +68,33 @@ absl::StatusOr<Descriptor> OpenPosix(const std::string& name, const std::string&
   Descriptor file(shm_open(name.c_str(), (read_only ? O_RDONLY : O_RDWR) | O_NONBLOCK, 0));
   if (!file.valid())
     return InvalidArgument("UNSUPPORTED", "name", name, "must be memory that can be opened: " + TextOf(errno));
-  POSENC_RETURN_IF_ERROR(CheckFile("name", file, byte_size));
+  POSENC_RETURN_IF_ERROR(CheckFile("name", file, byte_size, offset));
   return file;
 }
 
+MappedMemory::MappedMemory(int64_t size, bool writable, int64_t offset)
+    : size_(static_cast<size_t>(size)),
+      writable_(writable),
+      offset_(offset),
+      skipped_(static_cast<size_t>(offset) % PageBytes()) {}
+
+size_t MappedMemory::mapped_bytes() const {
+  const size_t page = PageBytes();
+  return (skipped_ + size_ + page - 1) / page * page;
+}
+
 absl::StatusOr<std::unique_ptr<MappedMemory>> MappedMemory::Map(const Descriptor& file, int64_t byte_size,
-                                                                bool read_only) {
-  std::unique_ptr<MappedMemory> memory(new MappedMemory(static_cast<size_t>(byte_size), !read_only));
+                                                                bool read_only, int64_t offset) {
+  std::unique_ptr<MappedMemory> memory(new MappedMemory(byte_size, !read_only, offset));
   struct stat status = {};
-  const size_t pages = PagesOf(byte_size);
+  const size_t pages = memory->mapped_bytes();
+  const auto from = static_cast<off_t>(offset - static_cast<int64_t>(memory->skipped_));
   const int protection = PROT_READ | (read_only ? 0 : PROT_WRITE);
   void* begin =
-      fstat(file.get(), &status) == 0 ? mmap(nullptr, pages, protection, MAP_SHARED, file.get(), 0) : MAP_FAILED;
+      fstat(file.get(), &status) == 0 ? mmap(nullptr, pages, protection, MAP_SHARED, file.get(), from) : MAP_FAILED;
   if (begin == MAP_FAILED && errno == EPERM && read_only) {
     // Sealed against writing: a shared mapping of a writable descriptor, which could become writable, is refused.
-    begin = mmap(nullptr, pages, protection, MAP_PRIVATE, file.get(), 0);
+    begin = mmap(nullptr, pages, protection, MAP_PRIVATE, file.get(), from);
   }
   if (begin == MAP_FAILED) {
     const bool refused = errno == EPERM || errno == EACCES;
@@ -99,7 +113,7 @@ absl::StatusOr<std::unique_ptr<MappedMemory>> MappedMemory::Map(const Descriptor
 
 MappedMemory::~MappedMemory() {
   guard_.reset();  // before the address range can be reused
-  if (begin_ != nullptr) munmap(begin_, PagesOf(static_cast<int64_t>(size_)));
+  if (begin_ != nullptr) munmap(begin_, mapped_bytes());
 }
 
 }  // namespace posenc::server

@@ -75,9 +75,9 @@ absl::StatusOr<std::string> SharedMemoryRegistry::Keep(std::unique_ptr<const wir
 }
 
 absl::StatusOr<std::string> SharedMemoryRegistry::Register(const Descriptor& file, int64_t byte_size, bool read_only,
-                                                           Holder holder) {
+                                                           Holder holder, int64_t offset) {
   POSENC_ASSIGN_OR_RETURN(Place place, Enter(byte_size, holder));
-  POSENC_ASSIGN_OR_RETURN(auto memory, MappedMemory::Map(file, byte_size, read_only));
+  POSENC_ASSIGN_OR_RETURN(auto memory, MappedMemory::Map(file, byte_size, read_only, offset));
   return Keep(std::move(memory), std::move(place));
 }
 

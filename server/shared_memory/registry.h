@@ -30,10 +30,10 @@ class SharedMemoryRegistry final : public wire::SharedMemorySource {
   // and connections have the rest.
   SharedMemoryRegistry(int64_t max_regions, int64_t max_bytes, bool names_have_half = false);
 
-  // Maps the memory and returns its token. Returns RESOURCE_EXHAUSTED if that would exceed a limit. Memory counts until
-  // it is unmapped, at the latest by the last call that uses it.
+  // Maps byte_size bytes from `offset` on and returns their token. Returns RESOURCE_EXHAUSTED if that would exceed a
+  // limit. Memory counts until it is unmapped, at the latest by the last call that uses it.
   absl::StatusOr<std::string> Register(const Descriptor& file, int64_t byte_size, bool read_only,
-                                       Holder holder = Holder::kConnection);
+                                       Holder holder = Holder::kConnection, int64_t offset = 0);
   // Registers memory on a device and returns its token. It counts as a region, but its bytes do not.
   absl::StatusOr<std::string> RegisterOn(Device* device, std::string_view handle, int64_t byte_size, bool read_only);
   // Returns false if it is not registered. Calls that use the memory keep it mapped.

@@ -100,6 +100,18 @@ def test_input_and_output(client, memory):
     assert numpy.array_equal(one.read(128), expected(client))
 
 
+def test_regions_of_one_object(client, memory):
+    """Each is mapped from its own offset. Calls see where they overlap."""
+    one = memory(3 * 4096)
+    register(client, "a", one, byte_size=4096, offset=4096 + 4)
+    register(client, "b", one, byte_size=4096, offset=2 * 4096)
+    one.write(4096 + 4, Q)
+    client.call("ModelInfer", rotation(region("a"), region("b")))
+    assert numpy.array_equal(one.read(2 * 4096), expected(client))
+    overlapping = rotation(region("a", offset=4096 - SIZE), region("b"))  # the last 4 bytes of "a" are in "b"
+    assert client.refusal("ModelInfer", overlapping).reason == "CONFLICT"
+
+
 def test_repeated_requests_see_the_memory_as_it_is(client, memory):
     """They are prepared once; names may be given to other regions meanwhile."""
     one, two = memory(), memory()
@@ -203,6 +215,12 @@ def test_what_is_wrong_with_a_registration(client, memory):
                    {"byte_size": 64, "name": "n" * 1000}):
         refusal = client.refusal("SystemSharedMemoryRegister", **{"name": "b", "key": one.key, **fields})
         assert refusal.code == INVALID, fields
+    for fields, field, value in [({"byte_size": 64, "offset": 2**40}, "offset", 2**40),
+                                 ({"byte_size": 64, "offset": 2**64 - 1}, "offset", 2**64 - 1),
+                                 ({"byte_size": 2**63, "offset": 1}, "byte_size", 2**63),
+                                 ({"byte_size": 4097, "offset": 1}, "byte_size", 4097)]:
+        refusal = client.refusal("SystemSharedMemoryRegister", name="b", key=one.key, **fields)
+        assert (refusal.field, refusal.value) == (field, str(value)), fields
     unopened = client.refusal("SystemSharedMemoryRegister", name="b", key="/posenc-oip-nothing", byte_size=64)
     assert (unopened.code, unopened.reason, unopened.field) == (grpc.StatusCode.INTERNAL, "UNSUPPORTED", "key")
     assert list(client.call("SystemSharedMemoryStatus").regions) == ["a"]
@@ -274,7 +292,7 @@ def test_limits_of_registrations(start_server, memory):
         register(client, "b", one)
         assert client.refusal("SystemSharedMemoryRegister", name="c", key=one.key, byte_size=1).reason == "TOO_LARGE"
         client.call("SystemSharedMemoryUnregister", name="a")
-        register(client, "c", one)
+        register(client, "c", one, offset=61440)  # only what is mapped counts
 
 
 def test_names_leave_half_to_connections(start_server, memory, tmp_path):

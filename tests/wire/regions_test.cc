@@ -23,8 +23,10 @@ class Memory final : public SharedMemory {
   bool writable() const override { return writable_; }
   std::pair<uint64_t, uint64_t> file() const override { return {1, inode_}; }
   bool damaged() const override { return is_damaged; }
+  int64_t file_offset() const override { return begins_at; }
   bool of_other_user() const override { return is_of_other_user; }
 
+  int64_t begins_at = 0;
   bool is_damaged = false;
   bool is_of_other_user = false;
 
@@ -208,6 +210,15 @@ TEST(Outputs, OverlapNothingButTheirOwnOperand) {
        {Part(kToken, 79, 80), Part(kToken, 1, 79), Part(kAlias, 0, 80), Part(kAlias, 79, 1)}) {
     EXPECT_THAT(Find(Rotation(Part(kToken, 0, 80), output)), IsInvalid("CONFLICT", "q.output"));
   }
+}
+
+TEST(Outputs, OverlapNothingInTheirFileWhereverItsMappingsBegin) {
+  const Source source;
+  source.memory.at(kAlias)->begins_at = 100;
+  EXPECT_THAT(Find(Rotation(Part(kToken, 0, 80), Part(kAlias, 0, 80)), source), IsOk());
+  EXPECT_THAT(Find(Rotation(Part(kToken, 180, 80), Part(kAlias, 0, 80)), source), IsOk());
+  EXPECT_THAT(Find(Rotation(Part(kToken, 179, 80), Part(kAlias, 0, 80)), source), IsInvalid("CONFLICT", "q.output"));
+  EXPECT_THAT(Find(Rotation(Part(kAlias, 0, 80), Part(kToken, 21, 80)), source), IsInvalid("CONFLICT", "q.output"));
 }
 
 TEST(Outputs, OverlapNoOtherOperandOrOutput) {

@@ -77,6 +77,14 @@ TEST(PosixMemory, IsFoundUnderItsPrefixOnly) {
   EXPECT_THAT(OpenPosix("/posenc-absent", "/posenc-", 100, false), IsInvalid("UNSUPPORTED", "name"));
 }
 
+TEST(PosixMemory, HasItsBytesFromTheOffsetOn) {
+  const Posix memory(100);
+  EXPECT_THAT(OpenPosix(memory.name, "/posenc-", 40, false, 60), IsOk());
+  for (const int64_t offset : {int64_t{-1}, int64_t{61}, int64_t{1} << 40, std::numeric_limits<int64_t>::max()}) {
+    EXPECT_THAT(OpenPosix(memory.name, "/posenc-", 40, false, offset), IsInvalid("OUT_OF_RANGE", "offset")) << offset;
+  }
+}
+
 TEST(PosixMemory, IsNoPipeAndNoLink) {
   const std::string pipe = "/dev/shm/posenc-pipe-" + std::to_string(getpid());
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
@@ -120,6 +128,21 @@ TEST(Registry, ShowsBothTheSameMemory) {
   const auto twice = registry.Register(file, 1, false);
   ASSERT_THAT(twice, IsOk());
   EXPECT_EQ(registry.Find(*twice)->file(), memory->file());
+}
+
+TEST(Registry, CountsAndShowsAPartOfAFileOnly) {
+  SharedMemoryRegistry registry(2, 200);
+  const Descriptor file = Memfd(3 * kPageBytes);
+  for (const int64_t offset : {kPageBytes + 7, 3 * kPageBytes - 100}) {
+    const auto token = registry.Register(file, 100, false, SharedMemoryRegistry::Holder::kName, offset);
+    ASSERT_THAT(token, IsOk()) << offset;
+    const auto memory = registry.Find(*token);
+    EXPECT_EQ(memory->file_offset(), offset);
+    ASSERT_EQ(memory->bytes().size(), 100U);
+    ASSERT_EQ(pwrite(file.get(), "there", 5, offset + 95), 5);
+    EXPECT_EQ(std::memcmp(memory->bytes().data() + 95, "there", 5), 0);
+  }
+  EXPECT_EQ(registry.counters().bytes, 200);
 }
 
 TEST(Registry, KnowsMemoryOfOtherUsers) {
