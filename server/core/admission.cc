@@ -45,9 +45,13 @@ std::shared_ptr<Admission> Admission::Create(int64_t max_requests, int64_t max_b
   return std::shared_ptr<Admission>(new Admission(max_requests, max_bytes, group_of));
 }
 
-Charge Admission::EnterHandler() {
+void Admission::CountStart() {
   std::lock_guard lock(mutex_);
   ++counters_.started;
+}
+
+Charge Admission::EnterHandler() {
+  std::lock_guard lock(mutex_);
   last_entry_ = std::chrono::steady_clock::now();
   return Take(0, 0, 1, nullptr);
 }

@@ -87,7 +87,7 @@ class Admission : public std::enable_shared_from_this<Admission> {
   };
 
   struct Counters {
-    int64_t started = 0;  // handlers entered
+    int64_t started = 0;  // calls that have come
     int64_t failed = 0;   // answered with an error that is not a refusal
     int64_t refused = 0;
     int64_t in_flight_requests = 0;
@@ -99,7 +99,9 @@ class Admission : public std::enable_shared_from_this<Admission> {
 
   static std::shared_ptr<Admission> Create(int64_t max_requests, int64_t max_bytes, GroupOf group_of = nullptr);
 
-  // Counts a handler that was entered. Keep the charge until its final status is sent. It counts against no limit.
+  // Counts a call that has come.
+  void CountStart();
+  // Enters a handler of a call. Keep the charge until its final status is sent. It counts against no limit.
   Charge EnterHandler();
   // Charges a request and its bytes. *request and *bytes must be empty; they are set only on kAdmitted.
   Verdict AdmitRequest(int64_t size, Charge* request, Charge* bytes, const Holder& holder = {});

@@ -121,7 +121,9 @@ Call::Call(Core* core, const wire::RpcDescription& method, Rpc* rpc, grpc::ByteB
       }),
       kind_(kind),
       entered_(Clock::now()),
-      waits_since_(entered_) {}
+      waits_since_(entered_) {
+  core->admission->CountStart();
+}
 
 absl::Status Call::Admit() {
   // The client half-closed without a message, or the memory quota killed the call.

@@ -300,6 +300,7 @@ TEST(Admission, ManyThreadsNeverExceedTheLimitsAndLeaveNothing) {
       std::mt19937 random(n);
       std::vector<Charge> held;
       for (int i = 0; i < kRounds; ++i) {
+        admission->CountStart();
         const Charge handler = admission->EnterHandler();
         Charge request, bytes, answer;
         if (admission->AdmitRequest(random() % 400, &request, &bytes) == Verdict::kAdmitted) {
@@ -337,6 +338,7 @@ TEST(Admission, ADrainUnderLoadEndsWhenTheLastHandlerHasLeft) {
     for (int n = 0; n < 4; ++n) {
       callers.emplace_back([&] {
         for (int refusals = 0; refusals < 3;) {
+          admission->CountStart();
           Charge handler = admission->EnterHandler();
           Charge request, bytes;
           if (admission->AdmitRequest(1, &request, &bytes) != Verdict::kAdmitted) {

@@ -79,6 +79,8 @@ TEST_F(CallTest, AStreamBeginsWithItsHeader) {
     EXPECT_EQ(metadata["byte_offset"], "0");
     EXPECT_EQ(metadata["started"], "false");
   }
+  EXPECT_EQ(core_->admission->counters().failed, 2);
+  EXPECT_EQ(core_->admission->counters().started, 2) << "one of them without a message";
 }
 
 TEST_F(CallTest, AStreamWhoseAnswersAreNotTakenHoldsFewChunks) {
