@@ -9,6 +9,18 @@
 #include "posenc/base/status.h"
 
 namespace posenc {
+namespace {
+
+template <class Float>
+absl::Status CheckEachFinite(std::string_view name, const std::vector<Float>& values) {
+  for (size_t n = 0; n < values.size(); ++n) {
+    InterruptionPointOfStep(static_cast<int64_t>(n) + 1);
+    if (!std::isfinite(values[n])) return CheckFinite(fmt::format("{}[{}]", name, n), values[n]);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::Status CheckFinite(std::string_view name, double value) {
   if (std::isfinite(value)) return absl::OkStatus();
@@ -16,13 +28,11 @@ absl::Status CheckFinite(std::string_view name, double value) {
 }
 
 absl::Status CheckFinite(std::string_view name, const std::vector<float>& values) {
-  for (size_t n = 0; n < values.size(); ++n) {
-    InterruptionPointOfStep(static_cast<int64_t>(n) + 1);
-    if (std::isfinite(values[n])) continue;
-    return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[{}]", name, n), fmt::format("{}", values[n]),
-                           "must be finite");
-  }
-  return absl::OkStatus();
+  return CheckEachFinite(name, values);
+}
+
+absl::Status CheckFinite(std::string_view name, const std::vector<double>& values) {
+  return CheckEachFinite(name, values);
 }
 
 absl::Status CheckPositive(std::string_view name, double value) {
@@ -49,6 +59,7 @@ absl::Status CheckSequenceBounds(std::string_view name, const std::vector<int64_
     return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[0]", name), fmt::format("{}", bounds[0]), "must be 0");
   }
   for (size_t n = 1; n < bounds.size(); ++n) {
+    InterruptionPointOfStep(static_cast<int64_t>(n));
     if (bounds[n] < bounds[n - 1]) {
       return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[{}]", name, n), fmt::format("{}", bounds[n]),
                              fmt::format("must not be below its predecessor {}", bounds[n - 1]));

@@ -12,6 +12,7 @@ namespace posenc {
 
 absl::Status CheckFinite(std::string_view name, double value);
 absl::Status CheckFinite(std::string_view name, const std::vector<float>& values);
+absl::Status CheckFinite(std::string_view name, const std::vector<double>& values);
 absl::Status CheckPositive(std::string_view name, double value);
 
 // Positions of larger magnitude are not exact in float64 and are refused.

@@ -161,7 +161,7 @@ void EmbeddingGeneration::Add(const double* at, int64_t token, size_t count, con
 absl::Status EmbeddingGeneration::Write(const std::byte* add_to, std::byte* out, WorkPool& pool,
                                         const Cancellation& cancelled) const {
   if (shape_.empty()) return absl::OkStatus();
-  const size_t dim = encoding_->dim(), slab = std::clamp<size_t>(16384 / dim, 1, 1024);
+  const size_t dim = encoding_->dim(), slab = std::clamp<size_t>(16384 / encoding_->steps(), 1, 1024);
   const auto write = [&](size_t begin, size_t end) {
     std::vector<double> at(end - begin);
     for (int64_t token = begin; token < static_cast<int64_t>(end);) {

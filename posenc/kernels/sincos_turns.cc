@@ -41,9 +41,11 @@ struct Reduced {
 
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
 
-Reduced Reduce(const double* factors, const double* point, size_t terms) {
+// Counts `products`, and checks for interruption once in 65,536 of them.
+Reduced Reduce(const double* factors, const double* point, size_t terms, int64_t* products) {
   double sum = 0, rest = 0, magnitude = 0, rounded = 0;
   for (size_t j = 0; j < terms; ++j) {
+    InterruptionPointOfStep(++*products);
     const DoubleDouble product = TwoProduct(factors[j], point[j]);
     const bool tiny = std::abs(product.hi) < 0x1p-900 && factors[j] != 0 && point[j] != 0;
     const DoubleDouble total = TwoSum(sum, product.hi);
@@ -124,11 +126,12 @@ void ComputeSinCosTurns(const SinCosTurns& work) {
   double angles[kBlock], cos[kBlock], sin[kBlock];
   const double one = 1.0;
   const size_t size = SizeOf(work.dtype);
+  int64_t products = 0;
   for (size_t begin = 0; begin < work.pairs; begin += kBlock) {
     const size_t count = std::min(kBlock, work.pairs - begin);
     const double* factors = work.factors + begin * work.terms;
     for (size_t k = 0; k < count; ++k) {
-      reduced[k] = Reduce(factors + k * work.terms, work.point, work.terms);
+      reduced[k] = Reduce(factors + k * work.terms, work.point, work.terms, &products);
       angles[k] = reduced[k].angle.hi;
     }
     // Computes correctly rounded cosines and sines of the angles' leading parts.

@@ -108,9 +108,7 @@ struct FieldCheck {
   }
   void operator()(std::string_view name, const std::vector<double>& field) {
     if (!field.empty()) Read(name);
-    for (size_t i = 0; i < field.size() && status.ok(); ++i) {
-      status = CheckFinite(fmt::format("{}[{}]", name, i), field[i]);
-    }
+    if (status.ok()) status = CheckFinite(name, field);
   }
   void operator()(std::string_view name, const std::vector<int64_t>& field) {
     if (!field.empty()) Read(name);
@@ -186,9 +184,7 @@ struct AddToKey {
 
 absl::Status CompleteGiven(GivenFrequencies& given) {
   const size_t pairs = given.inv_freq.size();
-  for (size_t i = 0; i < pairs; ++i) {
-    POSENC_RETURN_IF_ERROR(CheckFinite(fmt::format("inv_freq[{}]", i), given.inv_freq[i]));
-  }
+  POSENC_RETURN_IF_ERROR(CheckFinite("inv_freq", given.inv_freq));
   if (!given.axis.empty() && given.axis.size() != pairs) {
     return InvalidArgument("MISMATCH", "axis", fmt::format("{} values", given.axis.size()),
                            fmt::format("must be one per pair: {}", pairs));

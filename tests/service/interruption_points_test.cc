@@ -9,6 +9,7 @@
 #include "posenc/base/interruption.h"
 #include "posenc/bias/bias_geometry.h"
 #include "posenc/bias/bias_layout.h"
+#include "posenc/embedding/generate_embedding.h"
 #include "posenc/kernels/distance_bias.h"
 #include "posenc/kernels/sincos_turns.h"
 #include "posenc/mapping/message_fingerprint.h"
@@ -20,6 +21,7 @@
 #include "posenc/methods/relative/relative_methods.h"
 #include "posenc/model/model.h"
 #include "posenc/rotary/positions.h"
+#include "posenc/rotary/rotary_plan.h"
 #include "posenc/rotary/rotate_pieces.h"
 #include "posenc/wire/parse.h"
 #include "tests/service/call.h"
@@ -30,6 +32,7 @@ namespace {
 constexpr int64_t kMany = 1 << 20;
 constexpr int kOften = 16;  // once in 2^16 of kMany fast steps
 
+// Calls work(), or work(cancelled) if it computes in a pool. Returns how often it looked.
 template <class Work>
 int PointsOf(const Work& work) {
   int points = 0;
@@ -38,7 +41,11 @@ int PointsOf(const Work& work) {
     return absl::OkStatus();
   };
   const InterruptionScope scope(&count);
-  work();
+  if constexpr (std::is_invocable_v<Work, Cancellation>) {
+    work(count);
+  } else {
+    work();
+  }
   return points;
 }
 
@@ -214,6 +221,46 @@ TEST(InterruptionPoints, NoneBeforeTooManyGatesAreRefused) {
                           FailsWith(absl::StatusCode::kResourceExhausted, "TOO_LARGE", "bias.forget_gate.log_gates"));
             }),
             0);
+}
+
+TEST(InterruptionPoints, OfLongLists) {
+  const std::vector<double> numbers(kMany);
+  EXPECT_GE(PointsOf([&] { EXPECT_THAT(CheckFinite("numbers", numbers), IsOk()); }), kOften);
+  std::vector<int64_t> bounds(kMany);
+  EXPECT_GE(PointsOf([&] { EXPECT_THAT(CheckSequenceBounds("cu_seqlens", bounds, 0), IsOk()); }), kOften - 1);
+  RotarySettings settings{.frequencies = GivenFrequencies{.inv_freq = numbers}};
+  EXPECT_GE(PointsOf([&] {
+              EXPECT_THAT(Rotary::Create(settings, Frequencies::kExact, Limits()),
+                          FailsWith(absl::StatusCode::kInvalidArgument, "OUT_OF_RANGE", "given_frequencies.inv_freq"));
+            }),
+            kOften);
+  settings = {.frequencies = RopeParameters{.rope_type = "longrope", .short_factor = numbers, .long_factor = numbers},
+              .rotary_dim = 2,
+              .input_pairing = Pairing::kHalfSplit};
+  EXPECT_GE(PointsOf([&] { EXPECT_FALSE(Rotary::Create(settings, Frequencies::kExact, Limits()).ok()); }), 2 * kOften);
+}
+
+TEST(InterruptionPoints, OfFourierFeatures) {
+  const Limits limits;
+  for (const auto& [columns, points] : {std::pair{kMany, int64_t{1}}, {int64_t{64}, kMany / 64}}) {
+    for (const Frequencies arithmetic : {Frequencies::kExact, Frequencies::kFloat64, Frequencies::kFloat32}) {
+      const FourierSettings fourier{{std::vector<double>(columns), 1, columns, false},
+                                    {std::vector<double>(kMany), points, columns, false}};
+      std::optional<EmbeddingGeneration> generation;
+      EXPECT_GE(PointsOf([&] {
+                  GenerateEmbedding call{.method = fourier, .dtype = DType::kBF16};
+                  call.precision.frequencies = arithmetic;
+                  generation = *EmbeddingGeneration::Create(std::move(call), limits);
+                }),
+                kOften);
+      std::vector<std::byte> out(generation->bytes());
+      WorkPool pool(1);
+      EXPECT_GE(PointsOf([&](const Cancellation& cancelled) {
+                  EXPECT_THAT(generation->Write(nullptr, out.data(), pool, cancelled), IsOk());
+                }),
+                kOften);
+    }
+  }
 }
 
 TEST(InterruptionPoints, OfManySegments) {

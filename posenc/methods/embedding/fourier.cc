@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
 
 #include "posenc/base/checks.h"
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 #include "posenc/kernels/sincos_turns.h"
 #include "posenc/methods/embedding/sincos_slab.h"
@@ -18,10 +19,7 @@ absl::Status CheckMatrix(std::string_view name, const Matrix<double>& matrix, st
   if (matrix.shared) {
     return InvalidArgument("MISMATCH", fmt::format("{}.shape", name), "of rank 1", fmt::format("must be {}", shape));
   }
-  for (size_t n = 0; n < matrix.values.size(); ++n) {
-    POSENC_RETURN_IF_ERROR(CheckFinite(fmt::format("{}[{}]", name, n), matrix.values[n]));
-  }
-  return absl::OkStatus();
+  return CheckFinite(name, matrix.values);
 }
 
 class FourierEncoding final : public Encoding {
@@ -30,6 +28,7 @@ class FourierEncoding final : public Encoding {
       : s_(std::move(settings)), arithmetic_(arithmetic) {}
 
   int64_t dim() const override { return 2 * s_.frequencies.rows; }
+  int64_t steps() const override { return std::max(dim(), s_.frequencies.rows * s_.frequencies.columns); }
 
   std::optional<Positions> OwnPositions() const override { return RowNumbers(s_.points.rows); }
 
@@ -70,11 +69,13 @@ class FourierEncoding final : public Encoding {
     const size_t terms = s_.frequencies.columns;
     std::vector<double> angles;
     angles.reserve(count * s_.frequencies.rows);
+    int64_t products = 0;
     for (size_t r = 0; r < count; ++r, points += terms) {
       for (int64_t i = 0; i < s_.frequencies.rows; ++i) {
         const double* b = s_.frequencies.row(i);
         E sum = 0;
         for (size_t j = 0; j < terms; ++j) {
+          InterruptionPointOfStep(++products);
           const E turned = static_cast<E>(kTwoPi) * static_cast<E>(points[j]);
           const E product = turned * static_cast<E>(b[j]);
           sum = j == 0 ? product : sum + product;
