@@ -112,7 +112,7 @@ Matrix<double> QueryPositions(const BiasGeometry& geometry, int64_t first, int64
   if (const auto* ids = std::get_if<PositionIds>(&geometry.query)) return Columns(ids->ids, first, count);
   const auto line = [first, count](int64_t offset, std::vector<double>& values) {
     for (int64_t n = 0; n < count; ++n) {
-      InterruptionPointOfStep(n);
+      InterruptionPointOfStep(static_cast<int64_t>(values.size()));
       values.push_back(static_cast<double>(offset) + static_cast<double>(first + n));
     }
   };

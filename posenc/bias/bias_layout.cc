@@ -31,7 +31,7 @@ Matrix<double> CountValid(const Matrix<uint8_t>& valid) {
   for (int64_t b = 0; b < valid.rows; ++b) {
     double next = 0;
     for (int64_t j = 0; j < valid.columns; ++j) {
-      InterruptionPointOfStep(j);
+      InterruptionPointOfStep(static_cast<int64_t>(positions.values.size()));
       positions.values.push_back(valid.row(b)[j] ? next++ : 0.0);
     }
   }

@@ -91,8 +91,9 @@ DistanceBias RowsOf(DistanceBias work, size_t begin, size_t end) {
 
 size_t RowBytes(const BiasCells& cells) { return cells.keys * SizeOf(cells.shape.dtype); }
 
-// Query rows that are computed without a check for cancellation.
-size_t CpuSlab(const BiasCells& cells) { return std::max<size_t>((size_t{256} << 10) / RowBytes(cells), 1); }
+// Query rows that are computed without a check for cancellation. A row of one key may be a matrix of its own, which
+// takes 100 ns.
+size_t CpuSlab(const BiasCells& cells) { return std::clamp<size_t>((size_t{256} << 10) / RowBytes(cells), 1, 4096); }
 
 // Writes the cells of a range of queries. Immutable.
 class BiasRows {
@@ -118,7 +119,7 @@ class BiasRows {
     const int64_t head = layout_.cells.head_start + matrix % layout_.cells.heads;
     DistanceBias work = UnbiasedWork(b, scores, out);
     if (layout_.sources.fire != nullptr || layout_.sources.forget_gate != nullptr) {
-      return WriteQueryByQuery(b, head, begin, end, work);
+      return WriteQueryByQuery(b, head, begin, end, matrix * count_, work);
     }
     SetBias(b, head, work);
     if (device != nullptr && device->ComputeBias(RowsOf(work, begin, end))) return;
@@ -207,12 +208,13 @@ class BiasRows {
     return work;
   }
 
-  // For methods whose values follow neither from the distance nor from a window.
-  void WriteQueryByQuery(int64_t b, int64_t head, size_t begin, size_t end, DistanceBias& work) const {
+  // For methods whose values follow neither from the distance nor from a window. `top` is the number of all matrices'
+  // rows before this one's.
+  void WriteQueryByQuery(int64_t b, int64_t head, size_t begin, size_t end, int64_t top, DistanceBias& work) const {
     std::vector<float> row(layout_.cells.keys);
     work.bias = GivenBias{row.data()};
     for (size_t query = begin; query < end; ++query) {
-      if (query % 64 == 0) InterruptionPoint();
+      if ((top + query) % 64 == 0) InterruptionPoint();
       const double* position = query_positions_.row(b) + query;
       if (layout_.sources.fire != nullptr) {
         layout_.sources.fire->Fill(head, normalisers_[position - query_positions_.values.data()], *position,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
@@ -115,8 +116,8 @@ absl::StatusOr<EmbeddingGeneration> EmbeddingGeneration::Create(GenerateEmbeddin
 absl::Status EmbeddingGeneration::CheckPositions() const {
   constexpr int64_t kSlab = 1024;
   std::vector<double> at(kSlab);
-  for (int64_t token = 0, pass = 0; token < positions_.tokens(); ++pass) {
-    if (pass % 64 == 0) InterruptionPoint();
+  for (int64_t token = 0, next_point = 0; token < positions_.tokens();) {
+    if (token >= next_point) next_point += 65536, InterruptionPoint();
     const int64_t end = positions_.begin(positions_.SequenceOf(token) + 1), count = std::min(kSlab, end - token);
     positions_.Fill(token, count, at.data());
     for (int64_t n = 0; n < count; ++n) {
@@ -135,9 +136,10 @@ std::string EmbeddingGeneration::Fingerprint() const {
   return parts.Digest();
 }
 
-// Evaluates the rows once and adds them to each of the copies, in float32.
-void EmbeddingGeneration::Add(const double* at, int64_t token, size_t count, const std::byte* add_to,
-                              std::byte* out) const {
+// Evaluates the rows once and adds them to each of the copies, in float32. Counts the elements that it adds, and checks
+// for interruption once in 65,536 of them.
+void EmbeddingGeneration::Add(const double* at, int64_t token, size_t count, const std::byte* add_to, std::byte* out,
+                              size_t* added) const {
   const size_t elements = count * encoding_->dim(), size = SizeOf(dtype_);
   std::vector<float> rows(elements), sums(elements);
   const bool rounded_first =
@@ -150,7 +152,8 @@ void EmbeddingGeneration::Add(const double* at, int64_t token, size_t count, con
     encoding_->Fill(at, count, DType::kFP32, reinterpret_cast<std::byte*>(rows.data()));
   }
   for (int64_t copy = 0; copy < copies_; ++copy) {
-    if (copy * elements % 65536 < elements) InterruptionPoint();  // once in 65,536 elements
+    const size_t before = std::exchange(*added, *added + elements);
+    if (*added / 65536 != before / 65536) InterruptionPoint();
     const size_t begin = (copy * positions_.tokens() + token) * encoding_->dim() * size;
     Convert(dtype_, DType::kFP32, add_to + begin, sums.data(), elements);
     for (size_t n = 0; n < elements; ++n) sums[n] += rows[n];
@@ -164,11 +167,12 @@ absl::Status EmbeddingGeneration::Write(const std::byte* add_to, std::byte* out,
   const size_t dim = encoding_->dim(), slab = std::clamp<size_t>(16384 / encoding_->steps(), 1, 1024);
   const auto write = [&](size_t begin, size_t end) {
     std::vector<double> at(end - begin);
+    size_t added = 0;
     for (int64_t token = begin; token < static_cast<int64_t>(end);) {
       const int64_t stop = std::min<int64_t>(end, positions_.begin(positions_.SequenceOf(token) + 1));
       positions_.Fill(token, stop - token, at.data());
       if (add_to != nullptr) {
-        Add(at.data(), token, stop - token, add_to, out);
+        Add(at.data(), token, stop - token, add_to, out, &added);
       } else {
         encoding_->Fill(at.data(), stop - token, dtype_, out + token * dim * SizeOf(dtype_));
       }

@@ -42,7 +42,7 @@ class EmbeddingGeneration {
   EmbeddingGeneration(TokenPositions positions, std::shared_ptr<const Encoding> encoding)
       : positions_(std::move(positions)), encoding_(std::move(encoding)) {}
   absl::Status CheckPositions() const;
-  void Add(const double* at, int64_t token, size_t count, const std::byte* add_to, std::byte* out) const;
+  void Add(const double* at, int64_t token, size_t count, const std::byte* add_to, std::byte* out, size_t* added) const;
 
   std::string_view method_;
   DType dtype_ = DType::kFP32;

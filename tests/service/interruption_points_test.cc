@@ -9,6 +9,7 @@
 #include "posenc/base/interruption.h"
 #include "posenc/bias/bias_geometry.h"
 #include "posenc/bias/bias_layout.h"
+#include "posenc/bias/generate_bias.h"
 #include "posenc/embedding/generate_embedding.h"
 #include "posenc/kernels/distance_bias.h"
 #include "posenc/kernels/sincos_turns.h"
@@ -18,6 +19,7 @@
 #include "posenc/methods/bias/bias_methods.h"
 #include "posenc/methods/bias/fire.h"
 #include "posenc/methods/bias/forget_gate.h"
+#include "posenc/methods/embedding/encoding.h"
 #include "posenc/methods/relative/relative_methods.h"
 #include "posenc/model/model.h"
 #include "posenc/rotary/positions.h"
@@ -260,6 +262,55 @@ TEST(InterruptionPoints, OfFourierFeatures) {
                 }),
                 kOften);
     }
+  }
+}
+
+// Many rows of a batch take as many slow steps as one long row.
+TEST(InterruptionPoints, OfManyShortRows) {
+  const Matrix<uint8_t> valid{std::vector<uint8_t>(kMany, 1), kMany, 1, false};
+  const auto once = [](int points) { return points >= kOften && points <= kOften + 1; };
+  EXPECT_PRED1(once, PointsOf([&] { posenc::CountValid(valid); }));
+  const PerSequenceOffsets offsets{std::vector<int64_t>(kMany)};
+  EXPECT_PRED1(once, PointsOf([&] { QueryPositions({.query = offsets}, 0, 1); }));
+}
+
+TEST(InterruptionPoints, OfAnEncodingOfManyShortRows) {
+  const GenerateEmbedding call{.method = SinusoidalSettings{.dim = 2},
+                               .positions = {.source = PositionIds{{std::vector<double>(kMany), kMany, 1, false}}},
+                               .add_to = TensorShape{DType::kFP32, {kMany, 1, 2}}};
+  std::vector<std::byte> sums(8 * kMany);
+  WorkPool pool(1);
+  const int points = PointsOf([&](const Cancellation& cancelled) {
+    const auto generation = EmbeddingGeneration::Create(call, Limits());
+    ASSERT_THAT(generation, IsOk());
+    EXPECT_THAT(generation->Write(sums.data(), sums.data(), pool, cancelled), IsOk());
+  });
+  EXPECT_GE(points, 4 * kOften - 1);
+  EXPECT_LE(points, kMany / 512);
+}
+
+TEST(InterruptionPoints, OfManyShortBiases) {
+  const FireSettings fire{.c = 1,
+                          .threshold = 1,
+                          .epsilon = 1,
+                          .hidden_weight = {1},
+                          .hidden_bias = {0},
+                          .output_weight = {{1}, 1, 1, false},
+                          .output_bias = {0}};
+  for (const BiasMethod& method : {BiasMethod{.settings = fire}, BiasMethod{.settings = NopeSettings{}}}) {
+    const GenerateBias call{
+        .method = method,
+        .geometry = {.query_length = 1, .key_length = 1, .query = PerSequenceOffsets{std::vector<int64_t>(kMany)}},
+        .dtype = DType::kBF16};
+    std::vector<std::byte> out(2 * kMany);
+    WorkPool pool(1);
+    const int points = PointsOf([&](const Cancellation& cancelled) {
+      const auto generation = BiasGeneration::Create(call, Limits(), BiasGeneration::Extent::kWhole);
+      ASSERT_THAT(generation, IsOk());
+      EXPECT_THAT(generation->WriteRows(0, 1, nullptr, out.data(), pool, cancelled, nullptr), IsOk());
+    });
+    EXPECT_GE(points, kMany / 4096);
+    EXPECT_LE(points, kMany / 32);
   }
 }
 

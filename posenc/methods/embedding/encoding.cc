@@ -20,7 +20,7 @@ Positions CountValid(const Matrix<uint8_t>& valid) {
   for (int64_t b = 0; b < valid.rows && valid.columns > 0; ++b) {  // zero columns allow any number of rows
     double next = 0;
     for (int64_t s = 0; s < valid.columns; ++s) {
-      InterruptionPointOfStep(s);
+      InterruptionPointOfStep(static_cast<int64_t>(ids.values.size()));
       ids.values.push_back(valid.row(b)[s] ? next++ : -1);
     }
   }
