@@ -164,9 +164,14 @@ absl::Status CheckWhole(std::string_view field, const Matrix<double>& positions)
 
 Distances Range(const Matrix<double>& queries, const Matrix<double>& keys) {
   Distances range{std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()};
+  int64_t steps = 0;
+  const auto less = [&steps](double a, double b) {
+    InterruptionPointOfStep(++steps);
+    return a < b;
+  };
   for (int64_t b = 0; b < std::max(queries.rows, keys.rows); ++b) {
-    const auto [least_query, most_query] = std::minmax_element(queries.row(b), queries.row(b) + queries.columns);
-    const auto [least_key, most_key] = std::minmax_element(keys.row(b), keys.row(b) + keys.columns);
+    const auto [least_query, most_query] = std::minmax_element(queries.row(b), queries.row(b) + queries.columns, less);
+    const auto [least_key, most_key] = std::minmax_element(keys.row(b), keys.row(b) + keys.columns, less);
     range = {std::min(range.first, *least_key - *most_query), std::max(range.last, *most_key - *least_query)};
   }
   return range;

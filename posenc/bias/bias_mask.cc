@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 #include "posenc/kernels/convert.h"
 
@@ -37,6 +38,7 @@ absl::Status CheckMask(const Mask& mask) {
                            "must be absent without causal: without it every key is visible");
   }
   for (size_t b = 0; b < mask.prefix_length.size(); ++b) {
+    InterruptionPointOfStep(static_cast<int64_t>(b) + 1);
     if (mask.prefix_length[b] < 0) {
       return InvalidArgument("OUT_OF_RANGE", fmt::format("prefix_length[{}]", b),
                              fmt::format("{}", mask.prefix_length[b]), "must be at least 0");

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "posenc/base/interruption.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "posenc/kernels/dot_products.cc"
 #include "hwy/foreach_target.h"
@@ -74,8 +76,20 @@ namespace posenc {
 HWY_EXPORT(Products);
 
 void ComputeDotProducts(const DotProducts& work) {
-  if (work.depth > 0) return HWY_DYNAMIC_DISPATCH(Products)(work);
-  std::fill_n(work.out, work.row_count * work.width, 0.0);  // empty sums, whose columns may be null
+  if (work.depth == 0) {
+    std::fill_n(work.out, work.row_count * work.width, 0.0);  // empty sums, whose columns may be null
+    return;
+  }
+  constexpr size_t kProductsTogether = size_t{1} << 22;  // a millisecond between interruption points
+  const size_t rows = std::max<size_t>(kProductsTogether / std::max<size_t>(work.depth * work.width, 1), 2);
+  for (size_t begin = 0; begin < work.row_count; begin += rows) {
+    if (begin > 0) InterruptionPoint();
+    DotProducts some = work;
+    some.rows += begin * work.row_stride;
+    some.row_count = std::min(rows, work.row_count - begin);
+    some.out += begin * work.width;
+    HWY_DYNAMIC_DISPATCH(Products)(some);
+  }
 }
 
 }  // namespace posenc

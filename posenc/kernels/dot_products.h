@@ -20,7 +20,7 @@ struct DotProducts {
   double* out;  // [row_count, width]
 };
 
-// Computes all of `out`. Thread-safe for disjoint outputs.
+// Computes all of `out`, with interruption points between millions of products. Thread-safe for disjoint outputs.
 void ComputeDotProducts(const DotProducts& work);
 
 }  // namespace posenc

@@ -93,6 +93,8 @@ Matrix<float> Turned(const Matrix<float>& matrix);
 void WriteRotarySettings(const RotarySettings& settings, v1::RotarySettings* message);
 void WritePrecision(const Precision& precision, v1::PrecisionAxes* axes);
 void WriteShape(const TensorShape& shape, v1::Tensor* tensor);
+// Sets the tensor's data, with interruption points between pieces.
+void WriteData(std::string_view bytes, v1::Tensor* tensor);
 // Writes an FP64, FP32 or BOOL tensor, with two axes unless the matrix is shared.
 void WriteMatrix(const Matrix<double>& matrix, v1::Tensor* tensor);
 void WriteMatrix(const Matrix<float>& matrix, v1::Tensor* tensor);

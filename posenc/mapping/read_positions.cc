@@ -34,10 +34,11 @@ absl::StatusOr<PositionIds> ReadIds(const Reader& reader, const v1::Tensor& tens
     return result;
   }
   const size_t tokens = result.axes == 0 ? 0 : values.size() / result.axes;
-  ids.values.resize(values.size());
-  for (size_t token = 0; token < tokens; ++token) {
-    for (int64_t axis = 0; axis < result.axes; ++axis) {
-      ids.values[axis * tokens + token] = values[token * result.axes + axis];
+  ids.values.reserve(values.size());
+  for (int64_t axis = 0; axis < result.axes; ++axis) {
+    for (size_t token = 0; token < tokens; ++token) {
+      InterruptionPointOfStep(static_cast<int64_t>(ids.values.size()) + 1);
+      ids.values.push_back(values[token * result.axes + axis]);
     }
   }
   return result;
@@ -111,6 +112,8 @@ absl::StatusOr<Positions> Read(const Reader& reader, const v1::Positions& messag
     }
   }
   if (message.has_cu_seqlens()) {
+    POSENC_ASSIGN_OR_RETURN(const TensorShape shape, reader.Shape("cu_seqlens", message.cu_seqlens()));
+    if (shape.rank() == 1) POSENC_RETURN_IF_ERROR(CheckSequences(shape.shape[0] - 1, reader.limits));
     POSENC_ASSIGN_OR_RETURN(positions.cu_seqlens, ReadBounds(reader, message.cu_seqlens()));
   }
   if (message.scaling_length_rule() != v1::SCALING_LENGTH_RULE_UNSPECIFIED) {
@@ -134,8 +137,14 @@ absl::StatusOr<std::vector<int64_t>> ReadBounds(const Reader& reader, const v1::
                            fmt::format("{} {}", posenc::Name(shape.dtype), ToString(shape.shape)),
                            "must be INT32 or INT64 [N+1]");
   }
-  POSENC_ASSIGN_OR_RETURN(const std::vector<double> bounds, reader.Values("cu_seqlens", tensor));
-  return std::vector<int64_t>(bounds.begin(), bounds.end());
+  POSENC_ASSIGN_OR_RETURN(const std::vector<double> values, reader.Values("cu_seqlens", tensor));
+  std::vector<int64_t> bounds;
+  bounds.reserve(values.size());
+  for (const double value : values) {
+    InterruptionPointOfStep(static_cast<int64_t>(bounds.size()) + 1);
+    bounds.push_back(static_cast<int64_t>(value));
+  }
+  return bounds;
 }
 
 absl::StatusOr<Positions> Reader::ReadPositions(const v1::Positions& message, std::string_view field) const {

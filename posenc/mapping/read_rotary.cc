@@ -68,7 +68,7 @@ void WriteTable(const GivenTable& table, v1::GivenTable* message) {
   for (const auto& [tensor, data] :
        {std::pair{message->mutable_cos(), &table.cos}, {message->mutable_sin(), &table.sin}}) {
     WriteShape({table.dtype, {table.rows, table.width}}, tensor);
-    tensor->set_data((*data)->data(), (*data)->size());
+    WriteData({reinterpret_cast<const char*>((*data)->data()), (*data)->size()}, tensor);
   }
   message->set_form(Name(table.form, kTableForms));
 }

@@ -219,6 +219,17 @@ void WriteShape(const TensorShape& shape, v1::Tensor* tensor) {
   tensor->mutable_shape()->Assign(shape.shape.begin(), shape.shape.end());
 }
 
+void WriteData(std::string_view bytes, v1::Tensor* tensor) {
+  constexpr size_t kTogether = size_t{1} << 20;
+  std::string& data = *tensor->mutable_data();
+  data.clear();
+  data.reserve(bytes.size());
+  for (size_t begin = 0; begin < bytes.size(); begin += kTogether) {
+    InterruptionPoint();
+    data.append(bytes.substr(begin, kTogether));
+  }
+}
+
 namespace {
 
 template <class T>
@@ -226,14 +237,7 @@ void WriteValues(DType dtype, const Matrix<T>& matrix, v1::Tensor* tensor) {
   TensorShape shape{dtype, {matrix.columns}};
   if (!matrix.shared) shape.shape.insert(shape.shape.begin(), matrix.rows);
   WriteShape(shape, tensor);
-  std::string& data = *tensor->mutable_data();
-  data.reserve(matrix.values.size() * sizeof(T));
-  constexpr size_t kTogether = 65536;
-  for (size_t begin = 0; begin < matrix.values.size(); begin += kTogether) {
-    InterruptionPoint();
-    const size_t count = std::min(kTogether, matrix.values.size() - begin);
-    data.append(reinterpret_cast<const char*>(matrix.values.data() + begin), count * sizeof(T));
-  }
+  WriteData({reinterpret_cast<const char*>(matrix.values.data()), matrix.values.size() * sizeof(T)}, tensor);
 }
 
 }  // namespace

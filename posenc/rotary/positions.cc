@@ -30,6 +30,12 @@ absl::Status CheckRun(std::string_view field, int64_t offset, int64_t count) {
 
 }  // namespace
 
+absl::Status CheckSequences(int64_t sequences, const Limits& limits) {
+  if (sequences <= limits.max_sequences) return absl::OkStatus();
+  return TooLarge("cu_seqlens", fmt::format("{} sequences", sequences),
+                  fmt::format("must be at most {} (max_sequences)", limits.max_sequences));
+}
+
 absl::StatusOr<TokenPositions> TokenPositions::Create(Positions positions, const TokenGrid& grid,
                                                       const Limits& limits) {
   const LargeBlocksMayBeRefused scope;
@@ -41,13 +47,10 @@ absl::StatusOr<TokenPositions> TokenPositions::Create(Positions positions, const
     if (!grid.packed) {
       return InvalidArgument("NOT_READ", "cu_seqlens", "", "must be absent without LAYOUT_THD");
     }
+    result.sequences_ = static_cast<int64_t>(positions.cu_seqlens->size()) - 1;
+    POSENC_RETURN_IF_ERROR(CheckSequences(result.sequences_, limits));
     POSENC_RETURN_IF_ERROR(CheckSequenceBounds("cu_seqlens", *positions.cu_seqlens, grid.length));
     result.bounds_ = std::move(*positions.cu_seqlens);
-    result.sequences_ = static_cast<int64_t>(result.bounds_.size()) - 1;
-    if (result.sequences_ > limits.max_sequences) {
-      return TooLarge("cu_seqlens", fmt::format("{} sequences", result.sequences_),
-                      fmt::format("must be at most {} (max_sequences)", limits.max_sequences));
-    }
   }
   result.axes_ = grid.axes;
   const auto* ids = std::get_if<PositionIds>(&positions.source);
@@ -109,6 +112,7 @@ absl::Status TokenPositions::CheckIds(const PositionIds& source) const {
                 : fmt::format("must be [S] = [{}] or [B, S] = [{}, {}]", length_, sequences_, length_));
   }
   for (size_t n = 0; n < ids.values.size(); ++n) {
+    InterruptionPointOfStep(static_cast<int64_t>(n) + 1);
     if (!(std::abs(ids.values[n]) <= kLargestPosition)) {
       return CheckPosition(fmt::format("ids[{}]", n), ids.values[n]);
     }
@@ -244,6 +248,7 @@ absl::Status TokenPositions::CheckIndices(int64_t rows) const {
                         },
                         [&](const PositionIds& source) {
                           for (size_t n = 0; n < source.ids.values.size(); ++n) {
+                            InterruptionPointOfStep(static_cast<int64_t>(n) + 1);
                             if (CheckIndex("", source.ids.values[n], rows).ok()) continue;
                             return CheckIndex(fmt::format("ids[{}]", n), source.ids.values[n], rows);
                           }

@@ -20,6 +20,9 @@ struct TokenGrid {
   int64_t axes = 1;   // values per position
 };
 
+// Returns RESOURCE_EXHAUSTED if cu_seqlens divides more sequences than max_sequences.
+absl::Status CheckSequences(int64_t sequences, const Limits& limits);
+
 class TokenPositions {
  public:
   // Checks that the source fits the grid. Errors name the field within Positions.

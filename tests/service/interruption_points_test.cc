@@ -12,6 +12,7 @@
 #include "posenc/bias/generate_bias.h"
 #include "posenc/embedding/generate_embedding.h"
 #include "posenc/kernels/distance_bias.h"
+#include "posenc/kernels/dot_products.h"
 #include "posenc/kernels/sincos_turns.h"
 #include "posenc/mapping/message_fingerprint.h"
 #include "posenc/mapping/read.h"
@@ -21,6 +22,7 @@
 #include "posenc/methods/bias/forget_gate.h"
 #include "posenc/methods/embedding/encoding.h"
 #include "posenc/methods/relative/relative_methods.h"
+#include "posenc/methods/rope/given_table.h"
 #include "posenc/model/model.h"
 #include "posenc/rotary/positions.h"
 #include "posenc/rotary/rotary_plan.h"
@@ -143,7 +145,7 @@ TEST(InterruptionPoints, OfLongCopies) {
 TEST(InterruptionPoints, OfLargeWeightsOfAPlan) {
   const Matrix<float> weight{std::vector<float>(kMany, 0.5f), 1, kMany, true};
   v1::Tensor tensor;
-  EXPECT_GE(PointsOf([&] { wire::WriteMatrix(weight, &tensor); }), kOften);
+  EXPECT_GE(PointsOf([&] { wire::WriteMatrix(weight, &tensor); }), 4);  // once in a MiB
   EXPECT_EQ(tensor.data(), std::string(reinterpret_cast<const char*>(weight.values.data()), 4 * kMany));
   Fingerprint in_pieces;
   EXPECT_GE(PointsOf([&] { wire::AddMessage(tensor, in_pieces); }), 4 * kOften);
@@ -225,6 +227,18 @@ TEST(InterruptionPoints, NoneBeforeTooManyGatesAreRefused) {
             0);
 }
 
+TEST(InterruptionPoints, NoneBeforeTooManySequencesAreRefused) {
+  v1::Positions positions;
+  *positions.mutable_cu_seqlens() = Zeros(v1::DATA_TYPE_INT32, {kMany}, kMany * 4);
+  const wire::InMessage payloads;
+  const Limits limits;
+  EXPECT_EQ(PointsOf([&] {
+              EXPECT_THAT((wire::Reader{payloads, limits}.ReadPositions(positions, "positions")),
+                          FailsWith(absl::StatusCode::kResourceExhausted, "TOO_LARGE", "positions.cu_seqlens"));
+            }),
+            0);
+}
+
 TEST(InterruptionPoints, OfLongLists) {
   const std::vector<double> numbers(kMany);
   EXPECT_GE(PointsOf([&] { EXPECT_THAT(CheckFinite("numbers", numbers), IsOk()); }), kOften);
@@ -263,6 +277,37 @@ TEST(InterruptionPoints, OfFourierFeatures) {
                 kOften);
     }
   }
+}
+
+TEST(InterruptionPoints, OfTablesWithEachValueTwice) {
+  for (const TableForm form : {TableForm::kDuplicated, TableForm::kRepeatInterleaved}) {
+    const auto zeros = std::make_shared<const std::vector<std::byte>>(4 * kMany);
+    GivenTable table{DType::kBF16, kMany / 64, 128, form, zeros, zeros};
+    EXPECT_GE(PointsOf([&] { EXPECT_THAT(Complete(table, 1), IsOk()); }), 2 * kOften);
+  }
+}
+
+// Each row has 64 products with each of 256 columns.
+TEST(InterruptionPoints, OfManyProducts) {
+  constexpr size_t kRows = 4096, kDepth = 64, kWidth = 256;
+  const std::vector<float> rows(kRows * kDepth, 1);
+  const std::vector<double> columns(kDepth * kWidth, 1);
+  std::vector<double> out(kRows * kWidth);
+  const DotProducts work{.rows = rows.data(),
+                         .row_stride = kDepth,
+                         .row_count = kRows,
+                         .depth = kDepth,
+                         .columns = columns.data(),
+                         .width = kWidth,
+                         .out = out.data()};
+  EXPECT_EQ(PointsOf([&] { ComputeDotProducts(work); }), 15);
+  EXPECT_EQ(out, std::vector<double>(out.size(), kDepth));
+
+  const Matrix<float> table{std::vector<float>(kMany), kMany / 64, 64, false};
+  const std::vector<float> zeros(64);
+  EXPECT_GE(PointsOf([&] { Normalised({.weight = zeros, .bias = zeros, .epsilon = 1}, table); }), kOften);
+  WorkPool pool(1);
+  EXPECT_GE(PointsOf([&] { EXPECT_THAT(Project({.bias = zeros}, table, 64, pool, NeverCancelled), IsOk()); }), kOften);
 }
 
 // Many rows of a batch take as many slow steps as one long row.
@@ -335,6 +380,27 @@ TEST(InterruptionPoints, OfManySegments) {
   read.source = PerSequenceOffsets{std::vector<int64_t>(kMany)};
   EXPECT_GE(PointsOf([&] { create(kMany, 1); }), kOften);
   EXPECT_GE(PointsOf([&] { EXPECT_THAT(tokens->CheckIndices(1), IsOk()); }), kOften);
+}
+
+TEST(InterruptionPoints, OfManyIds) {
+  v1::Positions positions;
+  *positions.mutable_ids() = Zeros(v1::DATA_TYPE_INT32, {kMany / 2, 2}, kMany * 4);
+  positions.set_axis_dimension(v1::AXIS_DIMENSION_LAST);
+  const wire::InMessage payloads;
+  const Limits limits;
+  Positions read;
+  EXPECT_GE(PointsOf([&] {
+              read = *wire::Reader{payloads, limits}.ReadPositions(positions, "positions");
+            }),
+            2 * kOften - 1);
+  std::optional<TokenPositions> tokens;
+  EXPECT_GE(PointsOf([&] {
+              tokens = *TokenPositions::Create(std::move(read), {1, kMany / 2, false, 2}, limits);
+            }),
+            kOften);
+  EXPECT_GE(PointsOf([&] { EXPECT_THAT(tokens->CheckIndices(1), IsOk()); }), kOften);
+  const Matrix<double> line = Line(0, kMany);
+  EXPECT_GE(PointsOf([&] { Range(line, line); }), 2 * kOften);
 }
 
 v1::RotarySettings GivenTable(v1::DataType dtype, size_t size) {

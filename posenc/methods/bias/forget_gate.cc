@@ -23,7 +23,9 @@ struct BitRange {
 BitRange BitsOf(const std::vector<float>& numbers) {
   BitRange range;
   constexpr int kMantissa = std::numeric_limits<float>::digits;
+  int64_t steps = 0;
   for (const float number : numbers) {
+    InterruptionPointOfStep(++steps);
     if (number == 0) continue;
     int exponent;
     const double mantissa = std::ldexp(std::abs(std::frexp(static_cast<double>(number), &exponent)), kMantissa);
@@ -75,6 +77,7 @@ absl::Status Complete(const ForgetGateSettings& s, const Limits& limits) {
                     fmt::format("must be at most {} (max_bias_values)", limits.max_bias_values));
   }
   for (size_t n = 0; n < s.log_gates.size(); ++n) {
+    InterruptionPointOfStep(static_cast<int64_t>(n) + 1);
     if (s.log_gates[n] > 0) {
       return InvalidArgument("OUT_OF_RANGE", fmt::format("log_gates[{}]", n), fmt::format("{}", s.log_gates[n]),
                              "must be at most 0: the logarithm of a gate between 0 and 1");

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "posenc/base/checks.h"
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 #include "posenc/kernels/dot_products.h"
 
@@ -58,6 +59,7 @@ absl::Status CheckTableSize(std::string_view field, double rows, int64_t stride,
 Matrix<float> Normalised(const LayerNorm& norm, const Matrix<float>& table) {
   Matrix<float> result = table;
   const auto width = static_cast<double>(table.columns);
+  int64_t steps = 0;
   for (int64_t n = 0; n < table.rows; ++n) {
     float* row = result.values.data() + n * table.columns;
     double sum = 0, squares = 0;
@@ -66,6 +68,7 @@ Matrix<float> Normalised(const LayerNorm& norm, const Matrix<float>& table) {
     for (int64_t c = 0; c < table.columns; ++c) squares += (row[c] - mean) * (row[c] - mean);
     const double deviation = std::sqrt(squares / width + *norm.epsilon);
     for (int64_t c = 0; c < table.columns; ++c) {
+      InterruptionPointOfStep(++steps);
       row[c] = static_cast<float>((row[c] - mean) / deviation * norm.weight[c] + norm.bias[c]);
     }
   }
@@ -79,6 +82,7 @@ absl::StatusOr<HeadTable> Project(const Projection& projection, const Matrix<flo
   if (!projection.weight) {
     table.values = x.values;
     for (size_t n = 0; !projection.bias.empty() && n < table.values.size(); ++n) {
+      InterruptionPointOfStep(static_cast<int64_t>(n) + 1);
       table.values[n] += projection.bias[n % outputs];
     }
     return table;
@@ -100,9 +104,11 @@ absl::StatusOr<HeadTable> Project(const Projection& projection, const Matrix<flo
                                    .columns = columns.data(),
                                    .width = width,
                                    .out = products.data()});
+    int64_t steps = 0;
     for (size_t i = 0; i < width; ++i) {
       float* row = table.values.data() + (begin + i) * outputs;
       for (int64_t o = 0; o < outputs; ++o) {
+        InterruptionPointOfStep(++steps);
         const double bias = projection.bias.empty() ? 0.0 : projection.bias[o];
         row[o] = static_cast<float>(products[o * width + i] + bias);
       }

@@ -6,7 +6,11 @@
 #include <cstring>
 #include <limits>
 
+<<<<<<< HEAD
 #include "posenc/base/memory_account.h"
+=======
+#include "posenc/base/interruption.h"
+>>>>>>> 6bca0202 (Tables, ids, boundaries and products of weights stop when their call ends)
 #include "posenc/base/status.h"
 #include "posenc/kernels/convert.h"
 
@@ -25,9 +29,11 @@ absl::Status ToHalfWidth(std::string_view name, const GivenTable& table, int64_t
   const size_t copy = (duplicated ? pairs : 1) * size, next = (duplicated ? 1 : 2) * size;
   std::vector<std::byte> half(data->size() / 2);
   std::byte* to = half.data();
+  int64_t steps = 0;
   for (int64_t part = 0; part < table.rows * parts; ++part) {
     const std::byte* from = data->data() + part * 2 * pairs * size;
     for (size_t pair = 0; pair < pairs; ++pair, from += next, to += size) {
+      InterruptionPointOfStep(++steps);
       if (std::memcmp(from, from + copy, size) != 0) {
         return InvalidArgument("MISMATCH", name,
                                fmt::format("unequal at row {}, pair {}", part / parts, part % parts * pairs + pair),
