@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "grpc/grpc.h"
 #include "grpc/support/log.h"
 #include "grpcpp/ext/health_check_service_server_builder_option.h"
@@ -86,6 +88,12 @@ void SetTransport(const Config& config, grpc::ServerBuilder* builder) {
 void SendLogOfGrpc() {
 #if GRPC_CPP_VERSION_MAJOR == 1 && GRPC_CPP_VERSION_MINOR < 65
   gpr_set_log_function([](gpr_log_func_args* args) {
+    if (absl::StartsWithIgnoreCase(args->message, "assertion failed")) {
+      // gRPC ends the process when this returns, and lines in the log's queue with it.
+      Log(LogLevel::critical, "gRPC aborts",
+          {{"message", Quote(args->message, 256)}, {"place", absl::StrCat(args->file, ":", args->line)}});
+      return FlushLog(seconds(1));
+    }
     LogCall(LogLevel::debug, "grpc", {{"message", Quote(args->message, 256)}});
   });
 #endif

@@ -184,7 +184,8 @@ TEST(LargeBlocks, OfPositionsAndTablesOfValues) {
   constexpr int64_t kRows = 6000;
   *request.mutable_shaw() = OfShaw(2 * kRows + 1, 64);
   request.clear_geometry();
-  *request.mutable_geometry()->mutable_query_positions() = MakeTensor(DType::kINT32, {2}, std::vector<int32_t>{0, kRows});
+  *request.mutable_geometry()->mutable_query_positions() =
+      MakeTensor(DType::kINT32, {2}, std::vector<int32_t>{0, kRows});
   *request.mutable_geometry()->mutable_key_positions() = MakeTensor(DType::kINT32, {2}, std::vector<int32_t>{0, kRows});
   *request.mutable_probabilities() = Zeros(DType::kBF16, {1, 1, 2, 2});
   request.mutable_hints()->set_return_plan(true);

@@ -1,16 +1,31 @@
 // A server's start and end, its health, and its reflection.
+#include <grpc/support/log.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
+#include "server/core/log.h"
 #include "tests/server/grpc/started_server.h"
 
 namespace posenc::server {
 namespace {
 
 using testing::HasSubstr;
+
+TEST_F(ServerTest, AFailedAssertionOfGrpcIsLogged) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto fail = [this] {
+    dup2(STDERR_FILENO, STDOUT_FILENO);  // a death test reads standard error
+    StartLog({});
+    Start(TestConfig());
+    GPR_ASSERT(1 + 1 == 3);
+  };
+  EXPECT_DEATH(fail(), "critical gRPC aborts message=\"assertion failed: 1 \\+ 1 == 3\" place=.*server_life_test");
+}
 
 TEST_F(ServerTest, DrainAnswersWhatItHasBegunAndRefusesTheRest) {
   Start(TestConfig());
