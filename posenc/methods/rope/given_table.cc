@@ -6,11 +6,8 @@
 #include <cstring>
 #include <limits>
 
-<<<<<<< HEAD
-#include "posenc/base/memory_account.h"
-=======
 #include "posenc/base/interruption.h"
->>>>>>> 6bca0202 (Tables, ids, boundaries and products of weights stop when their call ends)
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/kernels/convert.h"
 
