@@ -364,10 +364,9 @@ void Call::CountTensor(v1::DataType dtype, const std::string& device, size_t byt
 void Call::ReleaseRequest() {
   payloads_.reset();
   regions_.reset();
-  memory_.Clear();
-  memory_charge_.Return();
   request_.Clear();
   request_bytes_charge_.Return();
+  request_memory_ = 0;
 }
 
 absl::Status Call::Conclude(const absl::Status& result) {
@@ -376,6 +375,8 @@ absl::Status Call::Conclude(const absl::Status& result) {
   const bool lost = !result.ok() && regions_ && !regions_->CheckUndamaged().ok();
   const absl::Status status = lost ? regions_->CheckUndamaged() : result;
   ReleaseRequest();
+  memory_.Clear();
+  memory_charge_.Return();
   const std::string reason = status.ok() ? "" : DetailsOf(status).reason;
   if (reason == "DRAINING" || reason == "QUOTA") refused_ = true;
   if (refused_) {

@@ -243,7 +243,7 @@ class Call {
   // Counts the tensors of an answer, by their types and the device that computed them; empty: the CPU.
   void CountTensors(const std::vector<wire::Output>& outputs, const std::string& device);
   void CountTensor(v1::DataType dtype, const std::string& device, size_t bytes);
-  // Frees the request's bytes and returns their charges.
+  // Frees the request's bytes, leaves its shared memory, and returns their charges. What was made of them stays.
   void ReleaseRequest();
 
   void Observe(OnCallEnd on_end) { on_end_ = std::move(on_end); }
@@ -278,7 +278,7 @@ class Call {
   grpc::ByteBuffer request_;
   const bool valid_;
   size_t bytes_in_;
-  const int64_t request_memory_;  // bytes of the request and of gRPC's list of its slices
+  int64_t request_memory_;  // bytes of the request and of gRPC's list of its slices; 0 once it is released
   std::optional<wire::RequestRegions> regions_;
   Charge memory_charge_;
   Admission::Verdict memory_verdict_ = Admission::Verdict::kAdmitted;

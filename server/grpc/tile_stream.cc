@@ -5,6 +5,7 @@
 
 #include "posenc/base/status.h"
 #include "posenc/wire/answer.h"
+#include "posenc/wire/payloads.h"
 
 namespace posenc::server {
 namespace {
@@ -56,7 +57,8 @@ class TileCall final : public Reactor {
     if (first) {
       POSENC_ASSIGN_OR_RETURN(charge_, call_.ChargeAnswer(layout.size() + kRowBeginBytes));
     }
-    POSENC_RETURN_IF_ERROR(call_.Compute(job, call_.payloads(), layout, charge_, &tile_));
+    POSENC_RETURN_IF_ERROR(call_.Compute(job, wire::InMessage(), layout, charge_, &tile_));
+    if (first) call_.ReleaseRequest();  // not at the end: unmapping can take long
     call_.CountTensors(job.outputs, DeviceOf(*response));
     next_row_ += tiles_.RowsAt(next_row_);
     if (next_row_ >= tiles_.rows) tiles_.tile = nullptr;  // can be large: freed here, on a pool thread

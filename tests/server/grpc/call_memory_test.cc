@@ -12,6 +12,7 @@
 #include "posenc/v1/service.pb.h"
 #include "server/grpc/calls.h"
 #include "tests/server/grpc/call_fixture.h"
+#include "tests/server/grpc/fake_memory.h"
 
 namespace posenc::server::call_memory_test {
 namespace {
@@ -169,6 +170,36 @@ TEST_F(MemoryTest, OfAPlanIsChargedToEachStreamThatHoldsIt) {
     EXPECT_TRUE(rpc.Wait().ok()) << rpc.Wait().error_message();
   }
   EXPECT_EQ(BytesInTheEnd(), 0);
+}
+
+TEST_F(MemoryTest, OfAStreamsRequestIsChargedUntilItsFirstTile) {
+  const auto memory = std::make_shared<const FakeMemory>(64);
+  core_->memory = std::make_shared<FakeMemorySource>(memory);
+  std::vector<int64_t> charged;
+  std::vector<long> users;  // of the shared memory
+  const auto operation = wire::TileOperation::Of<v1::StreamTableRequest>(
+      [&](const auto&, const wire::Payloads&, const Limits&) -> absl::StatusOr<wire::TileStream> {
+        return wire::TileStream{2, 1, [&](int64_t, auto*) {
+                                  charged.push_back(BytesNow());
+                                  users.push_back(memory.use_count());
+                                  return wire::Job();
+                                }};
+      });
+  v1::StreamTableRequest request;
+  request.mutable_table()->mutable_hints()->set_request_id(std::string(100'000, 'x'));
+  v1::Tensor& ids = *request.mutable_table()->mutable_positions()->mutable_ids();
+  ids.set_dtype(v1::DATA_TYPE_INT64);
+  ids.add_shape(8);
+  ids.set_data(std::string(64, '\0'));
+  Move(&ids, *memory, 0);
+  FakeRpc rpc(Buffer(request.SerializeAsString()));
+  rpc.Serve(
+      [&](Rpc* served, grpc::ByteBuffer* bytes) { return MakeTileStream(core_.get(), operation, served, bytes); });
+  ASSERT_TRUE(rpc.Wait().ok()) << rpc.Wait().error_message();
+  ASSERT_EQ(charged.size(), 2u);
+  EXPECT_GE(charged[0], 100'000);
+  EXPECT_LT(charged[1], 10'000);
+  EXPECT_EQ(users[1], users[0] - 1);
 }
 
 }  // namespace
