@@ -49,8 +49,12 @@ class RotaryCall final : public Reactor {
   };
 
   void OnReadDone(bool ok) override {
-    receive_limit_.Revoke();  // before locking: its action locks
     std::unique_lock lock(mutex_);
+    awaited_ = false;
+    Timers::Timer limit = std::move(receive_limit_);
+    lock.unlock();
+    limit.Revoke();  // without the lock: its action locks
+    lock.lock();
     reading_ = false;
     // Admitted only now: a client that sends nothing takes no place among --max-in-flight-requests.
     if (ok && !ended_ && stopped_.ok() && !std::exchange(admitted_, true)) Stop(call_.AdmitStream());
@@ -100,13 +104,16 @@ class RotaryCall final : public Reactor {
       Stop(submitted);
     }
     if (stopped_.ok() && !reading_ && !half_closed_ && received_.size() + replies_.size() < kMostInWork) {
-      reading_ = true;
+      reading_ = awaited_ = true;
+      rpc_->Read(&incoming_);
+    }
+    if (stopped_.ok() && awaited_ && received_.empty() && replies_.empty()) {
+      awaited_ = false;
       receive_limit_ = core_->timers.After(std::chrono::seconds(core_->config.receive_timeout_s), [this] {
         std::unique_lock held(mutex_);
         Stop(absl::DeadlineExceededError("no message came within --receive-timeout"));
         Advance(std::move(held));
       });
-      rpc_->Read(&incoming_);
     }
     const bool over = !stopped_.ok() || (half_closed_ && received_.empty());
     if (!over || computing_ || writing_) return;
@@ -256,6 +263,7 @@ class RotaryCall final : public Reactor {
   std::deque<Reply> replies_;
   Answered q_, k_;
   bool reading_ = false, computing_ = false, writing_ = false;
+  bool awaited_ = false;  // a read is pending whose time limit has not begun; it begins when no message is in work
   bool held_up_ = false;  // waiting until an answer is sent
   bool half_closed_ = false;
   bool admitted_ = false;

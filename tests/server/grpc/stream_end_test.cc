@@ -27,7 +27,7 @@ class StreamEndTest : public CallTest {
     config.threads = 1;
     return config;
   }
-  StreamEndTest() : CallTest(OneThread()) {}
+  explicit StreamEndTest(const Config& config = OneThread()) : CallTest(config) {}
 
   // Submits a task that occupies the pool's thread until Release(). It gives up after a minute, so that a stream which
   // waits for the thread fails the test instead of blocking it.
@@ -40,8 +40,9 @@ class StreamEndTest : public CallTest {
   void WaitUntilBlocked() { blocked_.get_future().wait(); }
   // Returns false if the thread was not blocked until now.
   bool Release(FakeRpc* rpc) {
-    rpc->messages.clear();
     released_.set_value();
+    rpc->Wait();
+    rpc->messages.clear();
     EXPECT_EQ(BytesInTheEnd(), 0);
     core_.reset();  // joins the thread
     return in_time_;
@@ -129,6 +130,33 @@ TEST_F(StreamEndTest, AHeaderOfChunksIsChargedUntilItIsFreed) {
   EXPECT_EQ(Counters().in_flight_requests, 0);
   EXPECT_GE(Counters().in_flight_bytes, 1 << 20);
   EXPECT_TRUE(Release(&rpc));
+}
+
+class HastyTest : public StreamEndTest {
+ protected:
+  static Config Hasty() {
+    Config config = OneThread();
+    config.receive_timeout_s = 1;
+    return config;
+  }
+  HastyTest() : StreamEndTest(Hasty()) {}
+};
+
+// A client may wait for each answer before it sends its next message.
+TEST_F(HastyTest, AStreamDoesNotEndWhileItsClientWaitsForThePool) {
+  Block();
+  WaitUntilBlocked();
+  FakeRpc rpc;
+  rpc.Send(Buffer(Header(0)));
+  Chunks(&rpc);
+  {
+    std::promise<void> late;
+    const auto timer = core_->timers.After(std::chrono::seconds(2), [&late] { late.set_value(); });
+    late.get_future().wait();
+  }
+  rpc.HalfClose();
+  EXPECT_TRUE(Release(&rpc));
+  EXPECT_TRUE(rpc.Wait().ok()) << rpc.Wait().error_message();
 }
 
 }  // namespace
