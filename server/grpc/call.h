@@ -159,7 +159,8 @@ class Call {
     Held held{std::move(memory_charge_), std::move(memory)};
     if (memory_.held() <= kFreedAtOnce || core_->pool.ChargeSoFar()) return;  // this thread can free it
     const auto submit = [&] {
-      Submit([later = std::make_shared<Held>(std::move(held))]() mutable { later.reset(); });
+      // Nobody's task: that of a caller with a small weight would wait for long.
+      core_->pool.Submit([later = std::make_shared<Held>(std::move(held))]() mutable { later.reset(); });
       return absl::OkStatus();
     };
     WithoutExceptions(submit).IgnoreError();  // without memory for the task, this thread has freed it

@@ -188,6 +188,7 @@ class GrpcRpc final : public Rpc {
       polling_->AddUnadmitted(this);
       Serve(nullptr);
     } else {
+      seen_ = true;
       Finish(ToGrpc(refusal_, false));
     }
     Release();
@@ -303,7 +304,8 @@ class GrpcRpc final : public Rpc {
   std::atomic<int> expected_{
       3};  // events before deletion: Start() has returned, Finish() is done, the RPC is over, and each read and write
   std::atomic<bool> cancelled_{false}, serving_{false}, told_{false};
-  std::atomic<bool> seen_{false};  // a read ended before the client reset the call, or the server cancelled it
+  // A read ended, or a refusal was sent, before the client reset the call; or the server cancelled it.
+  std::atomic<bool> seen_{false};
   const Method* method_ = nullptr;
   absl::Status refusal_;              // OK: none
   std::optional<grpc::Alarm> alarm_;  // puts resumed_ into the queue at once

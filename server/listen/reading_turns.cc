@@ -72,12 +72,15 @@ void ReadingTurns::Choose(double calls, OfPeer* of_peer, Account* account, Clock
   if ((waiting_calls > calls && waiting > 1) || calls <= 0) account->limited_at = now;
   const bool is_limited = now - account->limited_at < kForgets;
   if (is_limited) {
-    // Connections that wait come first, in the order in which they began to wait. But also those that do not wait yet
-    // are paused: all of them could send at the same time.
-    std::sort(connections.begin(), connections.end(), [](const Candidate& a, const Candidate& b) {
-      return std::pair(!a.seen->is_waiting, a.seen->waiting_since) <
-             std::pair(!b.seen->is_waiting, b.seen->waiting_since);
-    });
+    // Connections that wait come first, in the order in which they began to wait; but one that sends more is behind
+    // those that began later, by the time of as many calls of each that waits. Also those that do not wait yet are
+    // paused: all of them could send at the same time.
+    const std::chrono::duration<double> behind(kSecondsOfCall * static_cast<double>(waiting));
+    const auto place = [&](const Candidate& connection) {
+      return std::pair(!connection.seen->is_waiting, connection.seen->waiting_since + calls_of(connection) * behind);
+    };
+    std::sort(connections.begin(), connections.end(),
+              [&](const Candidate& a, const Candidate& b) { return place(a) < place(b); });
   }
   const double equal_part = calls / static_cast<double>(connections.size());
   bool is_first = true;
@@ -159,16 +162,17 @@ void ReadingTurns::UpdateAccounts(const std::map<Peer, OfPeer>& peers, const Rec
       }
       for (const Candidate& connection : of_peer.connections) {
         const auto found = of_ports->second.find(connection.port);
-        if (found == of_ports->second.end() || found->second.turns == 0) continue;
+        if (found == of_ports->second.end()) continue;
         Seen& seen = *connection.seen;
-        const double now = weight * static_cast<double>(found->second.calls) / static_cast<double>(found->second.turns);
+        const size_t turns_now = std::max<size_t>(found->second.turns, 1);  // without one, they continue one
+        const double now = weight * static_cast<double>(found->second.calls) / static_cast<double>(turns_now);
         seen.calls_per_turn = seen.turns == 0 ? now : (seen.calls_per_turn + now) / 2;
-        seen.turns += found->second.turns;
+        seen.turns += turns_now;
       }
     }
     account.rate = Average(account.rate, calls / seconds);
     if (calls > 0) {
-      const double now = calls / std::max(turns, 1.0);  // without a turn, they continue one
+      const double now = calls / std::max(turns, 1.0);
       account.calls_per_turn = std::max(now, Average(account.calls_per_turn, now));
     }
     if (account.rate > most) most = account.rate, busiest_ = peer;

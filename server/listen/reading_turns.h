@@ -4,8 +4,8 @@
 // receiving thread for 4 milliseconds or longer. A peer that sends over 128 connections, over and over, would make each
 // call of others wait for half a second or longer. So what takes a thread a few hundredths of a second is read of a
 // peer at a time, and while the threads do not keep up, no peer may have more calls a second than a common level, which
-// sinks until they do. The other connections of a peer that has more are paused until it is their turn. Those that send
-// little at once never wait for one.
+// sinks until they do. The other connections of a peer that has more are paused until it is their turn, which comes
+// sooner for those that send little at once.
 //
 // gRPC cannot be told to stop reading, but a socket can: with a high SO_RCVLOWAT, it does not become readable.
 #pragma once

@@ -160,6 +160,30 @@ TEST_F(ReadingTurnsTest, AConnectionThatSendsLittleDoesNotWaitForTheOthersOfItsP
   EXPECT_EQ(readable, 200);
 }
 
+TEST_F(ReadingTurnsTest, AConnectionThatSendsLittleComesSoonerAlsoWhileAnotherPeerIsThere) {
+  Connect(kCrowd, 100, 95);
+  Connect(kCrowd, 1, 1);
+  Connect(kLonely, 1, 1);
+  for (int look = 0; look < 600; ++look) Look();
+  turns_of_.clear();
+  for (int look = 0; look < 400; ++look) Look();
+  int most = 0;
+  for (const auto& [n, turns] : turns_of_) most = n < 100 ? std::max(most, turns) : most;
+  EXPECT_GE(turns_of_[100], 5 * most) << "of those that send more";
+}
+
+TEST_F(ReadingTurnsTest, AConnectionThatSendsLittleIsKnownBeforeOthersCome) {
+  Connect(kCrowd, 1, 1);
+  for (int look = 0; look < 20; ++look) {
+    turns_.Take(open_, {{kCrowd, {{open_[0].port, {5, look == 0 ? 1U : 0U}}}}}, 0.001, now_ += milliseconds(5));
+  }
+  Connect(kCrowd, 60, 95);
+  for (int look = 0; look < 100; ++look) {
+    Look();
+    EXPECT_TRUE(IsReadable(0));
+  }
+}
+
 TEST_F(ReadingTurnsTest, ANewConnectionOfALimitedPeerWaitsForItsTurn) {
   EXPECT_FALSE(turns_.IsLimited(kCrowd, now_));
   Connect(kCrowd, 60, 95);
