@@ -46,7 +46,7 @@ class Listener {
   enum class Kind { kTcp, kUnix, kTrustedProxy };
   // Takes ownership of a connection. `listening` is the socket that it came to.
   // New connections a second of a peer whose connections wait for their turns (ReadingTurns).
-  static constexpr int64_t kNewOfLimited = 64;
+  static constexpr int64_t kNewOfLimited = 128;
   using Accept = std::function<void(Descriptor connection, int listening, Kind kind)>;
 
   // Listens; clients wait until Start(). Errors as ListenAt(); also names --trusted-proxy.

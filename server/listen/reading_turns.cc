@@ -26,8 +26,10 @@ constexpr double kMostCalls = 1024;
 constexpr double kSecondsOfCall = 40e-6;
 // Calls a second that all peers together may have in any case, some hundredths of a thread.
 constexpr double kLeastCalls = 2000;
-// From so many turns on, a connection sends as many calls as it did before; others, as those of its peer do now.
+// From so many turns on, a connection sends as many calls as it did before; others, as those of its peer do now, but no
+// more than its unread bytes can be, with as many bytes for each as a call has at least.
 constexpr size_t kKnown = 8;
+constexpr double kLeastBytes = 32;
 // Factors of the level at each look.
 constexpr double kSinks = 0.8, kRises = 1.1, kRisesIdle = 1.5;
 
@@ -58,14 +60,17 @@ bool ReadingTurns::Take(const std::vector<Connections::Open>& open, const Receiv
 
 void ReadingTurns::Choose(double calls, OfPeer* of_peer, Account* account, Clock::time_point now) {
   auto& connections = of_peer->connections;
-  const auto calls_of = [account](const Candidate& connection) {
+  const auto calls_of = [&](const Candidate& connection) {
     const Seen& seen = *connection.seen;
-    return seen.turns >= kKnown ? seen.calls_per_turn : std::max(seen.calls_per_turn, account->calls_per_turn);
+    if (seen.turns >= kKnown) return seen.calls_per_turn;
+    double most = account->calls_per_turn;
+    if (seen.is_waiting()) most = std::min(most, weight_ * std::max(1.0, seen.unread / kLeastBytes));
+    return std::max(seen.calls_per_turn, most);
   };
   double waiting_calls = 0;
   size_t waiting = 0;
   for (const Candidate& connection : connections) {
-    if (!connection.seen->is_waiting) continue;
+    if (!connection.seen->is_waiting()) continue;
     waiting_calls += calls_of(connection);
     ++waiting;
   }
@@ -77,7 +82,7 @@ void ReadingTurns::Choose(double calls, OfPeer* of_peer, Account* account, Clock
     // paused: all of them could send at the same time.
     const std::chrono::duration<double> behind(kSecondsOfCall * static_cast<double>(waiting));
     const auto place = [&](const Candidate& connection) {
-      return std::pair(!connection.seen->is_waiting, connection.seen->waiting_since + calls_of(connection) * behind);
+      return std::pair(!connection.seen->is_waiting(), connection.seen->waiting_since + calls_of(connection) * behind);
     };
     std::sort(connections.begin(), connections.end(),
               [&](const Candidate& a, const Candidate& b) { return place(a) < place(b); });
@@ -119,19 +124,19 @@ std::map<Peer, ReadingTurns::OfPeer> ReadingTurns::Look(const std::vector<Connec
     const Seen before = found != seen_.end() && found->second.inode == inode ? found->second : Seen{.inode = inode};
     Seen& seen = all[descriptor] = before;
     OfPeer& of_peer = peers[peer];
-    const int unread = UnreadOf(descriptor);
-    seen.is_waiting = unread > 0;
-    if (seen.paused && seen.is_waiting && IsClosedByPeer(descriptor) && InodeOf(descriptor) == inode) Reset(descriptor);
-    if (!before.is_waiting) seen.waiting_since = seen.readable_since = now;
-    if (seen.is_waiting && !seen.paused && peer) {  // what was read of a Unix socket is not known
-      seen.read = ReceivedFrom(descriptor) - static_cast<uint64_t>(unread);
+    seen.unread = UnreadOf(descriptor);
+    if (seen.paused && seen.is_waiting() && IsClosedByPeer(descriptor) && InodeOf(descriptor) == inode)
+      Reset(descriptor);
+    if (!before.is_waiting()) seen.waiting_since = seen.readable_since = now;
+    if (seen.is_waiting() && !seen.paused && peer) {  // what was read of a Unix socket is not known
+      seen.read = ReceivedFrom(descriptor) - static_cast<uint64_t>(seen.unread);
       if (seen.read != before.read) seen.waiting_since = seen.readable_since = now;
       const Clock::duration waits = now - seen.readable_since;
       if (waits >= kNotLate) continue;  // gRPC does not read it
       of_peer.is_late |= waits >= kLate;
     }
     of_peer.connections.push_back({descriptor, port, &seen});
-    of_peer.is_waiting |= seen.is_waiting;
+    of_peer.is_waiting |= seen.is_waiting();
   }
   seen_.swap(all);  // last: memory that runs out above leaves what is paused
   return peers;
@@ -146,7 +151,7 @@ void ReadingTurns::UpdateAccounts(const std::map<Peer, OfPeer>& peers, const Rec
   run_ = Average(run_, run_seconds);
   calls_ = Average(calls_, all);
   // Most of a call's time can be gRPC's own, which reads and sends, and was not counted when the call was.
-  const double weight = calls_ > 0 ? std::max(1.0, run_ / (calls_ * kSecondsOfCall)) : 1;
+  weight_ = calls_ > 0 ? std::max(1.0, run_ / (calls_ * kSecondsOfCall)) : 1;
 
   std::erase_if(accounts_, [&](const auto& entry) { return !peers.contains(entry.first); });
   busiest_.reset();
@@ -157,7 +162,7 @@ void ReadingTurns::UpdateAccounts(const std::map<Peer, OfPeer>& peers, const Rec
     double calls = 0, turns = 0;
     if (of_ports != received.end()) {
       for (const auto& [port, count] : of_ports->second) {
-        calls += weight * static_cast<double>(count.calls);
+        calls += weight_ * static_cast<double>(count.calls);
         turns += static_cast<double>(count.turns);
       }
       for (const Candidate& connection : of_peer.connections) {
@@ -165,7 +170,7 @@ void ReadingTurns::UpdateAccounts(const std::map<Peer, OfPeer>& peers, const Rec
         if (found == of_ports->second.end()) continue;
         Seen& seen = *connection.seen;
         const size_t turns_now = std::max<size_t>(found->second.turns, 1);  // without one, they continue one
-        const double now = weight * static_cast<double>(found->second.calls) / static_cast<double>(turns_now);
+        const double now = weight_ * static_cast<double>(found->second.calls) / static_cast<double>(turns_now);
         seen.calls_per_turn = seen.turns == 0 ? now : (seen.calls_per_turn + now) / 2;
         seen.turns += turns_now;
       }

@@ -54,10 +54,12 @@ class ReadingTurns {
   struct Seen {
     ino_t inode = 0;
     bool paused = false;
-    bool is_waiting = false;  // bytes are unread
-    uint64_t read = 0;        // bytes since the connection began
+    int unread = 0;     // bytes
+    uint64_t read = 0;  // bytes since the connection began
     double calls_per_turn = 0;
     size_t turns = 0;
+
+    bool is_waiting() const { return unread > 0; }
     Clock::time_point waiting_since;   // nothing was read
     Clock::time_point readable_since;  // nor was it paused
   };
@@ -87,6 +89,7 @@ class ReadingTurns {
 
   const double threads_;
   double run_ = 0, calls_ = 0;  // at a look, on average: seconds that the threads run, and calls that are received
+  double weight_ = 1;           // of a call that is received
   std::optional<double> level_;
   size_t paused_ = 0;
   Peer busiest_;
