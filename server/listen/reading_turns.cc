@@ -26,8 +26,8 @@ constexpr double kMostCalls = 1024;
 constexpr double kSecondsOfCall = 40e-6;
 // Calls a second that all peers together may have in any case, some hundredths of a thread.
 constexpr double kLeastCalls = 2000;
-// From so many turns on, a connection sends as many calls as it did before; others, as those of its peer do now, but no
-// more than its unread bytes can be, with as many bytes for each as a call has at least.
+// After so many looks with calls, a connection sends as many calls as it did before; others, as those of its peer do
+// now, but no more than its unread bytes can be, with as many bytes for each as a call has at least.
 constexpr size_t kKnown = 8;
 constexpr double kLeastBytes = 32;
 // Factors of the level at each look.
@@ -62,10 +62,10 @@ void ReadingTurns::Choose(double calls, OfPeer* of_peer, Account* account, Clock
   auto& connections = of_peer->connections;
   const auto calls_of = [&](const Candidate& connection) {
     const Seen& seen = *connection.seen;
-    if (seen.turns >= kKnown) return seen.calls_per_turn;
-    double most = account->calls_per_turn;
+    if (seen.looks >= kKnown) return seen.calls_at_once;
+    double most = account->calls_at_once;
     if (seen.is_waiting()) most = std::min(most, weight_ * std::max(1.0, seen.unread / kLeastBytes));
-    return std::max(seen.calls_per_turn, most);
+    return std::max(seen.calls_at_once, most);
   };
   double waiting_calls = 0;
   size_t waiting = 0;
@@ -146,7 +146,7 @@ void ReadingTurns::UpdateAccounts(const std::map<Peer, OfPeer>& peers, const Rec
                                   double run_seconds, double seconds) {
   double all = 0;
   for (const auto& [peer, of_ports] : received) {
-    for (const auto& [port, count] : of_ports) all += static_cast<double>(count.calls);
+    for (const auto& [port, calls] : of_ports) all += static_cast<double>(calls);
   }
   run_ = Average(run_, run_seconds);
   calls_ = Average(calls_, all);
@@ -159,27 +159,21 @@ void ReadingTurns::UpdateAccounts(const std::map<Peer, OfPeer>& peers, const Rec
   for (const auto& [peer, of_peer] : peers) {
     Account& account = accounts_[peer];
     const auto of_ports = received.find(peer);
-    double calls = 0, turns = 0;
+    double calls = 0;
     if (of_ports != received.end()) {
-      for (const auto& [port, count] : of_ports->second) {
-        calls += weight_ * static_cast<double>(count.calls);
-        turns += static_cast<double>(count.turns);
-      }
+      for (const auto& [port, own] : of_ports->second) calls += weight_ * static_cast<double>(own);
       for (const Candidate& connection : of_peer.connections) {
         const auto found = of_ports->second.find(connection.port);
         if (found == of_ports->second.end()) continue;
         Seen& seen = *connection.seen;
-        const size_t turns_now = std::max<size_t>(found->second.turns, 1);  // without one, they continue one
-        const double now = weight_ * static_cast<double>(found->second.calls) / static_cast<double>(turns_now);
-        seen.calls_per_turn = seen.turns == 0 ? now : (seen.calls_per_turn + now) / 2;
-        seen.turns += turns_now;
+        const double own = weight_ * static_cast<double>(found->second);
+        seen.calls_at_once = seen.looks == 0 ? own : (seen.calls_at_once + own) / 2;
+        ++seen.looks;
       }
+      const double now = calls / static_cast<double>(of_ports->second.size());
+      account.calls_at_once = std::max(now, Average(account.calls_at_once, now));
     }
     account.rate = Average(account.rate, calls / seconds);
-    if (calls > 0) {
-      const double now = calls / std::max(turns, 1.0);
-      account.calls_per_turn = std::max(now, Average(account.calls_per_turn, now));
-    }
     if (account.rate > most) most = account.rate, busiest_ = peer;
     // Without a level, this is the credit to begin with.
     account.credit = level_ ? std::clamp(account.credit + *level_ * seconds - calls, -*level_ * kDebtSeconds,

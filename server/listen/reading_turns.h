@@ -54,19 +54,19 @@ class ReadingTurns {
   struct Seen {
     ino_t inode = 0;
     bool paused = false;
-    int unread = 0;     // bytes
-    uint64_t read = 0;  // bytes since the connection began
-    double calls_per_turn = 0;
-    size_t turns = 0;
+    int unread = 0;            // bytes
+    uint64_t read = 0;         // bytes since the connection began
+    double calls_at_once = 0;  // between two looks, on average of those with calls
+    size_t looks = 0;          // with calls
 
     bool is_waiting() const { return unread > 0; }
     Clock::time_point waiting_since;   // nothing was read
     Clock::time_point readable_since;  // nor was it paused
   };
   struct Account {
-    double rate = 0;            // calls a second
-    double calls_per_turn = 1;  // of a connection that has had few turns
-    double credit = 0;          // calls that it may have now
+    double rate = 0;           // calls a second
+    double calls_at_once = 1;  // of a connection that is not known yet
+    double credit = 0;         // calls that it may have now
     Clock::time_point limited_at;
   };
   struct Candidate {

@@ -82,9 +82,7 @@ class ReadingTurnsTest : public testing::Test {
     ASSERT_GT(size, 0);
     const auto calls = static_cast<int>(static_cast<size_t>(size) / kBytes);
     budget_ -= calls * cost_;
-    ReceivedCalls::Count& received = received_[open_[n].peer][open_[n].port];
-    received.calls += static_cast<size_t>(calls * (is_cost_counted_ ? cost_ : 1));
-    ++received.turns;
+    received_[open_[n].peer][open_[n].port] += static_cast<size_t>(calls * (is_cost_counted_ ? cost_ : 1));
     served_[open_[n].peer] += calls;
     ++turns_of_[n];
   }
@@ -177,7 +175,7 @@ TEST_F(ReadingTurnsTest, AConnectionThatSendsLittleComesSoonerAlsoWhileAnotherPe
 TEST_F(ReadingTurnsTest, AConnectionThatSendsLittleIsKnownBeforeOthersCome) {
   Connect(kCrowd, 1, 1);
   for (int look = 0; look < 20; ++look) {
-    turns_.Take(open_, {{kCrowd, {{open_[0].port, {5, look == 0 ? 1U : 0U}}}}}, 0.001, now_ += milliseconds(5));
+    turns_.Take(open_, {{kCrowd, {{open_[0].port, 5}}}}, 0.001, now_ += milliseconds(5));
   }
   Connect(kCrowd, 60, 95);
   for (int look = 0; look < 100; ++look) {
@@ -222,7 +220,7 @@ TEST_F(ReadingTurnsTest, APeerHasHalfOfAnEqualShareAtLeast) {
   Connect(kCrowd, 1, 1);  // as if its messages were so large that they escape the pause
   Connect(kLonely, 1, 1);
   for (int look = 0; look < 80; ++look) {
-    turns_.Take(open_, {{kCrowd, {{1, {80, 1}}}}, {kLonely, {{2, {40, 20}}}}}, 0.005, now_ += milliseconds(5));
+    turns_.Take(open_, {{kCrowd, {{1, 80}}}, {kLonely, {{2, 40}}}}, 0.005, now_ += milliseconds(5));
   }
   ASSERT_TRUE(turns_.level());
   EXPECT_GE(*turns_.level(), 120 * 200 / 4 - 1) << "200 looks a second, two peers";
@@ -272,7 +270,7 @@ TEST_F(ReadingTurnsTest, ClientsOfUnixSocketsAreNeverPaused) {
   EXPECT_GE(turns_.paused(), 50);
 }
 
-TEST(ReceivedCalls, CountsCallsAndTurnsOfConnections) {
+TEST(ReceivedCalls, CountsCallsOfConnections) {
   ReceivedCalls received;
   for (const char* connection : {"ipv4:127.0.0.2:1", "ipv4:127.0.0.2:1", "ipv4:127.0.0.2:2", "ipv6:%5B::1%5D:1",
                                  "ipv4:127.0.0.2:1", "unix:", "unix:/x", "unix:"}) {
@@ -282,14 +280,13 @@ TEST(ReceivedCalls, CountsCallsAndTurnsOfConnections) {
   ASSERT_EQ(counts.size(), 3);
   const auto& of_ports = counts.at(PeerOf("ipv4:127.0.0.2:9"));
   ASSERT_EQ(of_ports.size(), 2);
-  EXPECT_EQ(of_ports.at(1).calls, 3);
-  EXPECT_EQ(of_ports.at(1).turns, 2);
-  EXPECT_EQ(of_ports.at(2).calls, 1);
-  EXPECT_EQ(counts.at(PeerOf("ipv6:[::1]:9")).at(1).calls, 1);
-  EXPECT_EQ(counts.at(std::nullopt).at(0).calls, 3);
+  EXPECT_EQ(of_ports.at(1), 3);
+  EXPECT_EQ(of_ports.at(2), 1);
+  EXPECT_EQ(counts.at(PeerOf("ipv6:[::1]:9")).at(1), 1);
+  EXPECT_EQ(counts.at(std::nullopt).at(0), 3);
   EXPECT_TRUE(received.Take().empty());
   EXPECT_EQ(received.Add("unix:", 33), 41) << "since the start";
-  EXPECT_EQ(received.Take().at(std::nullopt).at(0).calls, 33);
+  EXPECT_EQ(received.Take().at(std::nullopt).at(0), 33);
 }
 
 }  // namespace
