@@ -73,7 +73,7 @@ class WaitingLimit {
   const Clock::time_point outer_;
 };
 
-// What the current thread does, for a Cancellation that counts steps or lets others compute.
+// A Cancellation asks what its thread does before it counts a step or lets others compute.
 enum class Activity {
   kComputing,  // without a scope
   kAwaited,    // computes what other threads may wait for, so it must not wait for its turn

@@ -45,8 +45,6 @@ class Listener {
   };
   enum class Kind { kTcp, kUnix, kTrustedProxy };
   // Takes ownership of a connection. `listening` is the socket that it came to.
-  // New connections a second of a peer whose connections wait for their turns (ReadingTurns).
-  static constexpr int64_t kNewOfLimited = 128;
   using Accept = std::function<void(Descriptor connection, int listening, Kind kind)>;
 
   // Listens; clients wait until Start(). Errors as ListenAt(); also names --trusted-proxy.
@@ -124,7 +122,8 @@ class Listener {
   // A handshake with client certificates takes long: OpenSSL parses all of them before it refuses one, 20 milliseconds
   // for 8 KiB, the most that the server accepts.
   ConnectionPace handshakes_;
-  ConnectionPace new_of_limited_{kNewOfLimited};
+  // New connections of peers whose connections wait for their turns.
+  ConnectionPace new_of_limited_{128};
   std::list<Waiting> waiting_;                       // to begin; the newest is the last
   std::chrono::steady_clock::time_point next_look_;  // at waiting_
   int64_t late_ = 0;                                 // closed because they waited too long

@@ -95,7 +95,10 @@ void ReadingTurns::Choose(double calls, OfPeer* of_peer, Account* account, Clock
     const bool is_small = own <= equal_part;
     const bool has_turn = calls > 0 && (own <= calls || is_first);
     const bool paused = is_limited && !is_small && !has_turn;
-    if (!is_small) is_first = false, calls -= own;
+    if (!is_small) {
+      is_first = false;
+      calls -= own;
+    }
     if (paused && !seen->paused) Pause(connection.descriptor, seen, connections.size());
     if (!paused && std::exchange(seen->paused, false)) {
       seen->readable_since = now;

@@ -73,7 +73,7 @@ TEST(TaskQueue, WhoComesLaterHasSavedSome) {
   EXPECT_NE(ran.find("bbbbbbbbb"), std::string::npos) << ran;
 }
 
-// What a has saved when it comes back, and when it is its turn, depends on the ratio of the weights only.
+// The ratio of the weights alone decides how much time a has saved when it comes back, and when its turn is.
 TEST(TaskQueue, AllWeightsCanBeMultiplied) {
   constexpr double kTask = TaskQueue::kSavedSeconds / 16;
   for (const double ratio : {1.0, 8.0, 1.0 / 8}) {
