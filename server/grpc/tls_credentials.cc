@@ -1,9 +1,12 @@
 #include "server/grpc/tls_credentials.h"
 
+#include <openssl/bio.h>
 #include <openssl/crypto.h>
 #include <openssl/ssl.h>
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <utility>
 
@@ -20,12 +23,28 @@ constexpr std::chrono::minutes kMostResumption{10};
 // that serves calls before it refuses any, which can take a sixth of a second, and keeps them with the connection.
 constexpr long kMostOfClientChain = 8 << 10;
 
+// The most bytes that a client may send until its handshake is complete. OpenSSL accepts a ClientHello of 131,396
+// bytes, and keeps it, copies of its parts and, as long as the connection is open, some of these. Clients send less
+// than 4 KiB, but 15 KiB if they resume a session with a certificate of 7 KiB, because gRPC's server asks for a second
+// ClientHello.
+constexpr size_t kMostOfHandshake = 24 << 10;
+
+// OpenSSL calls this for the header of each record, before it reads the rest.
+void LimitHandshake(int is_sent, int, int type, const void* header, size_t, SSL* ssl, void*) {
+  if (is_sent != 0 || type != SSL3_RT_HEADER || SSL_is_init_finished(ssl) == 1) return;
+  const auto* const bytes = static_cast<const uint8_t*>(header);
+  const size_t record = size_t{bytes[3]} << 8 | bytes[4];
+  // OpenSSL fails if it has nothing to read from.
+  if (BIO_number_read(SSL_get_rbio(ssl)) + record > kMostOfHandshake) SSL_set0_rbio(ssl, nullptr);
+}
+
 // gRPC has no function for this, and does not give out its SSL_CTX: so OpenSSL calls this one for each new SSL_CTX. It
 // has no effect on a gRPC with a copy of OpenSSL of its own.
-void LimitClientChains() {
+void LimitHandshakes() {
   const auto limit = [](void* context, void*, CRYPTO_EX_DATA*, int, long, void*) {
     auto* const made = static_cast<SSL_CTX*>(context);
     SSL_CTX_set_max_cert_list(made, kMostOfClientChain);
+    SSL_CTX_set_msg_callback(made, LimitHandshake);
 #ifdef SSL_OP_NO_RX_CERTIFICATE_COMPRESSION
     // Compressed certificates may be longer.
     SSL_CTX_set_options(made, SSL_OP_NO_RX_CERTIFICATE_COMPRESSION);
@@ -106,7 +125,7 @@ class Credentials final : private Fetcher, public CredentialsOfC {
 
 std::shared_ptr<grpc::ServerCredentials> TlsCredentials(std::shared_ptr<CertificateStore> store,
                                                         const std::string& client_auth) {
-  LimitClientChains();
+  LimitHandshakes();
   return std::make_shared<Credentials>(std::move(store), client_auth);
 }
 

@@ -54,10 +54,10 @@ def refused(client):
     return error.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
-def handshake(port, authority, version=None):
-    """Returns the version of TLS and the server's certificate (DER)."""
+def handshake(port, authority, version=None, protocols=()):
+    """Returns the version of TLS and the server's certificate (DER). `protocols`: further ones that the client offers."""
     context = ssl.create_default_context(cafile=authority.certificate)
-    context.set_alpn_protocols(["h2"])
+    context.set_alpn_protocols(["h2", *protocols])
     if version:
         context.set_ciphers("ALL:@SECLEVEL=0")
         context.minimum_version = context.maximum_version = version
@@ -87,6 +87,23 @@ def test_versions_of_tls(start_tls, authority):
     assert handshake(server.port, authority, ssl.TLSVersion.TLSv1_3)[0] == "TLSv1.3"
     with pytest.raises((ssl.SSLError, ConnectionResetError)):
         handshake(server.port, authority, ssl.TLSVersion.TLSv1_1)
+
+
+@pytest.mark.parametrize("version, hellos", ((ssl.TLSVersion.TLSv1_2, 1), (ssl.TLSVersion.TLSv1_3, 2)))
+def test_long_handshakes_are_refused(start_tls, authority, version, hellos):
+    server = start_tls()
+    handshake(server.port, authority, version, ["x" * 255] * (88 // hellos))  # 22 KiB
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        handshake(server.port, authority, version, ["x" * 255] * (104 // hellos))
+
+
+def test_a_long_hello_is_refused_before_its_end(start_tls):
+    server = start_tls("--handshake-timeout", "3600")
+    record = b"\x16\x03\x01\x40\x00"  # the header of 16 KiB
+    hello = b"\x01\x01\xff\x00"  # the header of 130,816 bytes
+    with socket.create_connection(("127.0.0.1", server.port), timeout=SECONDS) as connection:
+        connection.sendall(record + hello.ljust(16384, b"\0") + record)
+        assert connection.recv(1) == b""
 
 
 @pytest.mark.parametrize("auth", ("optional", "required"))
