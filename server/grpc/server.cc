@@ -200,7 +200,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
            .max_connections = static_cast<size_t>(config.max_connections),
            .max_connections_per_peer = static_cast<size_t>(config.max_connections_per_peer),
            .receiving_threads = static_cast<size_t>(std::min<int64_t>(config.io_threads, ThisMachine().cpus)),
-           .send_timeout = seconds(config.keepalive_timeout_s),
+           // TCP's timeout runs, too, while the client's host acknowledges but takes nothing.
+           .send_timeout = seconds(std::max(config.keepalive_timeout_s, config.send_timeout_s)),
            .handshakes_per_second = config.tls_client_auth == "none" ? 0 : config.max_handshakes_per_second,
            .handshake_timeout = seconds(config.handshake_timeout_s)}));
   grpc::ServerBuilder builder;

@@ -125,9 +125,18 @@ def test_a_call_is_not_longer_than_it_may_be(start_server):
         client.when_idle()
 
 
-def test_stuck_tcp_is_freed_by_keepalive_alone(start_server):
+def test_a_client_that_stands_still_for_less_than_the_send_timeout_gets_its_answer(start_server):
+    # Its host acknowledges, but takes nothing.
+    server = start_server("--keepalive-timeout", "1")
+    with ShutWindow(server.port, 2**31 - 1, receive_buffer=16384) as slow:
+        stream = slow.call("GenerateTable", samples.table(count=MEBIBYTE // 32))
+        time.sleep(4)
+        slow.wait_for(h2.events.StreamEnded, stream)
+
+
+def test_stuck_tcp_is_freed_by_its_own_timeout(start_server):
     # As a stopped process: its kernel takes what fits into its buffers, and then nothing, not even the call's reset. The
-    # bytes in gRPC's hands stay charged until a ping is not answered in time; the call's timer has acted long before.
+    # bytes in gRPC's hands stay charged until the connection ends; the call's timer has acted long before.
     server = start_server("--send-timeout", "1", "--keepalive-time", "1", "--keepalive-timeout", "6")
     with Client(server.port) as client, ShutWindow(server.port, 2**31 - 1) as stuck:
         stuck.call("GenerateTable", samples.table(count=4 * MEBIBYTE))
