@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -20,18 +21,21 @@ BUILD = pathlib.Path(os.environ.get("POSENC_BUILD_DIR", ROOT / "build" / "releas
 def generate_messages(out):
     """Compiles the proto files to Python, as any user would, and makes them importable."""
     out.mkdir(parents=True, exist_ok=True)
-    protos = sorted((ROOT / "proto").glob("posenc/v1/*.proto"))
-    subprocess.run(["protoc", f"--proto_path={ROOT / 'proto'}", f"--python_out={out}", *map(str, protos)], check=True)
-    standard = ROOT / "server" / "proto"
-    inference = sorted(standard.glob("inference/*.proto"))
-    subprocess.run(["protoc", f"--proto_path={standard}", f"--python_out={out}", *map(str, inference)], check=True)
-    peers = pathlib.Path(__file__).parent
-    subprocess.run(["protoc", f"--proto_path={peers}", f"--python_out={out}", "grpc_peers.proto"], check=True, cwd=peers)
+    standard, peers = ROOT / "server" / "proto", pathlib.Path(__file__).parent
+    with tempfile.TemporaryDirectory(dir=out) as new:
+        for folder, pattern in ((ROOT / "proto", "posenc/v1/*.proto"), (standard, "inference/*.proto"),
+                                (peers, "grpc_peers.proto")):
+            files = map(str, sorted(folder.glob(pattern)))
+            subprocess.run(["protoc", f"--proto_path={folder}", f"--python_out={new}", *files], check=True)
+        for file in pathlib.Path(new).rglob("*.py"):
+            to = out / file.relative_to(new)
+            to.parent.mkdir(parents=True, exist_ok=True)
+            file.replace(to)  # other test programs may read it now
     sys.path.insert(0, str(out))
 
 
 # This must run before the test modules are imported, because they import the messages.
-generate_messages(BUILD / "python" / os.environ.get("PYTEST_XDIST_WORKER", "alone"))
+generate_messages(BUILD / "python")
 
 from client import SECONDS, Client  # noqa: E402
 from server_process import ServerProcess  # noqa: E402
