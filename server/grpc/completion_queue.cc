@@ -1,33 +1,24 @@
 #include "server/grpc/completion_queue.h"
 
 #include <pthread.h>
-#include <sys/epoll.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <ctime>
+#include <deque>
 #include <new>
 #include <optional>
 #include <utility>
 
 #include "grpc/grpc_security.h"
-#include "grpcpp/alarm.h"
 #include "posenc/base/status.h"
 #include "server/core/log.h"
 #include "server/core/refusal.h"
 #include "server/core/short_slices.h"
 #include "server/grpc/caller.h"
 #include "server/grpc/status_map.h"
-
-// gRPC asks Linux for up to 100 connections that can be read, and reads all of them before it asks again: also those
-// that are paused meanwhile (ADR 37). It must ask more often, so this takes the place of the C library's function in
-// the whole program.
-extern "C" __attribute__((visibility("default"))) int epoll_wait(int epoll, epoll_event* events, int most,
-                                                                 int timeout) {
-  constexpr int kMost = 8;
-  return epoll_pwait(epoll, events, std::min(most, kMost), timeout, nullptr);
-}
+#include "server/listen/polls.h"
 
 namespace posenc::server {
 
@@ -41,9 +32,21 @@ constexpr std::chrono::seconds kStay(1);  // after the last of them
 // once.
 constexpr size_t kBytesOfCall = 32 << 10;
 constexpr std::chrono::microseconds kTimeOfCall(40);
-// Streams' next messages, so many at a time, are read after so many other events at the latest.
-constexpr int kEventsBeforeReads = 16;
-constexpr size_t kReadsAtOnce = 16;
+constexpr int64_t kMostForTime = 8;  // the thread may have waited for a processor or a lock
+// What a polling thread does later comes after so many events at the latest: more than are in the queue, as a rule.
+constexpr uint64_t kEventsBefore = 2 * kExpected;
+
+// What a polling thread does later.
+struct LaterSteps {
+  struct Step {
+    GrpcRpc* rpc;
+    void (GrpcRpc::*go_on)();
+    uint64_t after;  // so many events
+  };
+  std::deque<Step> steps;
+  uint64_t events = 0;  // that the thread has handled
+};
+static thread_local LaterSteps* later = nullptr;  // null if the thread is not one of CompletionQueueLoop::Poll()
 
 static absl::Status NoSuchMethod(const std::string& method) {
   return Refusal(absl::StatusCode::kUnimplemented, "UNKNOWN_VALUE", "method", method,
@@ -105,12 +108,7 @@ class GrpcRpc final : public Rpc {
     ++expected_;
     const bool is_first = next_ == nullptr;  // it admits the call, like that of a unary one
     next_ = message;
-    if (is_first || CompletionQueueLoop::reads_ == nullptr) return BeginRead();
-    try {
-      CompletionQueueLoop::reads_->push_back(this);
-    } catch (const std::bad_alloc&) {
-      BeginRead();
-    }
+    is_first ? BeginRead() : Later(&GrpcRpc::BeginRead);
   }
   void Write(const grpc::ByteBuffer& message) override {
     ++expected_;
@@ -153,10 +151,8 @@ class GrpcRpc final : public Rpc {
     metrics_->Start();
     if (known) method_ = &method->second;
     refusal_ = known ? Authorize() : NoSuchMethod(context_.method());
-    if (!refusal_.ok() || !method_->reads_first) {
-      // If the client has reset the call, OnOver() is in the queue by now, and OnResumed() comes after it.
-      return alarm_.emplace().Set(polling_->queue_.get(), gpr_inf_past(GPR_CLOCK_MONOTONIC), &resumed_);
-    }
+    // If the client has reset the call, OnOver() is in the queue by now, and comes first.
+    if (!refusal_.ok() || !method_->reads_first) return Later(&GrpcRpc::Resume);
     polling_->AddUnadmitted(this);
     receive_limit_ = polling_->timers_->After(polling_->options_.receive_timeout, [this] { TryCancel(); });
     stream_.Read(&request_, &first_read_);
@@ -182,7 +178,7 @@ class GrpcRpc final : public Rpc {
     return absl::OkStatus();
   }
   // Goes on with a call that is refused, or whose method does not begin with a message.
-  void OnResumed(bool /*ok*/) {
+  void Resume() {
     if (cancelled_) return EndDead();
     if (refusal_.ok()) {
       polling_->AddUnadmitted(this);
@@ -255,6 +251,14 @@ class GrpcRpc final : public Rpc {
     polling_->AddUnread(PeerOf(connection_));
   }
 
+  // Calls the function once this thread has polled the connections or handled what is in the queue.
+  void Later(void (GrpcRpc::*go_on)()) {
+    try {
+      if (later != nullptr) return void(later->steps.push_back({this, go_on, later->events + kEventsBefore}));
+    } catch (const std::bad_alloc&) {  // at once
+    }
+    (this->*go_on)();
+  }
   void BeginRead() { stream_.Read(next_, &read_); }
   void OnRead(bool ok) {
     const auto began = Clock::now();
@@ -295,9 +299,8 @@ class GrpcRpc final : public Rpc {
     if (--polling->rpcs_ == 0) polling->rpcs_.notify_all();
   }
 
-  Event arrived_{this, &GrpcRpc::OnArrived}, resumed_{this, &GrpcRpc::OnResumed},
-      first_read_{this, &GrpcRpc::OnFirstRead}, read_{this, &GrpcRpc::OnRead}, written_{this, &GrpcRpc::OnWritten},
-      finished_{this, &GrpcRpc::OnFinished}, over_{this, &GrpcRpc::OnOver};
+  Event arrived_{this, &GrpcRpc::OnArrived}, first_read_{this, &GrpcRpc::OnFirstRead}, read_{this, &GrpcRpc::OnRead},
+      written_{this, &GrpcRpc::OnWritten}, finished_{this, &GrpcRpc::OnFinished}, over_{this, &GrpcRpc::OnOver};
   CompletionQueueLoop* const polling_;
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter stream_{&context_};
@@ -307,8 +310,7 @@ class GrpcRpc final : public Rpc {
   // A read ended, or a refusal was sent, before the client reset the call; or the server cancelled it.
   std::atomic<bool> seen_{false};
   const Method* method_ = nullptr;
-  absl::Status refusal_;              // OK: none
-  std::optional<grpc::Alarm> alarm_;  // puts resumed_ into the queue at once
+  absl::Status refusal_;  // OK: none
   std::shared_ptr<const Identity> identity_;
   Clock::time_point arrived_at_;
   std::string peer_, connection_;
@@ -326,8 +328,6 @@ class GrpcRpc final : public Rpc {
   Timers::Timer receive_limit_;       // pending only before the reactor is made
   std::unique_ptr<Reactor> reactor_;  // destroyed first
 };
-
-thread_local std::deque<GrpcRpc*>* CompletionQueueLoop::reads_ = nullptr;
 
 CompletionQueueLoop::CompletionQueueLoop(grpc::ServerBuilder* builder) : queue_(builder->AddCompletionQueue()) {
   builder->RegisterAsyncGenericService(&service_);
@@ -375,7 +375,8 @@ double CompletionQueueLoop::RunSeconds() const {
 
 void CompletionQueueLoop::CountReceived(const std::string& connection, size_t calls, size_t bytes,
                                         Clock::time_point began) const {
-  calls += bytes / kBytesOfCall + static_cast<size_t>((Clock::now() - began) / kTimeOfCall);
+  const auto time = std::min<int64_t>((Clock::now() - began) / kTimeOfCall, kMostForTime);
+  calls += bytes / kBytesOfCall + static_cast<size_t>(time);
   if (calls > 0 && options_.on_received != nullptr) options_.on_received(connection, calls);
 }
 
@@ -481,31 +482,32 @@ void CompletionQueueLoop::Handle(size_t thread, void* tag, bool ok) {
 // event has come to the empty queue since the last one.
 void CompletionQueueLoop::Poll(size_t thread) {
   AskForShortSlices();
-  std::deque<GrpcRpc*> reads;
-  reads_ = &reads;
-  int events = 0, empty = 0;  // since the last read, or the last event
+  CountPollsOfThisThread();
+  LaterSteps own;
+  later = &own;
+  int empty = 0;  // since the last event or step
   void* tag = nullptr;
   for (bool ok = false;;) {
-    if (reads.empty()) {
+    if (own.steps.empty()) {
       if (!queue_->Next(&tag, &ok)) return;
-      Handle(thread, tag, ok);
-      continue;
+    } else if (queue_->AsyncNext(&tag, &ok, gpr_inf_past(GPR_CLOCK_REALTIME)) != grpc::CompletionQueue::GOT_EVENT) {
+      tag = nullptr;
     }
-    const auto next = queue_->AsyncNext(&tag, &ok, gpr_inf_past(GPR_CLOCK_REALTIME));
-    if (next == grpc::CompletionQueue::GOT_EVENT) {
+    if (tag != nullptr) {
       Handle(thread, tag, ok);
-      ++events;
+      ++own.events;
       empty = 0;
     } else {
       ++empty;
     }
-    if (events < kEventsBeforeReads && empty < 2) continue;
-    for (size_t n = empty < 2 ? std::min(reads.size(), kReadsAtOnce) : 1; n > 0; --n) {
-      GrpcRpc* const rpc = reads.front();
-      reads.pop_front();
-      rpc->BeginRead();
+    while (!own.steps.empty() && (empty == 2 || own.steps.front().after <= own.events)) {
+      const LaterSteps::Step step = own.steps.front();
+      own.steps.pop_front();
+      options_.busy->Begin(thread);
+      (step.rpc->*step.go_on)();
+      options_.busy->End(thread);
+      empty = 0;
     }
-    events = empty = 0;
   }
 }
 
@@ -517,6 +519,7 @@ void CompletionQueueLoop::Note(size_t bytes) {
 
 void CompletionQueueLoop::PollBesideLarge(size_t thread) {
   AskForShortSlices();
+  CountPollsOfThisThread();
   for (;;) {
     has_large_.wait(false);
     void* tag = nullptr;

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <list>
 #include <map>
@@ -140,8 +139,6 @@ class CompletionQueueLoop {
   std::atomic<bool> has_large_{false};  // large messages came or went lately, or the queue is shut down
   std::atomic<std::chrono::steady_clock::time_point> large_at_{};  // the last one
   std::vector<std::thread> threads_;
-  // RPCs whose next message is read once this thread has looked at the connections. Null if it is not one of Poll().
-  static thread_local std::deque<GrpcRpc*>* reads_;
 };
 
 }  // namespace posenc::server

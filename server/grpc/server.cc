@@ -30,6 +30,7 @@
 #include "server/grpc/service.h"
 #include "server/grpc/status_map.h"
 #include "server/grpc/tls_credentials.h"
+#include "server/listen/polls.h"
 
 namespace posenc::server {
 namespace {
@@ -268,7 +269,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
         auto* const acceptor = kind == Listener::Kind::kTcp ? of_tcp : kind == Listener::Kind::kUnix ? plain : proxied;
         acceptor->HandleNewConnection(&connection);
       },
-      [polling = server->polling_.get()] { return polling->RunSeconds(); });
+      [polling = server->polling_.get()] { return polling->RunSeconds(); }, SincePoll);
   return server;
 }
 

@@ -28,7 +28,7 @@ constexpr size_t kMostAtOnce = 64;                // connections of one socket b
 // Connections take turns after so many calls, or while some are paused, at most every kTurn. A look at a connection
 // takes up to a microsecond, so that looks take at most a tenth of this thread's time.
 constexpr uint64_t kCallsBetweenTurns = 16;
-constexpr std::chrono::milliseconds kTurn(5);
+constexpr std::chrono::milliseconds kTurn(5), kIdleTurn(1);
 constexpr std::chrono::nanoseconds kTurnOfConnection(10'000);
 
 bool IsUnix(const ListeningSocket& listening) { return !listening.path.empty(); }
@@ -62,9 +62,11 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Listen(Options options) {
   return listener;
 }
 
-void Listener::Start(Accept accept, std::function<double()> receiving_seconds) {
+void Listener::Start(Accept accept, std::function<double()> receiving_seconds,
+                     std::function<std::chrono::steady_clock::duration()> since_poll) {
   accept_ = std::move(accept);
   receiving_seconds_ = std::move(receiving_seconds);
+  since_poll_ = std::move(since_poll);
   thread_ = std::thread([this] { Serve(); });
 }
 
@@ -119,13 +121,16 @@ void Listener::Serve() {
 
 std::chrono::milliseconds Listener::UntilTurns() const {
   const auto wait = std::chrono::ceil<std::chrono::milliseconds>(next_turns_ - std::chrono::steady_clock::now());
-  return std::clamp(wait, std::chrono::milliseconds(0), kPause);
+  return std::clamp(wait, std::chrono::milliseconds(0), turns_.paused() > 0 ? kIdleTurn : kPause);
 }
 
 void Listener::TakeTurns() {
   const auto now = std::chrono::steady_clock::now();
-  if (!turns_are_due_ || now < next_turns_) return;
+  const auto since_poll = since_poll_();
+  const bool idles = turns_.paused() > 0 && since_poll == std::chrono::steady_clock::duration(0);
+  if (!turns_are_due_ || now < (idles ? next_turns_if_idle_ : next_turns_)) return;
   next_turns_ = now + kTurn;
+  next_turns_if_idle_ = now + kIdleTurn;
   std::unique_lock lock(mutex_);
   std::vector<Connections::Open> open = connections_.ListOpen();
   lock.unlock();
@@ -134,14 +139,14 @@ void Listener::TakeTurns() {
   std::erase_if(open, [&](const Connections::Open& connection) { return not_begun.contains(connection.descriptor); });
   next_turns_ = std::max(next_turns_, now + static_cast<int64_t>(open.size()) * kTurnOfConnection);
   const double seconds = receiving_seconds_();
-  turns_are_due_ = turns_.Take(open, received_.Take(), seconds - std::exchange(received_seconds_, seconds), now);
+  turns_are_due_ =
+      turns_.Take(open, {received_.Take(), seconds - std::exchange(received_seconds_, seconds), since_poll}, now);
   if (!turns_are_due_) next_turns_ += kTurn;
-  if (!turns_.level() || now < next_turns_line_) return;
+  if ((!turns_.level() && turns_.paused() == 0) || now < next_turns_line_) return;
   next_turns_line_ = now + std::chrono::seconds(10);
-  Log(LogLevel::warn, "connections take turns",
-      {{"busiest_peer", NameOf(turns_.busiest())},
-       {"paused", static_cast<int64_t>(turns_.paused())},
-       {"calls_per_second_of_a_peer", static_cast<int64_t>(*turns_.level())}});
+  LogFields fields = {{"busiest_peer", NameOf(turns_.busiest())}, {"paused", static_cast<int64_t>(turns_.paused())}};
+  if (turns_.level()) fields.push_back({"calls_per_second_of_a_peer", static_cast<int64_t>(*turns_.level())});
+  Log(turns_.level() ? LogLevel::warn : LogLevel::info, "connections take turns", fields);
 }
 
 void Listener::CountReceived(const std::string& connection, size_t calls) {

@@ -55,8 +55,9 @@ class Listener {
   int port() const { return port_; }
 
   // Accepts connections from now on and gives them to `accept`. `receiving_seconds` returns how long the threads that
-  // receive have run, all together.
-  void Start(Accept accept, std::function<double()> receiving_seconds);
+  // receive have run, all together; `since_poll`, how long ago they polled the connections (ReadingTurns).
+  void Start(Accept accept, std::function<double()> receiving_seconds,
+             std::function<std::chrono::steady_clock::duration()> since_poll);
   // Accepts the connections that already wait, then closes the sockets. Not thread-safe.
   void Close();
 
@@ -104,6 +105,7 @@ class Listener {
   int port_ = 0;
   Accept accept_;
   std::function<double()> receiving_seconds_;
+  std::function<std::chrono::steady_clock::duration()> since_poll_;
   Descriptor stop_;  // eventfd, readable once the thread must end
   Descriptor busy_;  // eventfd, readable once many messages have come
   std::mutex mutex_;
@@ -118,7 +120,8 @@ class Listener {
   ReadingTurns turns_;
   bool turns_are_due_ = false;  // many messages have come, or connections are paused
   std::chrono::steady_clock::time_point next_turns_;
-  double received_seconds_ = 0;  // receiving_seconds_() at the last turns
+  std::chrono::steady_clock::time_point next_turns_if_idle_;  // if connections are paused and a receiving thread waits
+  double received_seconds_ = 0;                               // receiving_seconds_() at the last turns
   // A handshake with client certificates takes long: OpenSSL parses all of them before it refuses one, 20 milliseconds
   // for 8 KiB, the most that the server accepts.
   ConnectionPace handshakes_;

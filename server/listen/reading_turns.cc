@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/listen/polls.h"
 #include "server/listen/socket_state.h"
 
 namespace posenc::server {
 namespace {
 
-// A paused socket becomes readable with so many bytes. Linux keeps twice as many from then on (without a pause 128
-// KiB), so few connections may have more, and those of one peer have so many together.
-constexpr size_t kLeastPausedBytes = 64 << 10, kMostPausedBytes = 512 << 10, kPausedBytesOfPeer = 64 << 20;
 // After a longer time without a look, everything begins anew.
 constexpr std::chrono::milliseconds kForgets(200);
 // The threads do not keep up if a connection waits for so long, and if they run for such a share of the time: a
@@ -18,18 +16,26 @@ constexpr std::chrono::milliseconds kForgets(200);
 constexpr std::chrono::milliseconds kLate(10), kNotLate(500);
 constexpr double kBusy = 0.25;
 // A peer may save credit for so long, and pays back for at most so long what it had beyond its credit.
-constexpr double kCreditSeconds = 0.015, kDebtSeconds = 0.25;
+constexpr double kCreditSeconds = 0.05, kDebtSeconds = 0.25;
 
-// Calls of a peer that may be read at a time, and time of a thread that counts as one, about that of a call that is
-// refused at once.
-constexpr double kMostCalls = 1024;
-constexpr double kSecondsOfCall = 40e-6;
+// gRPC has received more than it could hand over in so short a time. What is read meanwhile waits within gRPC, where
+// each call takes memory and nobody can come first.
+constexpr std::chrono::milliseconds kBehind(10);
+
+// Calls of a peer that may be read at a time: fewer while the threads are behind, more while they idle.
+constexpr double kMostCalls = 1024, kFewestCalls = 100;
+// Time of a thread that a call takes, at least: it can be much more, and is measured for all of them together.
+constexpr double kLeastSecondsOfCall = 40e-6, kMostSecondsOfCall = 1e-3;
 // Calls a second that all peers together may have in any case, some hundredths of a thread.
 constexpr double kLeastCalls = 2000;
 // After so many looks with calls, a connection sends as many calls as it did before; others, as those of its peer do
-// now, but no more than its unread bytes can be, with as many bytes for each as a call has at least.
+// now.
 constexpr size_t kKnown = 8;
-constexpr double kLeastBytes = 32;
+constexpr std::chrono::seconds kActive(1);  // after a connection's last call
+// More bytes do not count: a client may spread its calls over its connections without regard to which of them wait.
+constexpr int kMostUnread = 1 << 20;
+// Calls of a byte while nothing is known, and for how many calls a change of it is remembered.
+constexpr double kMostCallsPerByte = 1.0 / 16, kRemembered = 1000;
 // Factors of the level at each look.
 constexpr double kSinks = 0.8, kRises = 1.1, kRisesIdle = 1.5;
 
@@ -37,69 +43,88 @@ double Average(double before, double now) { return 0.8 * before + 0.2 * now; }
 
 }  // namespace
 
-bool ReadingTurns::Take(const std::vector<Connections::Open>& open, const ReceivedCalls::OfPeers& received,
-                        double run_seconds, Clock::time_point now) {
+void ReadingTurns::Density::Add(double more_calls, double more_bytes) {
+  if (calls > kRemembered) calls /= 2, bytes /= 2;
+  calls += more_calls;
+  bytes += more_bytes;
+}
+
+double ReadingTurns::Density::CallsPerByte() const { return bytes > 0 ? calls / bytes : kMostCallsPerByte; }
+
+bool ReadingTurns::Take(const std::vector<Connections::Open>& open, const Receiving& receiving, Clock::time_point now) {
   const Clock::duration passed = now - std::exchange(last_look_, now);
-  std::map<Peer, OfPeer> peers = Look(open, now);
+  const bool is_behind = receiving.since_poll >= kBehind, idles = receiving.since_poll == Clock::duration(0);
+  std::map<Peer, OfPeer> peers = Look(open, is_behind, now);
   if (passed > kForgets) {
     level_.reset();
     accounts_.clear();
     run_ = calls_ = 0;
+    most_calls_ = kMostCalls;
   }
   const double seconds = std::max(0.001, std::chrono::duration<double>(passed).count());
-  UpdateAccounts(peers, received, run_seconds, seconds);
-  SetLevel(peers, run_seconds / seconds / threads_);
+  UpdateAccounts(peers, receiving, seconds, now);
+  SetLevel(peers, receiving.run_seconds / seconds / threads_);
+  // If those that cannot be paused are the busiest, it helps nobody that others wait.
+  const bool must_wait = is_behind && busiest_;
+  most_calls_ = std::clamp(most_calls_ * (must_wait ? kSinks : idles ? kRises : 1), kFewestCalls, kMostCalls);
+  const double most = must_wait ? accounts_[busiest_].rate : 0;
   paused_ = 0;
   for (auto& [peer, of_peer] : peers) {
     if (!peer) continue;
     Account& account = accounts_[peer];
-    Choose(level_ ? std::min(account.credit, kMostCalls) : kMostCalls, &of_peer, &account, now);
+    Choose(level_ ? std::min(account.credit, most_calls_) : most_calls_, must_wait && account.rate >= most / 2,
+           &of_peer, &account, now);
   }
   return paused_ > 0;
 }
 
-void ReadingTurns::Choose(double calls, OfPeer* of_peer, Account* account, Clock::time_point now) {
+void ReadingTurns::Choose(double calls, bool must_wait, OfPeer* of_peer, Account* account, Clock::time_point now) {
   auto& connections = of_peer->connections;
+  const auto at_once = [&](const Seen& seen) {
+    return seen.looks >= kKnown ? seen.calls_at_once : std::max(seen.calls_at_once, account->calls_at_once);
+  };
   const auto calls_of = [&](const Candidate& connection) {
     const Seen& seen = *connection.seen;
-    if (seen.looks >= kKnown) return seen.calls_at_once;
-    double most = account->calls_at_once;
-    if (seen.is_waiting()) most = std::min(most, weight_ * std::max(1.0, seen.unread / kLeastBytes));
-    return std::max(seen.calls_at_once, most);
+    if (!seen.is_waiting()) return at_once(seen);
+    const Density& density = seen.looks >= kKnown ? seen.density : account->density;
+    return std::max(1.0, std::min(seen.unread, kMostUnread) * density.CallsPerByte());
   };
   double waiting_calls = 0;
-  size_t waiting = 0;
+  size_t waiting = 0, active = 0;
   for (const Candidate& connection : connections) {
+    active += connection.seen->is_waiting() || now - connection.seen->called_at < kActive;
     if (!connection.seen->is_waiting()) continue;
     waiting_calls += calls_of(connection);
     ++waiting;
   }
-  if ((waiting_calls > calls && waiting > 1) || calls <= 0) account->limited_at = now;
+  if ((waiting_calls > calls && waiting > 1) || calls <= 0 || (must_wait && connections.size() > 1))
+    account->limited_at = now;
   const bool is_limited = now - account->limited_at < kForgets;
   if (is_limited) {
     // Connections that wait come first, in the order in which they began to wait; but one that sends more is behind
-    // those that began later, by the time of as many calls of each that waits. Also those that do not wait yet are
+    // those that began later, by the time of as many calls of each that is active. Also those that do not wait yet are
     // paused: all of them could send at the same time.
-    const std::chrono::duration<double> behind(kSecondsOfCall * static_cast<double>(waiting));
+    const std::chrono::duration<double> behind(seconds_of_call_ * static_cast<double>(active));
     const auto place = [&](const Candidate& connection) {
       return std::pair(!connection.seen->is_waiting(), connection.seen->waiting_since + calls_of(connection) * behind);
     };
     std::sort(connections.begin(), connections.end(),
               [&](const Candidate& a, const Candidate& b) { return place(a) < place(b); });
   }
-  const double equal_part = calls / static_cast<double>(connections.size());
+  const double equal_part = (level_ ? calls : kMostCalls) / static_cast<double>(connections.size());
   bool is_first = true;
+  if (must_wait) calls = 0;
   for (const Candidate& connection : connections) {
     Seen* const seen = connection.seen;
     const double own = calls_of(connection);
-    const bool is_small = own <= equal_part;
+    const bool is_small = std::max(own, at_once(*seen)) <= equal_part;
     const bool has_turn = calls > 0 && (own <= calls || is_first);
     const bool paused = is_limited && !is_small && !has_turn;
     if (!is_small) {
       is_first = false;
       calls -= own;
     }
-    if (paused && !seen->paused) Pause(connection.descriptor, seen, connections.size());
+    if (paused && !seen->paused) Pause(connection.descriptor, seen);
     if (!paused && std::exchange(seen->paused, false)) {
       seen->readable_since = now;
       Resume(connection.descriptor);
@@ -115,10 +140,10 @@ bool ReadingTurns::IsLimited(Peer peer, Clock::time_point now) const {
 
 void ReadingTurns::Add(int descriptor) {
   Seen& seen = seen_[descriptor] = {.inode = InodeOf(descriptor).value_or(0)};
-  Pause(descriptor, &seen, seen_.size());
+  Pause(descriptor, &seen);
 }
 
-std::map<Peer, ReadingTurns::OfPeer> ReadingTurns::Look(const std::vector<Connections::Open>& open,
+std::map<Peer, ReadingTurns::OfPeer> ReadingTurns::Look(const std::vector<Connections::Open>& open, bool is_behind,
                                                         Clock::time_point now) {
   std::map<Peer, OfPeer> peers;
   std::unordered_map<int, Seen> all;
@@ -133,9 +158,10 @@ std::map<Peer, ReadingTurns::OfPeer> ReadingTurns::Look(const std::vector<Connec
     if (!before.is_waiting()) seen.waiting_since = seen.readable_since = now;
     if (seen.is_waiting() && !seen.paused && peer) {  // what was read of a Unix socket is not known
       seen.read = ReceivedFrom(descriptor) - static_cast<uint64_t>(seen.unread);
-      if (seen.read != before.read) seen.waiting_since = seen.readable_since = now;
+      if (seen.read != before.read) seen.readable_since = now;
       const Clock::duration waits = now - seen.readable_since;
-      if (waits >= kNotLate) continue;  // gRPC does not read it
+      seen.is_left = waits >= kNotLate && (seen.is_left || !is_behind);
+      if (seen.is_left) continue;
       of_peer.is_late |= waits >= kLate;
     }
     of_peer.connections.push_back({descriptor, port, &seen});
@@ -145,36 +171,41 @@ std::map<Peer, ReadingTurns::OfPeer> ReadingTurns::Look(const std::vector<Connec
   return peers;
 }
 
-void ReadingTurns::UpdateAccounts(const std::map<Peer, OfPeer>& peers, const ReceivedCalls::OfPeers& received,
-                                  double run_seconds, double seconds) {
+void ReadingTurns::UpdateAccounts(const std::map<Peer, OfPeer>& peers, const Receiving& receiving, double seconds,
+                                  Clock::time_point now) {
   double all = 0;
-  for (const auto& [peer, of_ports] : received) {
+  for (const auto& [peer, of_ports] : receiving.calls) {
     for (const auto& [port, calls] : of_ports) all += static_cast<double>(calls);
   }
-  run_ = Average(run_, run_seconds);
+  run_ = Average(run_, receiving.run_seconds);
   calls_ = Average(calls_, all);
-  // Most of a call's time can be gRPC's own, which reads and sends, and was not counted when the call was.
-  weight_ = calls_ > 0 ? std::max(1.0, run_ / (calls_ * kSecondsOfCall)) : 1;
-
+  seconds_of_call_ = calls_ > 0 ? std::clamp(run_ / calls_, kLeastSecondsOfCall, kMostSecondsOfCall) : 0;
   std::erase_if(accounts_, [&](const auto& entry) { return !peers.contains(entry.first); });
   busiest_.reset();
   double most = 0;
   for (const auto& [peer, of_peer] : peers) {
     Account& account = accounts_[peer];
-    const auto of_ports = received.find(peer);
+    const auto of_ports = receiving.calls.find(peer);
     double calls = 0;
-    if (of_ports != received.end()) {
-      for (const auto& [port, own] : of_ports->second) calls += weight_ * static_cast<double>(own);
+    if (of_ports != receiving.calls.end()) {
+      for (const auto& [port, own] : of_ports->second) calls += static_cast<double>(own);
       for (const Candidate& connection : of_peer.connections) {
         const auto found = of_ports->second.find(connection.port);
         if (found == of_ports->second.end()) continue;
         Seen& seen = *connection.seen;
-        const double own = weight_ * static_cast<double>(found->second);
+        const auto own = static_cast<double>(found->second);
+        // More may have come since the look at what is unread, and gRPC may have closed the connection.
+        const auto read = static_cast<int64_t>(ReceivedFrom(connection.descriptor)) - seen.unread;
+        const auto bytes = static_cast<double>(std::max(read, seen.counted) - seen.counted);
+        seen.counted = std::max(read, seen.counted);
+        seen.density.Add(own, bytes);
+        account.density.Add(own, bytes);
         seen.calls_at_once = seen.looks == 0 ? own : (seen.calls_at_once + own) / 2;
         ++seen.looks;
+        seen.called_at = seen.waiting_since = now;  // it keeps its place until a whole message was read
       }
-      const double now = calls / static_cast<double>(of_ports->second.size());
-      account.calls_at_once = std::max(now, Average(account.calls_at_once, now));
+      const double of_each = calls / static_cast<double>(of_ports->second.size());
+      account.calls_at_once = std::max(of_each, Average(account.calls_at_once, of_each));
     }
     account.rate = Average(account.rate, calls / seconds);
     if (account.rate > most) most = account.rate, busiest_ = peer;
@@ -196,7 +227,7 @@ void ReadingTurns::SetLevel(const std::map<Peer, OfPeer>& peers, double busy) {
     active += rate > 1 || of_peer.is_waiting;
     is_late |= of_peer.is_late;
   }
-  if (active < 2) {
+  if (active < 2 || !busiest_) {  // those of Unix sockets cannot be limited
     level_.reset();
   } else if (is_late && busy > kBusy) {
     // At least half of an equal share: the level acts late, and one peer may not be paused because its messages are
@@ -214,12 +245,17 @@ void ReadingTurns::ResumeAll() {
   }
 }
 
-void ReadingTurns::Pause(int descriptor, Seen* seen, size_t connections) {
-  const size_t bytes = std::clamp(kPausedBytesOfPeer / connections, kLeastPausedBytes, kMostPausedBytes);
+void ReadingTurns::Pause(int descriptor, Seen* seen) {
   seen->paused = true;
-  server::Pause(descriptor, bytes);
+  HideFromPolls(descriptor);
+  server::Pause(descriptor);  // spares the polls that would find bytes to hide
   // gRPC may just have closed the connection, and its descriptor may be that of another one.
   if (InodeOf(descriptor) != seen->inode) Resume(descriptor);
+}
+
+void ReadingTurns::Resume(int descriptor) {
+  ShowToPolls(descriptor);
+  server::Resume(descriptor);
 }
 
 }  // namespace posenc::server

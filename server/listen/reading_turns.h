@@ -7,7 +7,7 @@
 // sinks until they do. The other connections of a peer that has more are paused until it is their turn, which comes
 // sooner for those that send little at once.
 //
-// gRPC cannot be told to stop reading, but a socket can: with a high SO_RCVLOWAT, it does not become readable.
+// gRPC cannot be told to stop reading, but it need not learn that a socket can be read (polls.h).
 #pragma once
 
 #include <sys/types.h>
@@ -33,10 +33,15 @@ class ReadingTurns {
 
   explicit ReadingTurns(size_t threads) : threads_(static_cast<double>(threads)) {}  // that receive
 
-  // Pauses and resumes connections; those without a peer are never paused. `open`: all connections. `received`, and
-  // `run_seconds`, the time that the receiving threads have run, all together: since the last call. Call it every few
+  // What the receiving threads have done.
+  struct Receiving {
+    ReceivedCalls::OfPeers calls;  // since the last call of Take()
+    double run_seconds = 0;        // of all threads together, since then
+    Clock::duration since_poll{};  // time since they last polled the connections; zero while one of them does
+  };
+  // Pauses and resumes connections; those without a peer are never paused. `open`: all connections. Call it every few
   // milliseconds while many calls come, and as long as it returns true: connections are paused.
-  bool Take(const std::vector<Connections::Open>& open, const ReceivedCalls::OfPeers& received, double run_seconds,
+  bool Take(const std::vector<Connections::Open>& open, const Receiving& receiving,
             Clock::time_point now = Clock::now());
   // True while connections of the peer must wait for their turns.
   bool IsLimited(Peer peer, Clock::time_point now = Clock::now()) const;
@@ -51,13 +56,24 @@ class ReadingTurns {
   std::optional<double> level() const { return level_; }
 
  private:
+  // Calls of the bytes that have come.
+  struct Density {
+    double calls = 0, bytes = 0;
+
+    void Add(double more_calls, double more_bytes);
+    double CallsPerByte() const;
+  };
   struct Seen {
     ino_t inode = 0;
     bool paused = false;
+    bool is_left = false;      // gRPC does not read it, though it is not paused
     int unread = 0;            // bytes
     uint64_t read = 0;         // bytes since the connection began
     double calls_at_once = 0;  // between two looks, on average of those with calls
     size_t looks = 0;          // with calls
+    int64_t counted = 0;       // bytes that had been read at the last of them
+    Clock::time_point called_at;
+    Density density;
 
     bool is_waiting() const { return unread > 0; }
     Clock::time_point waiting_since;   // nothing was read
@@ -66,7 +82,8 @@ class ReadingTurns {
   struct Account {
     double rate = 0;           // calls a second
     double calls_at_once = 1;  // of a connection that is not known yet
-    double credit = 0;         // calls that it may have now
+    Density density;
+    double credit = 0;  // calls that it may have now
     Clock::time_point limited_at;
   };
   struct Candidate {
@@ -79,18 +96,20 @@ class ReadingTurns {
     bool is_waiting = false;             // one of them is
     bool is_late = false;                // one of them could have been read for a while, but was not
   };
-  std::map<Peer, OfPeer> Look(const std::vector<Connections::Open>& open, Clock::time_point now);
-  void UpdateAccounts(const std::map<Peer, OfPeer>& peers, const ReceivedCalls::OfPeers& received, double run_seconds,
-                      double seconds);
+  std::map<Peer, OfPeer> Look(const std::vector<Connections::Open>& open, bool is_behind, Clock::time_point now);
+  void UpdateAccounts(const std::map<Peer, OfPeer>& peers, const Receiving& receiving, double seconds,
+                      Clock::time_point now);
   void SetLevel(const std::map<Peer, OfPeer>& peers, double busy);
-  // Pauses and resumes the connections of a peer, of which so many calls may be read now.
-  void Choose(double calls, OfPeer* of_peer, Account* account, Clock::time_point now);
-  static void Pause(int descriptor, Seen* seen, size_t connections);
+  // Pauses and resumes the connections of a peer, of which so many calls may be read now; none if it must wait.
+  void Choose(double calls, bool must_wait, OfPeer* of_peer, Account* account, Clock::time_point now);
+  static void Pause(int descriptor, Seen* seen);
+  static void Resume(int descriptor);
 
   const double threads_;
-  double run_ = 0, calls_ = 0;  // at a look, on average: seconds that the threads run, and calls that are received
-  double weight_ = 1;           // of a call that is received
   std::optional<double> level_;
+  double run_ = 0, calls_ = 0;  // at a look, on average: seconds that the threads run, and calls that are received
+  double seconds_of_call_ = 0;
+  double most_calls_ = 0;  // of a peer, that may be read at a time, also without a level
   size_t paused_ = 0;
   Peer busiest_;
   Clock::time_point last_look_;

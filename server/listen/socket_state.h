@@ -3,7 +3,6 @@
 
 #include <sys/types.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 
@@ -18,9 +17,9 @@ int UnreadOf(int descriptor);           // those that have come and were not rea
 uint64_t TakenBy(int descriptor);       // those that the other host has acknowledged; TCP only
 uint64_t ReceivedFrom(int descriptor);  // those that have come; TCP only
 
-// A paused connection becomes readable only once about so many bytes are unread, or when it ends; Linux keeps them
-// until then. TCP only.
-void Pause(int descriptor, size_t bytes);
+// A paused connection becomes readable only once 64 KiB are unread, or when it ends. Linux keeps no more for it than
+// for others. Resume() makes it readable, and says so to those who poll it. TCP only.
+void Pause(int descriptor);
 void Resume(int descriptor);
 bool IsPaused(int descriptor);
 

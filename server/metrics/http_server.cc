@@ -1,6 +1,7 @@
 #include "server/metrics/http_server.h"
 
 #include <microhttpd.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 

@@ -19,14 +19,17 @@ from posenc.v1 import service_pb2
 from tensors import FP32
 
 CONNECTIONS = 256  # of one address: the default of a server with one receiving thread
+# Of a connection that takes all answers.
+BEGIN_WITH_WINDOWS = (http2_attacks.PREFACE + frame(SETTINGS, 0, 0, b"\0\4\x7f\xff\xff\xff") +
+                      frame(WINDOW_UPDATE, 0, 0, (2**31 - 65536).to_bytes(4, "big")))
 
 
-def call_in_rounds(port, stop, begin, make, read_answers):
+def call_in_rounds(port, stop, begin, make, read_answers, threads=1):
     """Sends what make(round) gives over all connections that one address may have, reads the answers, and again."""
     def run():
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):  # the server ends before the attack
             connections = []
-            for _ in range(CONNECTIONS):
+            for _ in range(CONNECTIONS // threads):
                 connections.append(stack.enter_context(socket.create_connection(
                     ("127.0.0.1", port), timeout=30, source_address=("127.0.0.2", 0))))
                 connections[-1].sendall(begin)
@@ -39,7 +42,7 @@ def call_in_rounds(port, stop, begin, make, read_answers):
                     connection.sendall(calls)
                 for answer in answers:
                     read_answers(answer)
-    return [threading.Thread(target=run)]
+    return [threading.Thread(target=run) for _ in range(threads)]
 
 
 def refused_calls(port, stop):
@@ -51,6 +54,16 @@ def refused_calls(port, stop):
                         for stream in range(200 * number + 1, 200 * number + 201, 2))
     return call_in_rounds(port, stop, http2_attacks.PREFACE + frame(SETTINGS), make,
                           lambda answers: http2_attacks.read_ends(answers, 100))
+
+
+def decode_steps(port, stop):
+    """The same with calls of 10 KB, as many decode steps have."""
+    step = samples.rotary(numpy.ones((1, 1, 32, 128)), numpy.ones((1, 1, 8, 128)), samples.BF16, rotary_dim=128)
+
+    def make(number):
+        return b"".join(call(stream, f"/{SERVICE.full_name}/ApplyRotary", step)
+                        for stream in range(200 * number + 1, 200 * number + 201, 2))
+    return call_in_rounds(port, stop, BEGIN_WITH_WINDOWS, make, lambda answers: http2_attacks.read_ends(answers, 100), threads=16)
 
 
 def new_connections(port, stop):
@@ -73,9 +86,7 @@ def new_connections(port, stop):
 
 def stream_in_rounds(port, stop, make, count):
     """Sends so many messages make(number) at once on a stream of each connection that one address may have, over and over."""
-    begin = (http2_attacks.PREFACE + frame(SETTINGS, 0, 0, b"\0\4\x7f\xff\xff\xff") +
-             frame(WINDOW_UPDATE, 0, 0, (2**31 - 65536).to_bytes(4, "big")) +
-             http2_attacks.headers_of(1, "/inference.GRPCInferenceService/ModelStreamInfer"))
+    begin = BEGIN_WITH_WINDOWS + http2_attacks.headers_of(1, "/inference.GRPCInferenceService/ModelStreamInfer")
 
     def frames(turn):
         data = b"".join(framed(make(count * turn + n)) for n in range(count))

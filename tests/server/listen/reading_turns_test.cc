@@ -68,7 +68,8 @@ class ReadingTurnsTest : public testing::Test {
       Send(n);
       busy_ = 1;
     }
-    return turns_.Take(open_, std::exchange(received_, {}), busy_ * 0.005, now_ += milliseconds(5));
+    const auto since_poll = std::chrono::microseconds(40) * std::max(0, -budget_);
+    return turns_.Take(open_, {std::exchange(received_, {}), busy_ * 0.005, since_poll}, now_ += milliseconds(5));
   }
   // Counts what is served in a second, after half a second.
   void ServeForASecond() {
@@ -140,12 +141,56 @@ TEST_F(ReadingTurnsTest, OfConnectionsWithCallsThatTakeLongFewerAreRead) {
   EXPECT_NEAR(turns_.paused(), 58, 1) << "1024 calls may be read at a time";
 }
 
-TEST_F(ReadingTurnsTest, TimeThatNoCallCountsIsThatOfAllCalls) {
+TEST_F(ReadingTurnsTest, WhileTheThreadsAreBehindFewerAreRead) {
   cost_ = 4;
   is_cost_counted_ = false;
   Connect(kCrowd, 60, 95);
-  for (int look = 0; look < 40; ++look) Look();
-  EXPECT_NEAR(turns_.paused(), 58, 1) << "the threads run for 160 microseconds a call";
+  for (int look = 0; look < 100; ++look) Look();
+  for (int look = 0; look < 100; ++look) {
+    Look();
+    EXPECT_LE(Readable(kCrowd).size(), 2);
+  }
+}
+
+TEST_F(ReadingTurnsTest, WhileTheThreadsAreBehindNoConnectionOfTheBusiestPeerHasATurn) {
+  Connect(kCrowd, 30, 50);
+  Connect(kLonely, 2, 50);
+  const auto take = [&](milliseconds since_poll) {
+    turns_.Take(open_, {{{kCrowd, {{open_[0].port, 500}}}, {kLonely, {{open_[30].port, 10}}}}, 0.005, since_poll},
+                now_ += milliseconds(5));
+  };
+  take(milliseconds(1));
+  EXPECT_EQ(Readable(kCrowd).size(), 10) << "1024 calls, of which each has 32 bytes or twice as many";
+  take(milliseconds(11));
+  EXPECT_EQ(Readable(kCrowd).size(), 0);
+  EXPECT_EQ(Readable(kLonely).size(), 2);
+  take(milliseconds(0));
+  EXPECT_GE(Readable(kCrowd).size(), 1);
+}
+
+TEST_F(ReadingTurnsTest, NobodyWaitsForThoseThatCannotBePaused) {
+  Connect(kCrowd, 30, 50);
+  Connect(std::nullopt, 1, 50);
+  for (int look = 0; look < 10; ++look) {
+    turns_.Take(open_, {{{std::nullopt, {{0, 500}}}}, 0.005, milliseconds(11)}, now_ += milliseconds(5));
+  }
+  EXPECT_GE(Readable(kCrowd).size(), 5);
+}
+
+TEST_F(ReadingTurnsTest, AConnectionKeepsItsPlaceUntilAWholeMessageWasRead) {
+  Connect(kCrowd, 30, 50);
+  const auto take = [&](ReceivedCalls::OfPeers calls) {
+    turns_.Take(open_, {std::move(calls), 0.005, milliseconds(1)}, now_ += milliseconds(5));
+  };
+  take({{kCrowd, {{open_[0].port, 500}}}});
+  size_t first = 0;
+  while (!IsReadable(first)) ++first;
+  char bytes[100];
+  for (int look = 0; look < 20; ++look) {
+    ASSERT_EQ(recv(open_[first].descriptor, bytes, 10, 0), 10);
+    take({});
+    EXPECT_TRUE(IsReadable(first));
+  }
 }
 
 TEST_F(ReadingTurnsTest, AConnectionThatSendsLittleDoesNotWaitForTheOthersOfItsPeer) {
@@ -175,7 +220,10 @@ TEST_F(ReadingTurnsTest, AConnectionThatSendsLittleComesSoonerAlsoWhileAnotherPe
 TEST_F(ReadingTurnsTest, AConnectionThatSendsLittleIsKnownBeforeOthersCome) {
   Connect(kCrowd, 1, 1);
   for (int look = 0; look < 20; ++look) {
-    turns_.Take(open_, {{kCrowd, {{open_[0].port, 5}}}}, 0.001, now_ += milliseconds(5));
+    Read(0);
+    Send(0);
+    received_.clear();
+    turns_.Take(open_, {{{kCrowd, {{open_[0].port, 5}}}}, 0.001}, now_ += milliseconds(5));
   }
   Connect(kCrowd, 60, 95);
   for (int look = 0; look < 100; ++look) {
@@ -220,7 +268,7 @@ TEST_F(ReadingTurnsTest, APeerHasHalfOfAnEqualShareAtLeast) {
   Connect(kCrowd, 1, 1);  // as if its messages were so large that they escape the pause
   Connect(kLonely, 1, 1);
   for (int look = 0; look < 80; ++look) {
-    turns_.Take(open_, {{kCrowd, {{1, 80}}}, {kLonely, {{2, 40}}}}, 0.005, now_ += milliseconds(5));
+    turns_.Take(open_, {{{kCrowd, {{1, 80}}}, {kLonely, {{2, 40}}}}, 0.005}, now_ += milliseconds(5));
   }
   ASSERT_TRUE(turns_.level());
   EXPECT_GE(*turns_.level(), 120 * 200 / 4 - 1) << "200 looks a second, two peers";
