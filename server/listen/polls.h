@@ -8,7 +8,7 @@
 
 namespace posenc::server {
 
-// Tells that this thread takes events from gRPC's completion queue. (gRPC has a thread of its own that polls, too.)
+// Tells that this thread takes events from gRPC's completion queue. (Threads of gRPC's own poll, too.)
 void CountPollsOfThisThread();
 
 // Time since one of these threads last polled the connections; zero while one of them waits for them; a millisecond if

@@ -34,6 +34,8 @@ constexpr size_t kKnown = 8;
 constexpr std::chrono::seconds kActive(1);  // after a connection's last call
 // More bytes do not count: a client may spread its calls over its connections without regard to which of them wait.
 constexpr int kMostUnread = 1 << 20;
+// As many calls a connection that is not known has at most, for its place.
+constexpr double kMostExpected = 100;
 // Calls of a byte while nothing is known, and for how many calls a change of it is remembered.
 constexpr double kMostCallsPerByte = 1.0 / 16, kRemembered = 1000;
 // Factors of the level at each look.
@@ -106,7 +108,9 @@ void ReadingTurns::Choose(double calls, bool must_wait, OfPeer* of_peer, Account
     // paused: all of them could send at the same time.
     const std::chrono::duration<double> behind(seconds_of_call_ * static_cast<double>(active));
     const auto place = [&](const Candidate& connection) {
-      return std::pair(!connection.seen->is_waiting(), connection.seen->waiting_since + calls_of(connection) * behind);
+      const Seen& seen = *connection.seen;
+      const double own = seen.looks >= kKnown ? seen.calls_at_once : std::min(calls_of(connection), kMostExpected);
+      return std::pair(!seen.is_waiting(), seen.waiting_since + own * behind);
     };
     std::sort(connections.begin(), connections.end(),
               [&](const Candidate& a, const Candidate& b) { return place(a) < place(b); });

@@ -94,6 +94,14 @@ TEST_F(PollsTest, TheTimeSincePollsIsThatOfThreadsThatCount) {
   EXPECT_LE(SincePoll(), std::chrono::steady_clock::now() - polled + std::chrono::milliseconds(2));
 }
 
+TEST_F(PollsTest, AThreadThatDoesNotCountDoesNotKeepThePollFromOthers) {
+  std::thread([&] {
+    CountPollsOfThisThread();
+    Poll(nullptr);
+  }).join();
+  std::thread([&] { EXPECT_EQ(Poll(nullptr, -1), 0) << "it returns at once"; }).join();
+}
+
 TEST_F(PollsTest, WhileAThreadWaitsTheTimeSincePollsIsZero) {
   TcpPair pair;
   Add(&pair);

@@ -130,7 +130,7 @@ TEST_F(ReadingTurnsTest, ACallOfAnotherPeerWaitsForFewOthers) {
   Connect(kLonely, 1, 1);
   ServeForASecond();
   EXPECT_GE(served_[kLonely], 50) << "it waits for less than four connections of the other peer";
-  EXPECT_GE(served_[kCrowd], 200 * kCallsInALook * 8 / 10) << "the server works nearly all the time";
+  EXPECT_GE(served_[kCrowd], 200 * kCallsInALook * 3 / 4) << "the server works most of the time";
   EXPECT_EQ(turns_.busiest(), kCrowd);
 }
 
