@@ -33,15 +33,16 @@ constexpr std::chrono::seconds kStay(1);  // after the last of them
 constexpr size_t kBytesOfCall = 32 << 10;
 constexpr std::chrono::microseconds kTimeOfCall(40);
 constexpr int64_t kMostForTime = 8;  // the thread may have waited for a processor or a lock
-// What a polling thread does later comes after so many events at the latest: more than are in the queue, as a rule.
+// A polling thread takes a later step once it has handled so many further events, if its queue was not empty before.
+// The queue rarely has more.
 constexpr uint64_t kEventsBefore = 2 * kExpected;
 
-// What a polling thread does later.
+// Steps of RPCs that a polling thread takes once it has polled the connections or handled what was in the queue.
 struct LaterSteps {
   struct Step {
     GrpcRpc* rpc;
     void (GrpcRpc::*go_on)();
-    uint64_t after;  // so many events
+    uint64_t after;  // the step is due once the thread has handled so many events
   };
   std::deque<Step> steps;
   uint64_t events = 0;  // that the thread has handled
@@ -251,7 +252,7 @@ class GrpcRpc final : public Rpc {
     polling_->AddUnread(PeerOf(connection_));
   }
 
-  // Calls the function once this thread has polled the connections or handled what is in the queue.
+  // Calls the function later (LaterSteps), or at once if this thread takes no later steps.
   void Later(void (GrpcRpc::*go_on)()) {
     try {
       if (later != nullptr) return void(later->steps.push_back({this, go_on, later->events + kEventsBefore}));

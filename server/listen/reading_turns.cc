@@ -34,7 +34,7 @@ constexpr size_t kKnown = 8;
 constexpr std::chrono::seconds kActive(1);  // after a connection's last call
 // More bytes do not count: a client may spread its calls over its connections without regard to which of them wait.
 constexpr int kMostUnread = 1 << 20;
-// As many calls a connection that is not known has at most, for its place.
+// A connection that is not known is placed as if it had at most so many calls.
 constexpr double kMostExpected = 100;
 // Calls of a byte while nothing is known, and for how many calls a change of it is remembered.
 constexpr double kMostCallsPerByte = 1.0 / 16, kRemembered = 1000;

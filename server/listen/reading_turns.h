@@ -33,11 +33,11 @@ class ReadingTurns {
 
   explicit ReadingTurns(size_t threads) : threads_(static_cast<double>(threads)) {}  // that receive
 
-  // What the receiving threads have done.
+  // The work of the receiving threads. The first two count from the last call of Take().
   struct Receiving {
-    ReceivedCalls::OfPeers calls;  // since the last call of Take()
-    double run_seconds = 0;        // of all threads together, since then
-    Clock::duration since_poll{};  // time since they last polled the connections; zero while one of them does
+    ReceivedCalls::OfPeers calls;  // calls that came
+    double run_seconds = 0;        // time that the threads ran, all together
+    Clock::duration since_poll{};  // time since one of them last polled the connections; zero while one waits for them
   };
   // Pauses and resumes connections; those without a peer are never paused. `open`: all connections. Call it every few
   // milliseconds while many calls come, and as long as it returns true: connections are paused.

@@ -19,7 +19,7 @@ from posenc.v1 import service_pb2
 from tensors import FP32
 
 CONNECTIONS = 256  # of one address: the default of a server with one receiving thread
-# Of a connection that takes all answers.
+# A client sends this first if its connection shall take all answers.
 BEGIN_WITH_WINDOWS = (http2_attacks.PREFACE + frame(SETTINGS, 0, 0, b"\0\4\x7f\xff\xff\xff") +
                       frame(WINDOW_UPDATE, 0, 0, (2**31 - 65536).to_bytes(4, "big")))
 
@@ -45,25 +45,23 @@ def call_in_rounds(port, stop, begin, make, read_answers, threads=1):
     return [threading.Thread(target=run) for _ in range(threads)]
 
 
+def rotate_in_rounds(port, stop, request, threads=1):
+    """Sends 100 calls of ApplyRotary at once on each connection that one address may have, over and over."""
+    def make(number):
+        return b"".join(call(stream, f"/{SERVICE.full_name}/ApplyRotary", request)
+                        for stream in range(200 * number + 1, 200 * number + 201, 2))
+    return call_in_rounds(port, stop, BEGIN_WITH_WINDOWS, make, lambda answers: http2_attacks.read_ends(answers, 100), threads)
+
+
 def refused_calls(port, stop):
     """As many calls at once as one address may send, all of which are refused, over and over."""
-    wrong = samples.rotary(rotary_dim=7)
-
-    def make(number):
-        return b"".join(call(stream, f"/{SERVICE.full_name}/ApplyRotary", wrong)
-                        for stream in range(200 * number + 1, 200 * number + 201, 2))
-    return call_in_rounds(port, stop, http2_attacks.PREFACE + frame(SETTINGS), make,
-                          lambda answers: http2_attacks.read_ends(answers, 100))
+    return rotate_in_rounds(port, stop, samples.rotary(rotary_dim=7))
 
 
 def decode_steps(port, stop):
     """The same with calls of 10 KB, as many decode steps have."""
     step = samples.rotary(numpy.ones((1, 1, 32, 128)), numpy.ones((1, 1, 8, 128)), samples.BF16, rotary_dim=128)
-
-    def make(number):
-        return b"".join(call(stream, f"/{SERVICE.full_name}/ApplyRotary", step)
-                        for stream in range(200 * number + 1, 200 * number + 201, 2))
-    return call_in_rounds(port, stop, BEGIN_WITH_WINDOWS, make, lambda answers: http2_attacks.read_ends(answers, 100), threads=16)
+    return rotate_in_rounds(port, stop, step, threads=16)
 
 
 def new_connections(port, stop):
