@@ -19,6 +19,7 @@
 #include "server/grpc/caller.h"
 #include "server/grpc/status_map.h"
 #include "server/listen/polls.h"
+#include "server/listen/read_times.h"
 
 namespace posenc::server {
 
@@ -320,7 +321,7 @@ class GrpcRpc final : public Rpc {
   MethodMetrics* metrics_ = nullptr;  // null before it has arrived, and once its end is counted
   // Guarded by the loop's unadmitted_mutex_:
   std::optional<std::list<GrpcRpc*>::iterator> unadmitted_;
-  std::list<GrpcRpc*>* unadmitted_list_ = nullptr;  // that unadmitted_ is in
+  UnadmittedOfPeer* unadmitted_of_peer_ = nullptr;  // that unadmitted_ is in; null: in the loop's unadmitted_
   uint64_t unadmitted_number_ = 0;
   bool heard_ = false;
   std::atomic<bool> is_unread_{false};  // ended with an error
@@ -384,17 +385,10 @@ void CompletionQueueLoop::CountReceived(const std::string& connection, size_t ca
 void CompletionQueueLoop::AddUnadmitted(GrpcRpc* rpc) {
   std::unique_lock lock(unadmitted_mutex_);
   rpc->unadmitted_ = unadmitted_.insert(unadmitted_.end(), rpc);
-  rpc->unadmitted_list_ = &unadmitted_;
   rpc->unadmitted_number_ = ++unadmitted_number_;
   if (++unadmitted_count_ <= options_.unadmitted.most) return;
   SortByPeer();
-  // Among peers with equally many, the one that has waited longest.
-  const auto most =
-      std::max_element(unadmitted_of_peer_.begin(), unadmitted_of_peer_.end(), [](const auto& a, const auto& b) {
-        return std::pair(a.second.size(), b.second.front()->unadmitted_number_) <
-               std::pair(b.second.size(), a.second.front()->unadmitted_number_);
-      });
-  GrpcRpc* const victim = most->second.front();
+  GrpcRpc* const victim = OneTooMany();
   const bool heard = victim->heard_;
   Forget(victim);
   ++victim->expected_;  // keeps it; it was not 0, because every RPC leaves these lists before its last event
@@ -406,10 +400,30 @@ void CompletionQueueLoop::AddUnadmitted(GrpcRpc* rpc) {
 void CompletionQueueLoop::SortByPeer() {
   while (!unadmitted_.empty()) {
     GrpcRpc* const rpc = unadmitted_.front();
-    rpc->unadmitted_list_ = &unadmitted_of_peer_[PeerOf(rpc->connection())];
-    rpc->unadmitted_list_->splice(rpc->unadmitted_list_->end(), unadmitted_, unadmitted_.begin());
+    UnadmittedOfPeer& of_peer = unadmitted_of_peer_[PeerOf(rpc->connection())];
+    std::list<GrpcRpc*>& of_connection = of_peer.of_connections[rpc->connection_number()];
+    of_connection.splice(of_connection.end(), unadmitted_, unadmitted_.begin());
+    ++of_peer.count;
+    rpc->unadmitted_of_peer_ = &of_peer;
   }
-  std::erase_if(unadmitted_of_peer_, [](const auto& entry) { return entry.second.empty(); });
+  std::erase_if(unadmitted_of_peer_, [](const auto& entry) { return entry.second.count == 0; });
+}
+
+GrpcRpc* CompletionQueueLoop::OneTooMany() {
+  const auto number_of_oldest = [](const UnadmittedOfPeer& of_peer) {
+    uint64_t number = UINT64_MAX;
+    for (const auto& [_, rpcs] : of_peer.of_connections) number = std::min(number, rpcs.front()->unadmitted_number_);
+    return number;
+  };
+  const auto most_of_peers =
+      std::max_element(unadmitted_of_peer_.begin(), unadmitted_of_peer_.end(), [&](const auto& a, const auto& b) {
+        if (a.second.count != b.second.count) return a.second.count < b.second.count;
+        return number_of_oldest(a.second) > number_of_oldest(b.second);  // then the one that has waited longest
+      });
+  const auto& connections = most_of_peers->second.of_connections;
+  const auto most = std::max_element(connections.begin(), connections.end(),
+                                     [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  return most->second.back();  // the newest: the message of an older one may have come almost whole
 }
 
 bool CompletionQueueLoop::Hear(GrpcRpc* rpc) {
@@ -426,7 +440,14 @@ void CompletionQueueLoop::RemoveUnadmitted(GrpcRpc* rpc) {
 }
 
 void CompletionQueueLoop::Forget(GrpcRpc* rpc) {
-  rpc->unadmitted_list_->erase(*rpc->unadmitted_);
+  if (UnadmittedOfPeer* const of_peer = rpc->unadmitted_of_peer_) {
+    const auto of_connection = of_peer->of_connections.find(rpc->connection_number());
+    of_connection->second.erase(*rpc->unadmitted_);
+    if (of_connection->second.empty()) of_peer->of_connections.erase(of_connection);
+    --of_peer->count;
+  } else {
+    unadmitted_.erase(*rpc->unadmitted_);
+  }
   rpc->unadmitted_.reset();
   --unadmitted_count_;
 }
@@ -484,6 +505,7 @@ void CompletionQueueLoop::Handle(size_t thread, void* tag, bool ok) {
 void CompletionQueueLoop::Poll(size_t thread) {
   AskForShortSlices();
   CountPollsOfThisThread();
+  TimeReadsOfThisThread();
   LaterSteps own;
   later = &own;
   int empty = 0;  // since the last event or step
@@ -494,6 +516,7 @@ void CompletionQueueLoop::Poll(size_t thread) {
     } else if (queue_->AsyncNext(&tag, &ok, gpr_inf_past(GPR_CLOCK_REALTIME)) != grpc::CompletionQueue::GOT_EVENT) {
       tag = nullptr;
     }
+    EndRead();
     if (tag != nullptr) {
       Handle(thread, tag, ok);
       ++own.events;
@@ -521,11 +544,13 @@ void CompletionQueueLoop::Note(size_t bytes) {
 void CompletionQueueLoop::PollBesideLarge(size_t thread) {
   AskForShortSlices();
   CountPollsOfThisThread();
+  TimeReadsOfThisThread();
   for (;;) {
     has_large_.wait(false);
     void* tag = nullptr;
     bool ok = false;
     const auto status = queue_->AsyncNext(&tag, &ok, std::chrono::system_clock::now() + kStay);
+    EndRead();
     if (status == grpc::CompletionQueue::SHUTDOWN) return;
     if (status == grpc::CompletionQueue::GOT_EVENT) Handle(thread, tag, ok);
     if (std::chrono::steady_clock::now() - large_at_.load() < kStay) continue;

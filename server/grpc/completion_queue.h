@@ -17,6 +17,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -54,6 +55,12 @@ struct DeadCallsOfConnection {
 };
 
 class GrpcRpc;
+
+// Calls of a peer that are not admitted.
+struct UnadmittedOfPeer {
+  std::unordered_map<uint64_t, std::list<GrpcRpc*>> of_connections;  // by Rpc::connection_number(); oldest first
+  size_t count = 0;                                                  // of all these
+};
 
 class CompletionQueueLoop {
  public:
@@ -112,6 +119,7 @@ class CompletionQueueLoop {
   void CutStuck();
   // Require unadmitted_mutex_:
   void SortByPeer();          // moves unadmitted_ into unadmitted_of_peer_
+  GrpcRpc* OneTooMany();      // of those in unadmitted_of_peer_
   void Forget(GrpcRpc* rpc);  // requires that the RPC is in one of them
 
   Methods methods_;
@@ -122,7 +130,7 @@ class CompletionQueueLoop {
   // RPCs that are not admitted, oldest first; guarded by unadmitted_mutex_. Most are here for microseconds: a peer is
   // looked up, which takes longer, only when there are too many.
   std::list<GrpcRpc*> unadmitted_;
-  std::map<Peer, std::list<GrpcRpc*>> unadmitted_of_peer_;
+  std::map<Peer, UnadmittedOfPeer> unadmitted_of_peer_;
   size_t unadmitted_count_ = 0;     // in both
   uint64_t unadmitted_number_ = 0;  // of the last RPC in unadmitted_
   // RPCs that ended with an error and are not deleted yet.

@@ -22,12 +22,14 @@
 namespace posenc::server {
 namespace {
 
-constexpr std::chrono::milliseconds kPause(100);  // before the next accept() when descriptors are exhausted
+constexpr std::chrono::milliseconds kPause(100);  // before the next accept() when descriptors are exhausted, or look
 constexpr std::chrono::milliseconds kPace(20);    // between looks at the connections that wait to begin
 constexpr size_t kMostAtOnce = 64;                // connections of one socket before the others get their turn
-// Connections take turns after so many calls, or while some are paused, at most every kTurn. A look at a connection
+// Connections take turns after so many calls, while some are paused, or if the receiving threads last polled so long
+// ago, at most every kTurn. A look at a connection
 // takes up to a microsecond, so that looks take at most a tenth of this thread's time.
 constexpr uint64_t kCallsBetweenTurns = 16;
+constexpr std::chrono::milliseconds kLong(2);
 constexpr std::chrono::milliseconds kTurn(5), kIdleTurn(1);
 constexpr std::chrono::nanoseconds kTurnOfConnection(10'000);
 
@@ -87,12 +89,10 @@ void Listener::Serve() {
   for (;;) {
     // While descriptors are exhausted, only our own events are polled: the sockets would be ready all the time.
     const bool paused = out_of_descriptors_;
-    std::optional<std::chrono::milliseconds> timeout;
-    if (paused) timeout = kPause;
-    if (!waiting_.empty()) timeout = kPace;
-    if (turns_are_due_) timeout = std::min(timeout.value_or(kPause), UntilTurns());
+    std::chrono::milliseconds timeout = waiting_.empty() ? kPause : kPace;
+    if (turns_are_due_) timeout = std::min(timeout, UntilTurns());
     waiting[1].events = turns_are_due_ ? 0 : POLLIN;
-    if (poll(waiting.data(), paused ? kOwn : waiting.size(), timeout ? static_cast<int>(timeout->count()) : -1) < 0) {
+    if (poll(waiting.data(), paused ? kOwn : waiting.size(), static_cast<int>(timeout.count())) < 0) {
       if (errno != EINTR) std::this_thread::sleep_for(kPause);  // the system has no memory for it
       continue;
     }
@@ -102,6 +102,8 @@ void Listener::Serve() {
       turns_are_due_ = eventfd_read(busy_.get(), &count) == 0;
       is_busy_ = false;
     }
+    // Not all that keeps the receiving threads is counted when it comes.
+    turns_are_due_ |= since_poll_() >= kLong;
     try {
       BeginWaiting();
       TakeTurns();
@@ -140,7 +142,8 @@ void Listener::TakeTurns() {
   next_turns_ = std::max(next_turns_, now + static_cast<int64_t>(open.size()) * kTurnOfConnection);
   const double seconds = receiving_seconds_();
   turns_are_due_ =
-      turns_.Take(open, {received_.Take(), seconds - std::exchange(received_seconds_, seconds), since_poll}, now);
+      turns_.Take(open, {received_.Take(), seconds - std::exchange(received_seconds_, seconds), since_poll}, now) ||
+      since_poll >= kLong;
   if (!turns_are_due_) next_turns_ += kTurn;
   if ((!turns_.level() && turns_.paused() == 0) || now < next_turns_line_) return;
   next_turns_line_ = now + std::chrono::seconds(10);
@@ -158,19 +161,25 @@ void Listener::BeginWaiting() {
   const auto now = std::chrono::steady_clock::now();
   if (waiting_.empty() || now < next_look_) return;
   next_look_ = now + kPace;
+  // The oldest first, so that none is overtaken again and again. Those that have waited for long come last: a client
+  // gives up soon, and if all waited until then, all would begin in vain.
+  std::vector<std::list<Waiting>::iterator> order;
+  for (auto at = waiting_.begin(); at != waiting_.end(); ++at) order.push_back(at);
+  const auto is_long = [&](auto at) { return now - at->since >= options_.handshake_timeout / 2; };
+  std::rotate(order.begin(), std::partition_point(order.begin(), order.end(), is_long), order.end());
   std::vector<pollfd> clients;
-  for (const Waiting& waiting : waiting_) clients.push_back({waiting.connection.get(), POLLIN | POLLRDHUP, 0});
+  for (const auto at : order) clients.push_back({at->connection.get(), POLLIN | POLLRDHUP, 0});
   poll(clients.data(), clients.size(), 0);
-  // The newest first: the clients of the oldest are about to give up. Those that have sent nothing get no turn.
-  for (auto at = waiting_.end(); at != waiting_.begin();) {
-    --at;
-    const short state = clients.back().revents;
-    clients.pop_back();
-    const bool gone = (state & (POLLRDHUP | POLLHUP | POLLERR)) != 0, late = at->until <= now;
+  for (size_t n = 0; n < order.size(); ++n) {
+    const auto at = order[n];
+    const short state = clients[n].revents;
+    const bool gone = (state & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+    const bool late = now - at->since >= options_.handshake_timeout;
+    // Those that have sent nothing get no turn.
     const bool begins = !gone && !late && (state & POLLIN) != 0 && MayBegin(at->peer);
     if (!gone && !late && !begins) continue;
     Waiting next = std::move(*at);
-    at = waiting_.erase(at);
+    waiting_.erase(at);
     if (begins) Begin(std::move(next.connection), next.listening, Kind::kTcp, next.peer);
     if (late) ++late_;
   }
@@ -232,9 +241,9 @@ void Listener::Admit(Descriptor connection, const sockaddr_storage& address, con
     // Urgent bytes, which HTTP/2 does not know, are read like others. Else Linux would not count what is unread.
     setsockopt(connection.get(), SOL_SOCKET, SO_OOBINLINE, &on, sizeof(on));
     setsockopt(connection.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof(timeout));
-    if (!MayBegin(peer)) {
-      const auto until = std::chrono::steady_clock::now() + options_.handshake_timeout;
-      waiting_.push_back({std::move(connection), listening.socket.get(), peer, until});
+    // None overtakes those of its peer that wait.
+    if (std::ranges::any_of(waiting_, [&](const Waiting& other) { return other.peer == peer; }) || !MayBegin(peer)) {
+      waiting_.push_back({std::move(connection), listening.socket.get(), peer, std::chrono::steady_clock::now()});
       return LogWaiting(address);
     }
   }

@@ -114,7 +114,7 @@ class Listener {
     Descriptor connection;
     int listening;
     Peer peer;
-    std::chrono::steady_clock::time_point until;
+    std::chrono::steady_clock::time_point since;
   };
   // Used by thread_ only, as all below but the counters:
   ReadingTurns turns_;

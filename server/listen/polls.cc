@@ -10,6 +10,7 @@
 #include <new>
 #include <unordered_map>
 
+#include "server/listen/read_times.h"
 #include "server/listen/socket_state.h"
 
 namespace posenc::server {
@@ -99,6 +100,7 @@ __attribute__((visibility("default"))) int epoll_ctl(int epoll, int operation, i
 __attribute__((visibility("default"))) int epoll_wait(int epoll, epoll_event* events, int most, int timeout) {
   namespace server = posenc::server;
   constexpr int kMost = 8;
+  server::EndRead();
   if (server::counts) {
     server::counted = epoll;
     ++server::waiting;

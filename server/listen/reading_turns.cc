@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/listen/polls.h"
+#include "server/listen/read_times.h"
 #include "server/listen/socket_state.h"
 
 namespace posenc::server {
@@ -38,6 +39,10 @@ constexpr int kMostUnread = 1 << 20;
 constexpr double kMostExpected = 100;
 // Calls of a byte while nothing is known, and for how many calls a change of it is remembered.
 constexpr double kMostCallsPerByte = 1.0 / 16, kRemembered = 1000;
+// Time of a thread in which gRPC receives a call, and bytes that it reads in that time, with a slow processor.
+constexpr double kSecondsToReceive = 40e-6, kBytesToReceive = 4096;
+// Bounds of Seen::uncounted: how many calls may be counted later than they were read, or read later.
+constexpr double kLeastUncounted = -100, kMostUncounted = 1000;
 // Factors of the level at each look.
 constexpr double kSinks = 0.8, kRises = 1.1, kRisesIdle = 1.5;
 
@@ -175,6 +180,21 @@ std::map<Peer, ReadingTurns::OfPeer> ReadingTurns::Look(const std::vector<Connec
   return peers;
 }
 
+double ReadingTurns::CallsOf(int descriptor, double counted, Seen* seen) {
+  const std::chrono::duration<double> time = TakeReadTime(descriptor);
+  if (time.count() == 0 && seen->uncounted <= 0) {
+    seen->uncounted = std::max(seen->uncounted - counted, kLeastUncounted);
+    return counted;
+  }
+  // Bytes of messages take time, too, and are counted once a message has come.
+  const uint64_t read = ReceivedFrom(descriptor) - static_cast<uint64_t>(seen->unread);
+  const double bytes = read > seen->timed ? static_cast<double>(read - std::exchange(seen->timed, read)) : 0;
+  const double timed = std::max(0.0, time.count() / kSecondsToReceive - bytes / kBytesToReceive);
+  const double before = seen->uncounted, after = before + timed - counted;
+  seen->uncounted = std::clamp(after, kLeastUncounted, kMostUncounted);
+  return counted + std::max(after, 0.0) - std::max(before, 0.0);
+}
+
 void ReadingTurns::UpdateAccounts(const std::map<Peer, OfPeer>& peers, const Receiving& receiving, double seconds,
                                   Clock::time_point now) {
   double all = 0;
@@ -189,26 +209,33 @@ void ReadingTurns::UpdateAccounts(const std::map<Peer, OfPeer>& peers, const Rec
   double most = 0;
   for (const auto& [peer, of_peer] : peers) {
     Account& account = accounts_[peer];
-    const auto of_ports = receiving.calls.find(peer);
+    const auto found = receiving.calls.find(peer);
+    static const std::unordered_map<uint16_t, size_t> kNone;
+    const auto& of_ports = found != receiving.calls.end() ? found->second : kNone;
     double calls = 0;
-    if (of_ports != receiving.calls.end()) {
-      for (const auto& [port, own] : of_ports->second) calls += static_cast<double>(own);
-      for (const Candidate& connection : of_peer.connections) {
-        const auto found = of_ports->second.find(connection.port);
-        if (found == of_ports->second.end()) continue;
-        Seen& seen = *connection.seen;
-        const auto own = static_cast<double>(found->second);
-        // More may have come since the look at what is unread, and gRPC may have closed the connection.
-        const auto read = static_cast<int64_t>(ReceivedFrom(connection.descriptor)) - seen.unread;
-        const auto bytes = static_cast<double>(std::max(read, seen.counted) - seen.counted);
-        seen.counted = std::max(read, seen.counted);
-        seen.density.Add(own, bytes);
-        account.density.Add(own, bytes);
-        seen.calls_at_once = seen.looks == 0 ? own : (seen.calls_at_once + own) / 2;
-        ++seen.looks;
-        seen.called_at = seen.waiting_since = now;  // it keeps its place until a whole message was read
-      }
-      const double of_each = calls / static_cast<double>(of_ports->second.size());
+    size_t with_calls = of_ports.size();
+    for (const auto& [port, own] : of_ports) calls += static_cast<double>(own);
+    for (const Candidate& connection : of_peer.connections) {
+      if (!peer) break;
+      Seen& seen = *connection.seen;
+      const auto of_port = of_ports.find(connection.port);
+      const double counted = of_port != of_ports.end() ? static_cast<double>(of_port->second) : 0;
+      const double own = CallsOf(connection.descriptor, counted, &seen);
+      if (own <= 0) continue;
+      calls += own - counted;
+      with_calls += of_port == of_ports.end();
+      // More may have come since the look at what is unread, and gRPC may have closed the connection.
+      const auto read = static_cast<int64_t>(ReceivedFrom(connection.descriptor)) - seen.unread;
+      const auto bytes = static_cast<double>(std::max(read, seen.counted) - seen.counted);
+      seen.counted = std::max(read, seen.counted);
+      seen.density.Add(own, bytes);
+      account.density.Add(own, bytes);
+      seen.calls_at_once = seen.looks == 0 ? own : (seen.calls_at_once + own) / 2;
+      ++seen.looks;
+      seen.called_at = seen.waiting_since = now;  // it keeps its place until a whole message was read
+    }
+    if (with_calls > 0) {
+      const double of_each = calls / static_cast<double>(with_calls);
       account.calls_at_once = std::max(of_each, Average(account.calls_at_once, of_each));
     }
     account.rate = Average(account.rate, calls / seconds);

@@ -69,6 +69,8 @@ class ReadingTurns {
     bool is_left = false;      // gRPC does not read it, though it is not paused
     int unread = 0;            // bytes
     uint64_t read = 0;         // bytes since the connection began
+    uint64_t timed = 0;        // bytes that had been read when the time for it was last looked at
+    double uncounted = 0;      // calls that would have taken that time, less those that were counted
     double calls_at_once = 0;  // between two looks, on average of those with calls
     size_t looks = 0;          // with calls
     int64_t counted = 0;       // bytes that had been read at the last of them
@@ -97,6 +99,9 @@ class ReadingTurns {
     bool is_late = false;                // one of them could have been read for a while, but was not
   };
   std::map<Peer, OfPeer> Look(const std::vector<Connections::Open>& open, bool is_behind, Clock::time_point now);
+  // Returns the calls of a connection since the last look: those that were counted, or more if gRPC took longer for
+  // what it has read, because it has refused calls, or because their headers are long.
+  static double CallsOf(int descriptor, double counted, Seen* seen);
   void UpdateAccounts(const std::map<Peer, OfPeer>& peers, const Receiving& receiving, double seconds,
                       Clock::time_point now);
   void SetLevel(const std::map<Peer, OfPeer>& peers, double busy);

@@ -12,7 +12,7 @@ import numpy
 import samples
 from bare_http2 import framed
 from client import SERVICE
-from http2_attacks import DATA, SETTINGS, WINDOW_UPDATE, call, frame
+from http2_attacks import DATA, END_HEADERS, END_STREAM, HEADERS, SETTINGS, WINDOW_UPDATE, call, frame
 from inference import service_pb2 as inference_pb2
 from inference_client import infer
 from posenc.v1 import service_pb2
@@ -56,6 +56,17 @@ def rotate_in_rounds(port, stop, request, threads=1):
 def refused_calls(port, stop):
     """As many calls at once as one address may send, all of which are refused, over and over."""
     return rotate_in_rounds(port, stop, samples.rotary(rotary_dim=7))
+
+
+def calls_without_te(port, stop):
+    """Calls with 400 headers but without `te`: gRPC refuses them itself."""
+    headers = [(name, value) for name, value in http2_attacks.CALL if name != b"te"]
+    block = http2_attacks.block(headers + [(b"x%d" % n, b"") for n in range(400)])
+
+    def make(number):
+        return b"".join(frame(HEADERS, END_HEADERS | END_STREAM, stream, block)
+                        for stream in range(200 * number + 1, 200 * number + 201, 2))
+    return call_in_rounds(port, stop, BEGIN_WITH_WINDOWS, make, lambda answers: http2_attacks.read_ends(answers, 100))
 
 
 def decode_steps(port, stop):

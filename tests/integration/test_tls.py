@@ -1,5 +1,6 @@
 """TLS: who may connect, and certificates that change while the server runs."""
 
+import concurrent.futures
 import contextlib
 import os
 import signal
@@ -234,6 +235,26 @@ def test_many_callers_connect_at_once(start_tls, authority):
         for call in calls:
             call.result()
     assert "new connections wait" in server.log()
+
+
+def test_clients_that_connect_anew_for_each_call_take_turns(start_tls, authority):
+    """Four at a time, which is more than the handshakes that may begin."""
+    server = start_tls("--tls-client-ca", authority.certificate, "--tls-client-auth", "required",
+                       "--max-handshakes-per-second", "8")
+    pair, calls = authority.issue("a.train"), iter(range(48))
+
+    def call_again_and_again(_):
+        answered = 0
+        for _ in calls:
+            with TlsClient(server.port, authority, pair) as client:
+                client.call("ApplyRotary", samples.rotary())
+            answered += 1
+        return answered
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        answered = list(pool.map(call_again_and_again, range(4)))
+    assert "new connections wait" in server.log()
+    assert min(answered) >= 8, answered
 
 
 def test_clients_that_gave_up_or_say_nothing_take_no_turn(start_tls, authority):

@@ -6,12 +6,15 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <ctime>
 #include <map>
 #include <memory>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "server/listen/read_times.h"
 #include "server/listen/socket_state.h"
 #include "tests/server/listen/tcp_pair.h"
 
@@ -79,13 +82,26 @@ class ReadingTurnsTest : public testing::Test {
   }
   void Read(size_t n) {
     char bytes[100 * kBytes];
-    const ssize_t size = recv(open_[n].descriptor, bytes, sizeof(bytes), 0);
+    iovec buffer = {bytes, sizeof(bytes)};
+    msghdr message = {};
+    message.msg_iov = &buffer;
+    message.msg_iovlen = 1;
+    const ssize_t size = recvmsg(open_[n].descriptor, &message, 0);
     ASSERT_GT(size, 0);
     const auto calls = static_cast<int>(static_cast<size_t>(size) / kBytes);
     budget_ -= calls * cost_;
+    if (open_[n].peer == refused_) return Work(calls * cost_ * std::chrono::microseconds(40));
     received_[open_[n].peer][open_[n].port] += static_cast<size_t>(calls * (is_cost_counted_ ? cost_ : 1));
     served_[open_[n].peer] += calls;
     ++turns_of_[n];
+  }
+
+  // As a call takes the thread that gRPC reads with.
+  static void Work(std::chrono::microseconds time) {
+    const auto end = std::clock() + time.count() * CLOCKS_PER_SEC / 1'000'000;
+    while (std::clock() < end) {
+    }
+    EndRead();
   }
 
   std::vector<std::unique_ptr<TcpPair>> pairs_;
@@ -100,6 +116,7 @@ class ReadingTurnsTest : public testing::Test {
   size_t last_ = 0;
   int budget_ = 0;
   int cost_ = 1;  // a call takes as long as so many
+  Peer refused_;  // gRPC itself refuses the calls of this peer
   bool is_cost_counted_ = true;
   double busy_ = 0;
 };
@@ -166,6 +183,20 @@ TEST_F(ReadingTurnsTest, WhileTheThreadsAreBehindNoConnectionOfTheBusiestPeerHas
   EXPECT_EQ(Readable(kLonely).size(), 2);
   take(milliseconds(0));
   EXPECT_GE(Readable(kCrowd).size(), 1);
+}
+
+TEST_F(ReadingTurnsTest, CallsThatAreNotCountedCountByTheirTime) {
+  refused_ = kCrowd;
+  cost_ = 2;
+  Connect(kCrowd, 64, 100);
+  Connect(kLonely, 4, 1);
+  std::thread([this] {
+    TimeReadsOfThisThread();
+    for (int look = 0; look < 40; ++look) Look();
+  }).join();
+  EXPECT_EQ(turns_.busiest(), kCrowd);
+  EXPECT_LE(Readable(kCrowd).size(), 2);
+  EXPECT_EQ(Readable(kLonely).size(), 4);
 }
 
 TEST_F(ReadingTurnsTest, NobodyWaitsForThoseThatCannotBePaused) {

@@ -1,0 +1,20 @@
+// Time that gRPC needs for what it reads of each connection: a function of this program takes the place of recvmsg().
+//
+// gRPC hands most calls over, and then they are counted. It refuses some itself, which nobody learns of, and parses
+// headers, handshakes and frames without a call. It does so on the thread that has read them, before it reads another
+// connection. All functions here are thread-safe.
+#pragma once
+
+#include <chrono>
+
+namespace posenc::server {
+
+// From now on, this thread's reads are timed. (Threads of gRPC's own read, too.)
+void TimeReadsOfThisThread();
+// Tells that this thread turns to other work than what it has read.
+void EndRead();
+
+// Returns the processor time that was needed for what was read of this descriptor since the last such call.
+std::chrono::nanoseconds TakeReadTime(int descriptor);
+
+}  // namespace posenc::server

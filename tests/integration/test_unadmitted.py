@@ -1,0 +1,43 @@
+"""More calls without a first message than the server keeps."""
+
+import contextlib
+
+import samples
+from bare_http2 import framed
+from client import APART, SERVICE, Client
+from http2_attacks import DATA, END_STREAM, FRAME_BYTES, HEADERS, RST_STREAM, frame, headers_of, read_ends
+from test_dead_calls import connect
+
+ROTATE = f"/{SERVICE.full_name}/ApplyRotary"
+MOST, OF_CONNECTION = 1024, 100  # the least that there may be; the default of --max-concurrent-streams
+
+
+def begins_with(answers):
+    """Kind and END_STREAM of the first frame of the answer to the connection's one call."""
+    while True:
+        head = answers.read(9)
+        assert len(head) == 9, "the connection ended"
+        answers.read(int.from_bytes(head[:3], "big"))
+        if head[3] in (HEADERS, RST_STREAM) and int.from_bytes(head[5:], "big") == 1:
+            return head[3], head[4] & END_STREAM
+
+
+def test_the_newest_of_the_connection_with_the_most_is_ended(start_server):
+    server = start_server("--max-in-flight-requests", "64")
+    message = framed(samples.rotary())
+    half = len(message) // 2
+    assert len(message) < FRAME_BYTES
+    with contextlib.ExitStack() as stack:
+        # At the address of the others.
+        uploading = stack.enter_context(connect(server.port))
+        answers = stack.enter_context(uploading.makefile("rb"))
+        uploading.sendall(headers_of(1, ROTATE) + frame(DATA, 0, 1, message[:half]))
+        many = [stack.enter_context(connect(server.port)) for _ in range(MOST // OF_CONNECTION + 1)]
+        for connection in many:
+            connection.sendall(b"".join(headers_of(stream, ROTATE) for stream in range(1, 2 * OF_CONNECTION, 2)))
+        for connection in many[:2]:
+            read_ends(stack.enter_context(connection.makefile("rb")), 1)
+        with Client(server.port, APART) as client:
+            client.call("ApplyRotary", samples.rotary())
+        uploading.sendall(frame(DATA, END_STREAM, 1, message[half:]))
+        assert begins_with(answers) == (HEADERS, 0)  # an error would be in trailers, which end the stream

@@ -1,0 +1,99 @@
+#include "server/listen/read_times.h"
+
+#include <sys/socket.h>
+
+#include <chrono>
+#include <ctime>
+#include <thread>
+
+#include "gtest/gtest.h"
+#include "tests/server/listen/tcp_pair.h"
+
+namespace posenc::server {
+namespace {
+
+using std::chrono::milliseconds;
+
+void Work(milliseconds time) {
+  const std::clock_t end = std::clock() + time.count() * (CLOCKS_PER_SEC / 1000);
+  while (std::clock() < end) {
+  }
+}
+
+void Read(const TcpPair& pair) {
+  EXPECT_EQ(send(pair.host.get(), "x", 1, 0), 1);
+  char byte = 0;
+  iovec buffer = {&byte, 1};
+  msghdr message = {};
+  message.msg_iov = &buffer;
+  message.msg_iovlen = 1;
+  EXPECT_EQ(recvmsg(pair.connection.get(), &message, 0), 1);
+  EXPECT_EQ(byte, 'x');
+}
+
+// Each test has a thread of its own, because a thread is timed until it ends.
+template <typename Function>
+void InTimedThread(const Function& function) {
+  std::thread([&] {
+    TimeReadsOfThisThread();
+    function();
+  }).join();
+}
+
+TEST(ReadTimes, AreThoseOfWhatFollowsUntilAnotherSocketIsReadOrTheThreadTurnsToOtherWork) {
+  const TcpPair one, other;
+  TakeReadTime(one.connection.get());  // of earlier sockets
+  TakeReadTime(other.connection.get());
+  InTimedThread([&] {
+    Read(one);
+    Work(milliseconds(20));
+    Read(other);
+    Work(milliseconds(5));
+    Read(other);
+    Work(milliseconds(5));
+    EndRead();
+    Work(milliseconds(100));
+    EndRead();
+  });
+  const auto of_one = TakeReadTime(one.connection.get()), of_other = TakeReadTime(other.connection.get());
+  EXPECT_GE(of_one, milliseconds(15));
+  EXPECT_LT(of_one, milliseconds(60));
+  EXPECT_GE(of_other, milliseconds(8));
+  EXPECT_LT(of_other, milliseconds(60));
+  EXPECT_EQ(TakeReadTime(one.connection.get()).count(), 0) << "taken";
+}
+
+TEST(ReadTimes, TimeInWhichTheThreadWaitsDoesNotCount) {
+  const TcpPair pair;
+  TakeReadTime(pair.connection.get());
+  InTimedThread([&] {
+    Read(pair);
+    std::this_thread::sleep_for(milliseconds(100));
+    EndRead();
+  });
+  EXPECT_LT(TakeReadTime(pair.connection.get()), milliseconds(50));
+}
+
+TEST(ReadTimes, ThoseOfOtherThreadsAreNotKept) {
+  const TcpPair pair;
+  TakeReadTime(pair.connection.get());
+  std::thread([&] {
+    Read(pair);
+    Work(milliseconds(5));
+    EndRead();
+  }).join();
+  EXPECT_EQ(TakeReadTime(pair.connection.get()).count(), 0);
+}
+
+TEST(ReadTimes, NoDescriptorIsOutOfRange) {
+  msghdr message = {};
+  InTimedThread([&] {
+    for (const int descriptor : {-1, 1 << 16, 1 << 30}) EXPECT_EQ(recvmsg(descriptor, &message, 0), -1);
+    EndRead();
+  });
+  EXPECT_EQ(TakeReadTime(-1).count(), 0);
+  EXPECT_EQ(TakeReadTime(1 << 30).count(), 0);
+}
+
+}  // namespace
+}  // namespace posenc::server
