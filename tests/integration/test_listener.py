@@ -190,18 +190,17 @@ INFER_STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 
 
 def test_idle_streams_and_unread_answers_do_not_pile_up(start_server):
-    """They need no admission. The oldest of the peer with the most of them makes room, whose message may have come."""
+    """They need no admission. The newest of the connection with the most makes room, whose message may have come."""
     server = start_server("--max-in-flight-requests", "8", "--max-concurrent-streams", "2000")
     with ShutWindow(server.port, 1 << 20) as patient:
         waiting = patient.begin(INFER_STREAM)
         patient.flush()
         with ShutWindow(server.port, address=OTHER) as unread, ShutWindow(server.port, address=OTHER) as idle:
-            first = unread.call("GetServerInfo", service_pb2.GetServerInfoRequest())
             for _ in range(600):
-                unread.call("GetServerInfo", service_pb2.GetServerInfoRequest())
+                last = unread.call("GetServerInfo", service_pb2.GetServerInfoRequest())
                 idle.begin(INFER_STREAM)
             idle.flush()
-            end = unread.wait_for((h2.events.TrailersReceived, h2.events.StreamReset), first)
+            end = unread.wait_for((h2.events.TrailersReceived, h2.events.StreamReset), last)
             cancelled = isinstance(end, h2.events.StreamReset) or dict(end.headers)[b"grpc-status"] == b"1"
             assert cancelled
         # Those that have ended are not counted: as many again end none.
@@ -218,18 +217,17 @@ def test_idle_streams_and_unread_answers_do_not_pile_up(start_server):
 
 
 def test_silent_calls_do_not_pile_up(start_server):
-    """Calls without a message hold no place, but memory: the oldest of the peer with the most of them makes room."""
+    """Calls without a message hold no place, but memory: the newest of the connection with the most makes room."""
     server = start_server("--max-in-flight-requests", "8", "--max-concurrent-streams", "1000")
     with ShutWindow(server.port, 1 << 20) as patient, ShutWindow(server.port, address=OTHER) as silent, ShutWindow(server.port, address=OTHER) as more, \
             Client(server.port, APART) as client:
         waiting = patient.begin("ApplyRotary")
         patient.flush()
-        first = silent.begin("ApplyRotary")
         for attacker in (silent, more):
             for _ in range(600):
-                attacker.begin("StreamApplyRotary")
+                last = attacker.begin("StreamApplyRotary")
             attacker.flush()
-        end = silent.wait_for(h2.events.ResponseReceived, first)  # an error has no trailers of their own
+        end = more.wait_for(h2.events.ResponseReceived, last)  # an error has no trailers of their own
         assert dict(end.headers)[b"grpc-status"] == b"14"
         client.call("ApplyRotary", samples.rotary())
         patient.http.send_data(waiting, framed(samples.rotary()), end_stream=True)
