@@ -182,12 +182,13 @@ class GrpcRpc final : public Rpc {
   // Goes on with a call that is refused, or whose method does not begin with a message.
   void Resume() {
     if (cancelled_) return EndDead();
-    if (refusal_.ok()) {
-      polling_->AddUnadmitted(this);
+    if (!refusal_.ok()) {
+      seen_ = true;
+      Finish(ToGrpc(refusal_, false));
+    } else if (polling_->AddUnadmitted(this)) {
       Serve(nullptr);
     } else {
       seen_ = true;
-      Finish(ToGrpc(refusal_, false));
     }
     Release();
   }
@@ -238,11 +239,11 @@ class GrpcRpc final : public Rpc {
     if (cancelled_) TellCancelled();
   }
 
-  // Ends the RPC to make room for others. `heard`: its first message had come.
-  void EndUnadmitted(bool heard) {
+  // Ends the RPC to make room for others. `served`: it has a reactor, or is about to have one.
+  void EndUnadmitted(bool served) {
     LogCall(LogLevel::debug, "ended: too many calls are not admitted",
             {{"method", context_.method()}, {"peer", peer_}});
-    if (heard || !method_->reads_first) return TryCancel();  // the reactor finishes it
+    if (served) return TryCancel();  // the reactor finishes it
     Finish(polling_->options_.unadmitted.refuse(this));
   }
   // The status waits in memory for a client that does not read, and a call that was refused has no place among those in
@@ -382,19 +383,21 @@ void CompletionQueueLoop::CountReceived(const std::string& connection, size_t ca
   if (calls > 0 && options_.on_received != nullptr) options_.on_received(connection, calls);
 }
 
-void CompletionQueueLoop::AddUnadmitted(GrpcRpc* rpc) {
+bool CompletionQueueLoop::AddUnadmitted(GrpcRpc* rpc) {
   std::unique_lock lock(unadmitted_mutex_);
   rpc->unadmitted_ = unadmitted_.insert(unadmitted_.end(), rpc);
   rpc->unadmitted_number_ = ++unadmitted_number_;
-  if (++unadmitted_count_ <= options_.unadmitted.most) return;
+  if (++unadmitted_count_ <= options_.unadmitted.most) return true;
   SortByPeer();
   GrpcRpc* const victim = OneTooMany();
-  const bool heard = victim->heard_;
+  const bool is_new = victim == rpc;
+  const bool served = !is_new && (victim->heard_ || !victim->method_->reads_first);
   Forget(victim);
   ++victim->expected_;  // keeps it; it was not 0, because every RPC leaves these lists before its last event
   lock.unlock();
-  victim->EndUnadmitted(heard);
+  victim->EndUnadmitted(served);
   victim->Release();
+  return !is_new;
 }
 
 void CompletionQueueLoop::SortByPeer() {

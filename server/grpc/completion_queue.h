@@ -105,8 +105,8 @@ class CompletionQueueLoop {
   void Note(size_t bytes);
   // Counts `calls`, and more for a message of many bytes or an event that began long ago.
   void CountReceived(const std::string& connection, size_t calls, size_t bytes, Clock::time_point began) const;
-  // Adds an RPC that is not admitted. May end another one.
-  void AddUnadmitted(GrpcRpc* rpc);
+  // Adds an RPC that is not admitted. May end another one, or this one: then returns false.
+  bool AddUnadmitted(GrpcRpc* rpc);
   // Notes that the RPC's first message has come, which its reactor may admit. Returns false if it was noted before, or
   // if the RPC was ended to make room.
   bool Hear(GrpcRpc* rpc);
