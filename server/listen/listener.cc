@@ -18,12 +18,14 @@
 #include "server/core/log.h"
 #include "server/core/short_slices.h"
 #include "server/core/unix_socket.h"
+#include "server/listen/read_times.h"
 
 namespace posenc::server {
 namespace {
 
 constexpr std::chrono::milliseconds kPause(100);  // before the next accept() when descriptors are exhausted, or look
 constexpr std::chrono::milliseconds kPace(20);    // between looks at the connections that wait to begin
+constexpr size_t kNewest = 4;                     // of so many that have waited to begin, one is the newest
 constexpr size_t kMostAtOnce = 64;                // connections of one socket before the others get their turn
 // Connections take turns after so many calls, while some are paused, or if the receiving threads last polled so long
 // ago, at most every kTurn. A look at a connection
@@ -161,17 +163,18 @@ void Listener::BeginWaiting() {
   const auto now = std::chrono::steady_clock::now();
   if (waiting_.empty() || now < next_look_) return;
   next_look_ = now + kPace;
-  // The oldest first, so that none is overtaken again and again. Those that have waited for long come last: a client
-  // gives up soon, and if all waited until then, all would begin in vain.
-  std::vector<std::list<Waiting>::iterator> order;
-  for (auto at = waiting_.begin(); at != waiting_.end(); ++at) order.push_back(at);
-  const auto is_long = [&](auto at) { return now - at->since >= options_.handshake_timeout / 2; };
-  std::rotate(order.begin(), std::partition_point(order.begin(), order.end(), is_long), order.end());
+  std::vector<std::list<Waiting>::iterator> all;
   std::vector<pollfd> clients;
-  for (const auto at : order) clients.push_back({at->connection.get(), POLLIN | POLLRDHUP, 0});
+  for (auto at = waiting_.begin(); at != waiting_.end(); ++at) {
+    all.push_back(at);
+    clients.push_back({at->connection.get(), POLLIN | POLLRDHUP, 0});
+  }
   poll(clients.data(), clients.size(), 0);
-  for (size_t n = 0; n < order.size(); ++n) {
-    const auto at = order[n];
+  // The oldest is next, so that none is overtaken again and again; but each kNewest-th time the newest, because the
+  // clients of the oldest may be about to give up.
+  for (size_t first = 0, last = all.size(); first < last;) {
+    const size_t n = begun_ % kNewest == 0 ? --last : first++;
+    const auto at = all[n];
     const short state = clients[n].revents;
     const bool gone = (state & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
     const bool late = now - at->since >= options_.handshake_timeout;
@@ -181,7 +184,8 @@ void Listener::BeginWaiting() {
     Waiting next = std::move(*at);
     waiting_.erase(at);
     if (begins) Begin(std::move(next.connection), next.listening, Kind::kTcp, next.peer);
-    if (late) ++late_;
+    begun_ += begins;
+    late_ += late;
   }
 }
 
@@ -255,6 +259,7 @@ bool Listener::MayBegin(Peer peer) {
 }
 
 void Listener::Begin(Descriptor connection, int listening, Kind kind, Peer peer) {
+  TakeReadTime(connection.get());  // of the connection that had this descriptor before
   if (turns_.IsLimited(peer)) {
     turns_.Add(connection.get());
     turns_are_due_ = true;

@@ -129,6 +129,7 @@ class Listener {
   ConnectionPace new_of_limited_{128};
   std::list<Waiting> waiting_;                       // to begin; the newest is the last
   std::chrono::steady_clock::time_point next_look_;  // at waiting_
+  size_t begun_ = 0;                                 // that had waited
   int64_t late_ = 0;                                 // closed because they waited too long
   std::atomic<int64_t> accepted_{0}, refused_{0};
   ReceivedCalls received_;

@@ -1,19 +1,25 @@
 #include "server/listen/read_times.h"
 
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
+
+#include "server/listen/socket_state.h"
 
 namespace posenc::server {
 namespace {
 
 constexpr int kNone = -1;
+// gRPC reads a socket again and again without a poll while bytes come. After so long it is told that none are there.
+constexpr int64_t kLongestRead = 4'000'000;  // in nanoseconds
 // Descriptors from here on are not timed.
 constexpr size_t kMost = 1 << 16;
 
@@ -35,9 +41,21 @@ bool IsTimed(int descriptor) { return descriptor >= 0 && static_cast<size_t>(des
 void Turn(int descriptor) {
   if (descriptor == reading) return;
   const int64_t now = TimeOfThisThread();
-  if (reading != kNone) times[static_cast<size_t>(reading)] += now - began;
+  if (timed && reading != kNone) times[static_cast<size_t>(reading)] += now - began;
   reading = IsTimed(descriptor) ? descriptor : kNone;
   began = now;
+}
+
+// True if this thread has read the descriptor for long: then others are next, and gRPC learns by its next poll that
+// bytes are there. Only TCP sockets can say so again.
+bool MustPause(int descriptor) {
+  if (descriptor != reading || TimeOfThisThread() - began < kLongestRead) return false;
+  int protocol = 0;
+  socklen_t size = sizeof(protocol);
+  if (getsockopt(descriptor, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) != 0 || protocol != IPPROTO_TCP) return false;
+  EndRead();
+  if (!IsPaused(descriptor)) Resume(descriptor);
+  return true;
 }
 
 }  // namespace
@@ -57,7 +75,12 @@ std::chrono::nanoseconds TakeReadTime(int descriptor) {
 extern "C" {
 
 __attribute__((visibility("default"))) ssize_t recvmsg(int descriptor, msghdr* message, int flags) {
-  if (posenc::server::timed) posenc::server::Turn(descriptor);
+  namespace server = posenc::server;
+  if (flags == 0 && server::MustPause(descriptor)) {
+    errno = EAGAIN;
+    return -1;
+  }
+  server::Turn(descriptor);
   return syscall(SYS_recvmsg, descriptor, message, flags);
 }
 }

@@ -2,14 +2,15 @@
 //
 // gRPC hands most calls over, and then they are counted. It refuses some itself, which nobody learns of, and parses
 // headers, handshakes and frames without a call. It does so on the thread that has read them, before it reads another
-// connection. All functions here are thread-safe.
+// connection. It also reads one again and again without a poll while bytes come. So after four milliseconds it is told
+// that none are there, and must poll before it reads more. All functions here are thread-safe.
 #pragma once
 
 #include <chrono>
 
 namespace posenc::server {
 
-// From now on, this thread's reads are timed. (Threads of gRPC's own read, too.)
+// From now on, the time of this thread's reads is kept. (Threads of gRPC's own read, too.)
 void TimeReadsOfThisThread();
 // Tells that this thread turns to other work than what it has read.
 void EndRead();

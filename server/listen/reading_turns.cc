@@ -1,6 +1,7 @@
 #include "server/listen/reading_turns.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "server/listen/polls.h"
@@ -190,9 +191,10 @@ double ReadingTurns::CallsOf(int descriptor, double counted, Seen* seen) {
   const uint64_t read = ReceivedFrom(descriptor) - static_cast<uint64_t>(seen->unread);
   const double bytes = read > seen->timed ? static_cast<double>(read - std::exchange(seen->timed, read)) : 0;
   const double timed = std::max(0.0, time.count() / kSecondsToReceive - bytes / kBytesToReceive);
-  const double before = seen->uncounted, after = before + timed - counted;
+  const double before = std::max(seen->uncounted, 0.0);
+  const double after = std::min(seen->uncounted + timed - counted, before + kMostUncounted);
   seen->uncounted = std::clamp(after, kLeastUncounted, kMostUncounted);
-  return counted + std::max(after, 0.0) - std::max(before, 0.0);
+  return counted + std::floor(std::max(after, 0.0)) - std::floor(before);
 }
 
 void ReadingTurns::UpdateAccounts(const std::map<Peer, OfPeer>& peers, const Receiving& receiving, double seconds,
@@ -221,8 +223,8 @@ void ReadingTurns::UpdateAccounts(const std::map<Peer, OfPeer>& peers, const Rec
       const auto of_port = of_ports.find(connection.port);
       const double counted = of_port != of_ports.end() ? static_cast<double>(of_port->second) : 0;
       const double own = CallsOf(connection.descriptor, counted, &seen);
-      if (own <= 0) continue;
       calls += own - counted;
+      if (own <= 0) continue;
       with_calls += of_port == of_ports.end();
       // More may have come since the look at what is unread, and gRPC may have closed the connection.
       const auto read = static_cast<int64_t>(ReceivedFrom(connection.descriptor)) - seen.unread;

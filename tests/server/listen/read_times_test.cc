@@ -1,12 +1,16 @@
 #include "server/listen/read_times.h"
 
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <array>
+#include <cerrno>
 #include <chrono>
 #include <ctime>
 #include <thread>
 
 #include "gtest/gtest.h"
+#include "server/core/descriptor.h"
 #include "tests/server/listen/tcp_pair.h"
 
 namespace posenc::server {
@@ -20,15 +24,18 @@ void Work(milliseconds time) {
   }
 }
 
-void Read(const TcpPair& pair) {
-  EXPECT_EQ(send(pair.host.get(), "x", 1, 0), 1);
+ssize_t ReadByte(int descriptor) {
   char byte = 0;
   iovec buffer = {&byte, 1};
   msghdr message = {};
   message.msg_iov = &buffer;
   message.msg_iovlen = 1;
-  EXPECT_EQ(recvmsg(pair.connection.get(), &message, 0), 1);
-  EXPECT_EQ(byte, 'x');
+  return recvmsg(descriptor, &message, 0);
+}
+
+void Read(const TcpPair& pair) {
+  EXPECT_EQ(send(pair.host.get(), "x", 1, 0), 1);
+  EXPECT_EQ(ReadByte(pair.connection.get()), 1);
 }
 
 // Each test has a thread of its own, because a thread is timed until it ends.
@@ -48,9 +55,8 @@ TEST(ReadTimes, AreThoseOfWhatFollowsUntilAnotherSocketIsReadOrTheThreadTurnsToO
     Read(one);
     Work(milliseconds(20));
     Read(other);
-    Work(milliseconds(5));
     Read(other);
-    Work(milliseconds(5));
+    Work(milliseconds(10));
     EndRead();
     Work(milliseconds(100));
     EndRead();
@@ -83,6 +89,32 @@ TEST(ReadTimes, ThoseOfOtherThreadsAreNotKept) {
     EndRead();
   }).join();
   EXPECT_EQ(TakeReadTime(pair.connection.get()).count(), 0);
+}
+
+TEST(ReadTimes, WhoReadsASocketForLongMustPollBeforeItReadsMore) {
+  const TcpPair pair;
+  const Descriptor epoll(epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event = {};
+  event.events = EPOLLIN | EPOLLET;  // as gRPC polls
+  ASSERT_EQ(epoll_ctl(epoll.get(), EPOLL_CTL_ADD, pair.connection.get(), &event), 0);
+  ASSERT_EQ(send(pair.host.get(), "xy", 2, 0), 2);
+  EXPECT_EQ(epoll_wait(epoll.get(), &event, 1, 1000), 1);
+  EXPECT_EQ(ReadByte(pair.connection.get()), 1);
+  Work(milliseconds(10));
+  EXPECT_EQ(ReadByte(pair.connection.get()), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  EXPECT_EQ(epoll_wait(epoll.get(), &event, 1, 1000), 1) << "it can still be read";
+  EXPECT_EQ(ReadByte(pair.connection.get()), 1);
+}
+
+TEST(ReadTimes, UnixSocketsAreReadOn) {
+  std::array<int, 2> pair = {};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()), 0);
+  const Descriptor host(pair[0]), connection(pair[1]);
+  ASSERT_EQ(send(host.get(), "xy", 2, 0), 2);
+  EXPECT_EQ(ReadByte(connection.get()), 1);
+  Work(milliseconds(10));
+  EXPECT_EQ(ReadByte(connection.get()), 1);
 }
 
 TEST(ReadTimes, NoDescriptorIsOutOfRange) {
