@@ -23,13 +23,14 @@
 namespace posenc::server {
 namespace {
 
-constexpr std::chrono::milliseconds kPause(100);  // before the next accept() when descriptors are exhausted, or look
-constexpr std::chrono::milliseconds kPace(20);    // between looks at the connections that wait to begin
-constexpr size_t kNewest = 4;                     // of so many that have waited to begin, one is the newest
-constexpr size_t kMostAtOnce = 64;                // connections of one socket before the others get their turn
-// Connections take turns after so many calls, while some are paused, or if the receiving threads last polled so long
-// ago, at most every kTurn. A look at a connection
-// takes up to a microsecond, so that looks take at most a tenth of this thread's time.
+// Before the next accept() when descriptors are exhausted, and at most between looks at the receiving threads.
+constexpr std::chrono::milliseconds kPause(100);
+constexpr std::chrono::milliseconds kPace(20);  // between looks at the connections that wait to begin
+constexpr size_t kNewest = 4;                   // of so many that have waited to begin, one is the newest
+constexpr size_t kMostAtOnce = 64;              // connections of one socket before the others get their turn
+// Connections take turns after so many calls, while some are paused, or if the receiving threads have not polled for
+// kLong, at most every kTurn. A look at a connection takes up to a microsecond, so that looks take at most a tenth of
+// this thread's time.
 constexpr uint64_t kCallsBetweenTurns = 16;
 constexpr std::chrono::milliseconds kLong(2);
 constexpr std::chrono::milliseconds kTurn(5), kIdleTurn(1);
@@ -178,7 +179,7 @@ void Listener::BeginWaiting() {
     const short state = clients[n].revents;
     const bool gone = (state & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
     const bool late = now - at->since >= options_.handshake_timeout;
-    // Those that have sent nothing get no turn.
+    // A connection over which nothing has come gets no turn.
     const bool begins = !gone && !late && (state & POLLIN) != 0 && MayBegin(at->peer);
     if (!gone && !late && !begins) continue;
     Waiting next = std::move(*at);

@@ -28,7 +28,7 @@ thread_local bool timed = false;
 thread_local int reading = kNone;
 thread_local int64_t began = 0;
 
-// Of the processor: a thread that must wait for one needs no longer for what it reads.
+// Returns the processor time that this thread has used, which does not grow while the thread waits for a processor.
 int64_t TimeOfThisThread() {
   timespec time = {};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);

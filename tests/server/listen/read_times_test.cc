@@ -6,31 +6,21 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <ctime>
 #include <thread>
 
 #include "gtest/gtest.h"
 #include "server/core/descriptor.h"
 #include "tests/server/listen/tcp_pair.h"
+#include "tests/server/listen/tcp_reads.h"
 
 namespace posenc::server {
 namespace {
 
 using std::chrono::milliseconds;
 
-void Work(milliseconds time) {
-  const std::clock_t end = std::clock() + time.count() * (CLOCKS_PER_SEC / 1000);
-  while (std::clock() < end) {
-  }
-}
-
 ssize_t ReadByte(int descriptor) {
   char byte = 0;
-  iovec buffer = {&byte, 1};
-  msghdr message = {};
-  message.msg_iov = &buffer;
-  message.msg_iovlen = 1;
-  return recvmsg(descriptor, &message, 0);
+  return ReadFrom(descriptor, &byte, 1);
 }
 
 void Read(const TcpPair& pair) {

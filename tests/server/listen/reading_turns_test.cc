@@ -6,17 +6,19 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <ctime>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "server/listen/read_times.h"
 #include "server/listen/socket_state.h"
 #include "tests/server/listen/tcp_pair.h"
+#include "tests/server/listen/tcp_reads.h"
 
 namespace posenc::server {
 namespace {
@@ -34,7 +36,11 @@ class ReadingTurnsTest : public testing::Test {
   // Adds connections of a peer, which send so many calls at once, and again when these are served.
   void Connect(Peer peer, size_t count, size_t calls) {
     for (size_t n = 0; n < count; ++n) {
-      pairs_.push_back(std::make_unique<TcpPair>());
+      // Each has a listening socket of its own, so two could have the same port, by which their calls are counted.
+      auto pair = std::make_unique<TcpPair>();
+      while (ports_.contains(PortOf(pair->connection.get()))) pair = std::make_unique<TcpPair>();
+      ports_.insert(PortOf(pair->connection.get()));
+      pairs_.push_back(std::move(pair));
       calls_.push_back(calls);
       const int descriptor = pairs_.back()->connection.get();
       open_.push_back({descriptor, *InodeOf(descriptor), peer, PortOf(descriptor)});
@@ -82,33 +88,23 @@ class ReadingTurnsTest : public testing::Test {
   }
   void Read(size_t n) {
     char bytes[100 * kBytes];
-    iovec buffer = {bytes, sizeof(bytes)};
-    msghdr message = {};
-    message.msg_iov = &buffer;
-    message.msg_iovlen = 1;
-    const ssize_t size = recvmsg(open_[n].descriptor, &message, 0);
-    const bool is_refused = refused_ && open_[n].peer == refused_;
-    if (!is_refused) EndRead();
+    const ssize_t size = ReadFrom(open_[n].descriptor, bytes, sizeof(bytes));
     ASSERT_GT(size, 0);
     const auto calls = static_cast<int>(static_cast<size_t>(size) / kBytes);
     budget_ -= calls * cost_;
-    if (is_refused) return Work(calls * cost_ * std::chrono::microseconds(40));
+    const bool is_refused = refused_ && open_[n].peer == refused_;
+    if (is_refused) Work(calls * cost_ * std::chrono::microseconds(40));
+    EndRead();
+    if (is_refused) return;
     received_[open_[n].peer][open_[n].port] += static_cast<size_t>(calls * (is_cost_counted_ ? cost_ : 1));
     served_[open_[n].peer] += calls;
     ++turns_of_[n];
   }
 
-  // As a call takes the thread that gRPC reads with.
-  static void Work(std::chrono::microseconds time) {
-    const auto end = std::clock() + time.count() * CLOCKS_PER_SEC / 1'000'000;
-    while (std::clock() < end) {
-    }
-    EndRead();
-  }
-
   std::vector<std::unique_ptr<TcpPair>> pairs_;
   std::vector<size_t> calls_;
   std::vector<Connections::Open> open_;
+  std::set<uint16_t> ports_;
   std::set<size_t> unread_;  // that the server does not read
   ReadingTurns turns_{1};
   ReadingTurns::Clock::time_point now_ = ReadingTurns::Clock::now();
@@ -131,8 +127,7 @@ TEST_F(ReadingTurnsTest, ManyConnectionsWithACallEachAreNotPaused) {
 TEST_F(ReadingTurnsTest, OfManyConnectionsWithManyCallsEachHasItsTurn) {
   Connect(kCrowd, 60, 95);
   for (int look = 0; look < 10; ++look) Look();
-  // The bytes of a connection may come after a look.
-  EXPECT_NEAR(turns_.paused(), 50, 1) << "1024 calls may be read at a time";
+  EXPECT_EQ(turns_.paused(), 50) << "1024 calls may be read at a time";
   served_.clear();
   turns_of_.clear();
   for (int look = 0; look < 200; ++look) {
@@ -140,7 +135,7 @@ TEST_F(ReadingTurnsTest, OfManyConnectionsWithManyCallsEachHasItsTurn) {
     Look();
   }
   EXPECT_NEAR(served_[kCrowd], 200 * kCallsInALook, kCallsInALook);
-  EXPECT_GE(turns_of_.size(), 59);
+  EXPECT_EQ(turns_of_.size(), 60);
   for (const auto& [n, turns] : turns_of_) EXPECT_LE(turns, 6) << n;
   EXPECT_EQ(turns_.level(), std::nullopt) << "no other peer is there";
 }

@@ -1,0 +1,28 @@
+// Reads of TCP sockets as gRPC makes them, for tests.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <chrono>
+#include <cstddef>
+#include <ctime>
+
+namespace posenc::server {
+
+// Reads up to `size` bytes by recvmsg(). Returns what that returns.
+inline ssize_t ReadFrom(int descriptor, void* bytes, size_t size) {
+  iovec buffer = {bytes, size};
+  msghdr message = {};
+  message.msg_iov = &buffer;
+  message.msg_iovlen = 1;
+  return recvmsg(descriptor, &message, 0);
+}
+
+// Uses the processor for this time, as gRPC does for what it has read.
+inline void Work(std::chrono::microseconds time) {
+  const std::clock_t end = std::clock() + time.count() * CLOCKS_PER_SEC / 1'000'000;
+  while (std::clock() < end) {
+  }
+}
+
+}  // namespace posenc::server
