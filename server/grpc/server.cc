@@ -370,8 +370,9 @@ bool Server::Drain() {
   const auto calls_end = steady_clock::now() + for_calls;
   core_.timers.LimitWaits(for_calls);
   core_.computing_ends = calls_end;
-  // gRPC 1.51 ends no call, not even a cancelled one, while its connection does not take what gRPC has begun to send.
-  const auto cut = [this] { cut_unread_.Count(listener_->CutUnsent(), ""); };
+  // gRPC 1.51 ends no call, not even a cancelled one, while its connection does not take what gRPC has begun to send,
+  // and does not close a connection over which calls come without a pause.
+  const auto cut = [this] { cut_unread_.Count(listener_->CutBusy(), ""); };
   const Timers::Timer late = core_.timers.At(calls_end + for_calls / 6, cut), last = core_.timers.At(deadline, cut);
   // Once GOAWAY is sent, gRPC 1.51 closes a connection when its last call ends, and a caller that has not read all of
   // the answer loses the rest. So GOAWAY is sent after the last call: the connection then closes when the caller has

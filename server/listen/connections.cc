@@ -47,9 +47,12 @@ bool Connections::HasUnacknowledged() const {
                      [](const Entry& entry) { return entry.second.peer && Unsent(entry) > 0; });
 }
 
-size_t Connections::CutUnsent() const {
+size_t Connections::CutBusy() const {
   return static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), [](const Entry& entry) {
-    return Unsent(entry) > 0 && shutdown(entry.first, SHUT_RDWR) == 0;
+    const auto& [descriptor, connection] = entry;
+    if (InodeOf(descriptor) != connection.inode) return false;
+    if (connection.peer && UnreadOf(descriptor) > 0) return Reset(descriptor);  // what is unread would be read first
+    return UnsentTo(descriptor) > 0 && shutdown(descriptor, SHUT_RDWR) == 0;
   }));
 }
 

@@ -40,8 +40,9 @@ class Connections {
   // True while a host has not acknowledged all that was sent to it over TCP. What its kernel has acknowledged, or has
   // over a Unix socket, can still be read there after the connection is closed; the rest may be lost.
   bool HasUnacknowledged() const;
-  // Shuts down the connections that have not taken all that was sent to them. Returns their number.
-  size_t CutUnsent() const;
+  // Resets the connections of peers that still send, and shuts down those that have not taken all that was sent to
+  // them. Returns their number.
+  size_t CutBusy() const;
   // Resets the peer's connections from this port: one, unless several hosts of an IPv6 network have it. Returns their
   // number.
   size_t Cut(Peer peer, uint16_t port);

@@ -18,6 +18,7 @@
 #include "server/core/log.h"
 #include "server/core/short_slices.h"
 #include "server/core/unix_socket.h"
+#include "server/listen/polls.h"
 #include "server/listen/read_times.h"
 
 namespace posenc::server {
@@ -260,11 +261,12 @@ bool Listener::MayBegin(Peer peer) {
 }
 
 void Listener::Begin(Descriptor connection, int listening, Kind kind, Peer peer) {
-  TakeReadTime(connection.get());  // of the connection that had this descriptor before
+  BeginReads(connection.get());
   if (turns_.IsLimited(peer)) {
     turns_.Add(connection.get());
     turns_are_due_ = true;
   }
+  const PollLater later;
   accept_(std::move(connection), listening, kind);
 }
 
@@ -312,9 +314,9 @@ bool Listener::HasUnacknowledged() {
   return connections_.HasUnacknowledged();
 }
 
-size_t Listener::CutUnsent() {
+size_t Listener::CutBusy() {
   const std::lock_guard lock(mutex_);
-  return connections_.CutUnsent();
+  return connections_.CutBusy();
 }
 
 size_t Listener::Cut(const std::string& name) {

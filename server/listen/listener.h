@@ -65,7 +65,7 @@ class Listener {
   Counters counters();
   // See Connections. Thread-safe; also after Close().
   bool HasUnacknowledged();
-  size_t CutUnsent();
+  size_t CutBusy();
   size_t CutStuck(const std::set<Peer>& peers, size_t most);
   // Cuts the connection that gRPC names so: "ipv4:192.0.2.1:50051".
   size_t Cut(const std::string& name);

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <new>
 #include <unordered_map>
+#include <vector>
 
 #include "server/listen/read_times.h"
 #include "server/listen/socket_state.h"
@@ -19,27 +20,27 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 thread_local bool counts = false;
-std::atomic<int> counted{-1};  // the epoll set that threads that count poll
-std::atomic<int> waiting{0};   // of these threads
+thread_local PollLater* poll_later = nullptr;
+thread_local std::vector<int> held;  // by this thread
+std::atomic<int> counted{-1};        // the epoll set that threads that count poll
+std::atomic<int> waiting{0};         // of these threads
 std::atomic<Clock::time_point> polled_at{};
 
 class HiddenSockets {
  public:
-  void Hide(int descriptor) {
-    const std::lock_guard lock(mutex_);
-    hidden_[descriptor] = InodeOf(descriptor).value_or(0);
-    any_ = true;
-  }
-  void Show(int descriptor) {
-    const std::lock_guard lock(mutex_);
-    hidden_.erase(descriptor);
-    any_ = !hidden_.empty();
-  }
+  void Hide(int descriptor) { Add(descriptor, &hidden_); }
+  void Show(int descriptor) { Remove(descriptor, &hidden_); }
+  void Hold(int descriptor) { Add(descriptor, &held_); }
+  // Returns true if the socket is not hidden either.
+  bool Release(int descriptor) { return Remove(descriptor, &held_); }
   // Notes which event of epoll_wait() is of which descriptor.
   void Add(int descriptor, const epoll_event& event) try {
     const std::lock_guard lock(mutex_);
-    const auto found = hidden_.find(descriptor);
-    if (found != hidden_.end() && found->second != InodeOf(descriptor)) hidden_.erase(found);  // of an earlier socket
+    for (Sockets* sockets : {&hidden_, &held_}) {
+      const auto found = sockets->find(descriptor);
+      if (found != sockets->end() && found->second != InodeOf(descriptor))
+        sockets->erase(found);  // of an earlier socket
+    }
     descriptors_[event.data.u64] = descriptor;
   } catch (const std::bad_alloc&) {  // the socket cannot be hidden
   }
@@ -55,16 +56,30 @@ class HiddenSockets {
   }
 
  private:
+  using Sockets = std::unordered_map<int, ino_t>;
+
+  void Add(int descriptor, Sockets* sockets) {
+    const std::lock_guard lock(mutex_);
+    (*sockets)[descriptor] = InodeOf(descriptor).value_or(0);
+    any_ = true;
+  }
+  bool Remove(int descriptor, Sockets* sockets) {
+    const std::lock_guard lock(mutex_);
+    sockets->erase(descriptor);
+    any_ = !hidden_.empty() || !held_.empty();
+    return !hidden_.contains(descriptor);
+  }
   bool MustHide(const epoll_event& event) const {
     if ((event.events & EPOLLIN) == 0 || (event.events & (EPOLLERR | EPOLLHUP)) != 0) return false;
     const auto descriptor = descriptors_.find(event.data.u64);
-    return descriptor != descriptors_.end() && hidden_.contains(descriptor->second) &&
+    if (descriptor == descriptors_.end()) return false;
+    return (hidden_.contains(descriptor->second) || held_.contains(descriptor->second)) &&
            !IsClosedByPeer(descriptor->second);
   }
 
   std::mutex mutex_;
   std::unordered_map<uint64_t, int> descriptors_;  // by what epoll_wait() returns; gRPC uses the same again and again
-  std::unordered_map<int, ino_t> hidden_;
+  Sockets hidden_, held_;
   std::atomic<bool> any_{false};
 };
 
@@ -87,13 +102,46 @@ void HideFromPolls(int descriptor) { Hidden().Hide(descriptor); }
 
 void ShowToPolls(int descriptor) { Hidden().Show(descriptor); }
 
+void HoldFromPolls(int descriptor) {
+  if (std::ranges::find(held, descriptor) != held.end()) return;
+  held.reserve(held.size() + 1);
+  Hidden().Hold(descriptor);
+  held.push_back(descriptor);
+}
+
+void ShowHeld() {
+  for (const int descriptor : held) {
+    if (Hidden().Release(descriptor)) Resume(descriptor);
+  }
+  held.clear();
+}
+
+PollLater::PollLater() { poll_later = this; }
+
+PollLater::~PollLater() {
+  poll_later = nullptr;
+  // gRPC may have closed the connection, and its descriptor may be that of another one.
+  if (addition_ && addition_->inode == InodeOf(addition_->descriptor))
+    epoll_ctl(addition_->epoll, EPOLL_CTL_ADD, addition_->descriptor, &addition_->event);
+}
+
+bool PollLater::Take(int epoll, int descriptor, const epoll_event& event) {
+  if (addition_) return false;
+  addition_ = {epoll, descriptor, InodeOf(descriptor), event};
+  return true;
+}
+
 }  // namespace posenc::server
 
 extern "C" {
 
 __attribute__((visibility("default"))) int epoll_ctl(int epoll, int operation, int descriptor,
                                                      epoll_event* event) noexcept {
-  if (operation == EPOLL_CTL_ADD) posenc::server::Hidden().Add(descriptor, *event);
+  namespace server = posenc::server;
+  if (operation == EPOLL_CTL_ADD) {
+    if (server::poll_later != nullptr && server::poll_later->Take(epoll, descriptor, *event)) return 0;
+    server::Hidden().Add(descriptor, *event);
+  }
   return static_cast<int>(syscall(SYS_epoll_ctl, epoll, operation, descriptor, event));
 }
 

@@ -4,7 +4,10 @@
 // told to ask for fewer, nor to leave one unread. All functions here are thread-safe.
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <chrono>
+#include <optional>
 
 namespace posenc::server {
 
@@ -20,5 +23,31 @@ std::chrono::steady_clock::duration SincePoll();
 void HideFromPolls(int descriptor);
 // Ends that. gRPC only learns what happens from now on.
 void ShowToPolls(int descriptor);
+
+// The same, until this thread calls ShowHeld(). Then gRPC also learns that bytes have come meanwhile. TCP only.
+void HoldFromPolls(int descriptor);
+void ShowHeld();
+
+// While an object lives, a socket that this thread gives to gRPC is not polled; afterwards it is. Else another thread
+// could read it meanwhile, and gRPC leaves what was read to the thread that works on the connection at that time: as
+// long as bytes come, it would not return from gRPC. One object a thread, and one socket an object.
+class PollLater {
+ public:
+  PollLater();
+  PollLater(const PollLater&) = delete;
+  PollLater& operator=(const PollLater&) = delete;
+  ~PollLater();
+
+  // Takes the place of epoll_ctl(EPOLL_CTL_ADD). Returns false if the object has a socket.
+  bool Take(int epoll, int descriptor, const epoll_event& event);
+
+ private:
+  struct Addition {
+    int epoll, descriptor;
+    std::optional<ino_t> inode;
+    epoll_event event;
+  };
+  std::optional<Addition> addition_;
+};
 
 }  // namespace posenc::server

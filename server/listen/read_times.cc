@@ -3,30 +3,55 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
+#include <new>
 
+#include "server/listen/polls.h"
 #include "server/listen/socket_state.h"
 
 namespace posenc::server {
 namespace {
 
 constexpr int kNone = -1;
-// gRPC reads a socket again and again without a poll while bytes come. After so long it is told that none are there.
 constexpr int64_t kLongestRead = 4'000'000;  // in nanoseconds
+// Bytes that are read at once: at first, at least and at most. Their time is known only once they were handled: headers
+// took 57 nanoseconds a byte.
+constexpr uint32_t kFirstBytes = 64 << 10, kFewestBytes = 16 << 10, kMostBytes = 256 << 10;
+// Reads of fewer bytes do not tell how many can be read in time.
+constexpr size_t kTelling = 4096;
 // Descriptors from here on are not timed.
 constexpr size_t kMost = 1 << 16;
+constexpr size_t kMostPieces = 64;  // of memory, that gRPC reads into at once
 
-std::array<std::atomic<int64_t>, kMost> times;  // in nanoseconds, by descriptor
+struct OfDescriptor {
+  std::atomic<int64_t> time{0};         // in nanoseconds, not taken yet
+  std::atomic<uint32_t> most_bytes{0};  // 0: kFirstBytes
+
+  uint32_t MostBytes() const {
+    const uint32_t most = most_bytes;
+    return most > 0 ? most : kFirstBytes;
+  }
+};
+std::array<OfDescriptor, kMost> descriptors;
+
 thread_local bool timed = false;
-thread_local int reading = kNone;
-thread_local int64_t began = 0;
+// What this thread has read since it polled the connections, or since it read another descriptor.
+struct Reading {
+  int descriptor = kNone;
+  int64_t began = 0;
+  size_t bytes = 0;
+  bool is_cut = false;  // gRPC asked for more in its last call
+};
+thread_local Reading reading;
 
 // Returns the processor time that this thread has used, which does not grow while the thread waits for a processor.
 int64_t TimeOfThisThread() {
@@ -39,34 +64,87 @@ bool IsTimed(int descriptor) { return descriptor >= 0 && static_cast<size_t>(des
 
 // Ends the read before, and begins that of another descriptor; kNone: of none.
 void Turn(int descriptor) {
-  if (descriptor == reading) return;
+  if (descriptor == reading.descriptor) return;
   const int64_t now = TimeOfThisThread();
-  if (timed && reading != kNone) times[static_cast<size_t>(reading)] += now - began;
-  reading = IsTimed(descriptor) ? descriptor : kNone;
-  began = now;
+  if (reading.descriptor != kNone) {
+    OfDescriptor& read = descriptors[static_cast<size_t>(reading.descriptor)];
+    const int64_t time = std::max<int64_t>(now - reading.began, 1);
+    if (timed) read.time += time;
+    if (reading.bytes >= kTelling) {
+      const int64_t in_time = static_cast<int64_t>(reading.bytes) * kLongestRead / time;
+      const int64_t most = std::clamp<int64_t>(in_time, kFewestBytes, std::min(2 * read.MostBytes(), kMostBytes));
+      read.most_bytes = static_cast<uint32_t>(most);
+    }
+  }
+  reading = {.descriptor = descriptor, .began = now};
 }
 
-// True if this thread has read the descriptor for long: then others are next, and gRPC learns by its next poll that
-// bytes are there. Only TCP sockets can say so again.
-bool MustPause(int descriptor) {
-  if (descriptor != reading || TimeOfThisThread() - began < kLongestRead) return false;
+bool IsTcp(int descriptor) {
   int protocol = 0;
   socklen_t size = sizeof(protocol);
-  if (getsockopt(descriptor, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) != 0 || protocol != IPPROTO_TCP) return false;
-  EndRead();
-  if (!IsPaused(descriptor)) Resume(descriptor);
+  return getsockopt(descriptor, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) == 0 && protocol == IPPROTO_TCP;
+}
+
+// True if gRPC must handle what it has read of the descriptor, or poll, before it reads more. It learns by a later poll
+// that bytes are there, as only TCP sockets can say again.
+bool MustPause(int descriptor) {
+  if (descriptor != reading.descriptor) return false;
+  const bool is_long = TimeOfThisThread() - reading.began >= kLongestRead;
+  if ((!is_long && !reading.is_cut) || !IsTcp(descriptor)) return false;
+  try {
+    if (timed) {
+      HoldFromPolls(descriptor);
+    } else if (!IsPaused(descriptor)) {
+      Resume(descriptor);
+    }
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  reading.is_cut = false;
+  if (!timed) Turn(kNone);  // this thread may never poll
   return true;
+}
+
+// Reads no more bytes than can be handled in time.
+ssize_t Read(int descriptor, msghdr* message) {
+  const size_t most = descriptors[static_cast<size_t>(descriptor)].MostBytes();
+  std::array<iovec, kMostPieces> pieces;
+  size_t bytes = 0, count = 0;
+  for (; count < message->msg_iovlen && count < kMostPieces && bytes < most; ++count) {
+    pieces[count] = message->msg_iov[count];
+    pieces[count].iov_len = std::min(pieces[count].iov_len, most - bytes);
+    bytes += pieces[count].iov_len;
+  }
+  const bool is_cut = bytes == most && IsTcp(descriptor);
+  msghdr part = *message;
+  if (is_cut) part.msg_iov = pieces.data(), part.msg_iovlen = count;
+  const ssize_t read = syscall(SYS_recvmsg, descriptor, &part, 0);
+  part.msg_iov = message->msg_iov, part.msg_iovlen = message->msg_iovlen;
+  *message = part;
+  reading.is_cut = is_cut && read == static_cast<ssize_t>(most);
+  if (read > 0) reading.bytes += static_cast<size_t>(read);
+  return read;
 }
 
 }  // namespace
 
 void TimeReadsOfThisThread() { timed = true; }
 
-void EndRead() { Turn(kNone); }
+void EndRead() {
+  Turn(kNone);
+  ShowHeld();
+}
+
+void BeginReads(int descriptor) {
+  if (!IsTimed(descriptor)) return;
+  OfDescriptor& read = descriptors[static_cast<size_t>(descriptor)];
+  read.time = 0;
+  read.most_bytes = 0;
+}
 
 std::chrono::nanoseconds TakeReadTime(int descriptor) {
   if (!IsTimed(descriptor)) return {};
-  std::atomic<int64_t>& time = times[static_cast<size_t>(descriptor)];
+  std::atomic<int64_t>& time = descriptors[static_cast<size_t>(descriptor)].time;
   return std::chrono::nanoseconds(time == 0 ? 0 : time.exchange(0));
 }
 
@@ -76,11 +154,12 @@ extern "C" {
 
 __attribute__((visibility("default"))) ssize_t recvmsg(int descriptor, msghdr* message, int flags) {
   namespace server = posenc::server;
-  if (flags == 0 && server::MustPause(descriptor)) {
+  if (flags != 0 || !server::IsTimed(descriptor)) return syscall(SYS_recvmsg, descriptor, message, flags);
+  if (server::MustPause(descriptor)) {
     errno = EAGAIN;
     return -1;
   }
   server::Turn(descriptor);
-  return syscall(SYS_recvmsg, descriptor, message, flags);
+  return server::Read(descriptor, message);
 }
 }

@@ -58,15 +58,46 @@ def refused_calls(port, stop):
     return rotate_in_rounds(port, stop, samples.rotary(rotary_dim=7))
 
 
-def calls_without_te(port, stop):
-    """Calls with 400 headers but without `te`: gRPC refuses them itself."""
-    headers = [(name, value) for name, value in http2_attacks.CALL if name != b"te"]
-    block = http2_attacks.block(headers + [(b"x%d" % n, b"") for n in range(400)])
+WITHOUT_TE = http2_attacks.block([header for header in http2_attacks.CALL if header[0] != b"te"] +
+                                 [(b"x%d" % n, b"") for n in range(400)])
 
-    def make(number):
-        return b"".join(frame(HEADERS, END_HEADERS | END_STREAM, stream, block)
-                        for stream in range(200 * number + 1, 200 * number + 201, 2))
-    return call_in_rounds(port, stop, BEGIN_WITH_WINDOWS, make, lambda answers: http2_attacks.read_ends(answers, 100))
+
+def without_te(number):
+    """The calls of a round, with 400 headers but without `te`: gRPC refuses them itself."""
+    return b"".join(frame(HEADERS, END_HEADERS | END_STREAM, stream, WITHOUT_TE)
+                    for stream in range(200 * number + 1, 200 * number + 201, 2))
+
+
+def calls_without_te(port, stop):
+    """Such calls, over and over."""
+    return call_in_rounds(port, stop, BEGIN_WITH_WINDOWS, without_te, lambda answers: http2_attacks.read_ends(answers, 100))
+
+
+def calls_without_pause(port, stop):
+    """Such calls on one connection, which waits for no answers."""
+    def run():
+        while not stop.is_set():
+            with contextlib.suppress(OSError), socket.create_connection(  # the server may close it
+                    ("127.0.0.1", port), timeout=30, source_address=("127.0.0.2", 0)) as connection:
+                reader = threading.Thread(target=read_all, args=(connection,))
+                reader.start()
+                try:
+                    connection.sendall(BEGIN_WITH_WINDOWS)
+                    for number in itertools.count():
+                        if stop.is_set():
+                            break
+                        connection.sendall(without_te(number))
+                finally:
+                    with contextlib.suppress(OSError):
+                        connection.shutdown(socket.SHUT_RDWR)
+                    reader.join()
+    return [threading.Thread(target=run)]
+
+
+def read_all(connection):
+    with contextlib.suppress(OSError):
+        while connection.recv(1 << 16):
+            pass
 
 
 def decode_steps(port, stop):

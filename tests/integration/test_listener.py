@@ -5,6 +5,7 @@ import pathlib
 import re
 import socket
 import subprocess
+import threading
 import time
 
 import grpc
@@ -16,6 +17,7 @@ from client import APART, SECONDS, SERVICE, Client
 from grpc_peers_pb2 import HealthCheckRequest, HealthCheckResponse
 from http2_attacks import PREFACE, RST_STREAM, SETTINGS, call, frame, headers_of, read_ends
 from posenc.v1 import service_pb2
+from round_attacks import calls_without_pause
 from server_process import SANITIZER_BYTES, ServerProcess
 from shared_memory import LingeringSocket, standing_still
 from test_lifecycle import wait_until
@@ -132,6 +134,20 @@ def test_a_descriptor_that_lingers_holds_no_thread(server_program, tmp_path):
             client.call("ApplyRotary", samples.rotary())
         server.signal(15)
         assert server.wait() == 0
+
+
+def test_new_connections_do_not_wait_for_one_that_never_stops_sending(start_server):
+    """gRPC leaves what it reads to the thread that works on the connection, which was the one that accepts others."""
+    port, stop = start_server().port, threading.Event()
+    [attack] = calls_without_pause(port, stop)
+    attack.start()
+    try:
+        for _ in range(20):
+            with Client(port, APART) as client:
+                client.call("ApplyRotary", samples.rotary(), timeout=5)
+    finally:
+        stop.set()
+        attack.join()
 
 
 @pytest.mark.parametrize("unix", (False, True))

@@ -10,6 +10,7 @@
 
 #include "gtest/gtest.h"
 #include "server/core/descriptor.h"
+#include "server/listen/socket_state.h"
 #include "tests/server/listen/tcp_pair.h"
 
 namespace posenc::server {
@@ -164,7 +165,21 @@ TEST(Connections, OfPeersThatTakeNothingAreCut) {
   EXPECT_EQ(cut, 1);
   EXPECT_LT(send(stuck.connection.get(), "x", 1, MSG_NOSIGNAL), 0);
   EXPECT_EQ(errno, EPIPE);
-  EXPECT_EQ(connections.CutUnsent(), 2) << "also the one that was cut, until it is closed";
+  EXPECT_EQ(connections.CutBusy(), 2) << "also the one that was cut, until it is closed";
+  EXPECT_EQ(send(idle.connection.get(), "x", 1, MSG_NOSIGNAL), 1);
+}
+
+TEST(Connections, ThatStillSendAreResetWithThoseThatDoNotRead) {
+  Connections connections(10, 10);
+  const TcpPair sends, idle;
+  for (const TcpPair* pair : {&sends, &idle})
+    ASSERT_EQ(connections.Add(pair->connection.get(), PeerAt("127.0.0.1")), Verdict::kAdmitted);
+  ASSERT_EQ(send(sends.host.get(), "x", 1, 0), 1);
+  while (UnreadOf(sends.connection.get()) == 0) usleep(1000);
+  EXPECT_EQ(connections.CutBusy(), 1);
+  char byte = 0;
+  EXPECT_EQ(recv(sends.host.get(), &byte, 1, 0), -1);
+  EXPECT_EQ(errno, ECONNRESET);
   EXPECT_EQ(send(idle.connection.get(), "x", 1, MSG_NOSIGNAL), 1);
 }
 

@@ -84,6 +84,62 @@ TEST_F(PollsTest, AnotherSocketWithTheDescriptorOfAHiddenOneIsNotHidden) {
   EXPECT_TRUE(Poll(&pair, kWait) & EPOLLIN);
 }
 
+TEST_F(PollsTest, AHeldSocketCannotBeReadUntilItsThreadShowsIt) {
+  TcpPair pair;
+  Add(&pair);
+  EXPECT_EQ(Poll(&pair, kWait), EPOLLOUT);
+  HoldFromPolls(pair.connection.get());
+  Send(pair, 10);
+  std::thread([&] {
+    ShowHeld();  // of that thread
+    EXPECT_FALSE(Poll(&pair, 50) & EPOLLIN);
+  }).join();
+  ShowHeld();
+  EXPECT_TRUE(Poll(&pair, kWait) & EPOLLIN);
+}
+
+TEST_F(PollsTest, AHeldSocketThatIsHiddenTooRemainsHidden) {
+  TcpPair pair;
+  Add(&pair);
+  EXPECT_EQ(Poll(&pair, kWait), EPOLLOUT);
+  HoldFromPolls(pair.connection.get());
+  HideFromPolls(pair.connection.get());
+  Send(pair, 10);
+  ShowHeld();
+  EXPECT_FALSE(Poll(&pair, 50) & EPOLLIN);
+  ShowToPolls(pair.connection.get());
+  Resume(pair.connection.get());
+  EXPECT_TRUE(Poll(&pair, kWait) & EPOLLIN);
+}
+
+TEST_F(PollsTest, ASocketThatIsPolledLaterIsNotPolledBefore) {
+  TcpPair pair;
+  Send(pair, 10);
+  {
+    const PollLater later;
+    Add(&pair);
+    EXPECT_EQ(Poll(&pair, 50), 0);
+  }
+  EXPECT_EQ(Poll(&pair, kWait), EPOLLIN | EPOLLOUT);
+}
+
+TEST_F(PollsTest, OtherThreadsPollTheirSocketsAtOnce) {
+  TcpPair pair;
+  const PollLater later;
+  std::thread([&] { Add(&pair); }).join();
+  EXPECT_EQ(Poll(&pair, kWait), EPOLLOUT);
+}
+
+TEST_F(PollsTest, AnotherSocketWithTheDescriptorOfOneThatIsPolledLaterIsNotPolled) {
+  TcpPair old, pair;
+  {
+    const PollLater later;
+    Add(&old);
+    ASSERT_EQ(dup2(pair.connection.get(), old.connection.get()), old.connection.get());  // closes the old socket
+  }
+  EXPECT_EQ(Poll(&old, 50), 0);
+}
+
 TEST_F(PollsTest, TheTimeSincePollsIsThatOfThreadsThatCount) {
   CountPollsOfThisThread();
   Poll(nullptr);

@@ -7,9 +7,11 @@
 #include <cerrno>
 #include <chrono>
 #include <thread>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "server/core/descriptor.h"
+#include "server/listen/socket_state.h"
 #include "tests/server/listen/tcp_pair.h"
 #include "tests/server/listen/tcp_reads.h"
 
@@ -39,8 +41,8 @@ void InTimedThread(const Function& function) {
 
 TEST(ReadTimes, AreThoseOfWhatFollowsUntilAnotherSocketIsReadOrTheThreadTurnsToOtherWork) {
   const TcpPair one, other;
-  TakeReadTime(one.connection.get());  // of earlier sockets
-  TakeReadTime(other.connection.get());
+  BeginReads(one.connection.get());
+  BeginReads(other.connection.get());
   InTimedThread([&] {
     Read(one);
     Work(milliseconds(20));
@@ -61,7 +63,7 @@ TEST(ReadTimes, AreThoseOfWhatFollowsUntilAnotherSocketIsReadOrTheThreadTurnsToO
 
 TEST(ReadTimes, TimeInWhichTheThreadWaitsDoesNotCount) {
   const TcpPair pair;
-  TakeReadTime(pair.connection.get());
+  BeginReads(pair.connection.get());
   InTimedThread([&] {
     Read(pair);
     std::this_thread::sleep_for(milliseconds(100));
@@ -72,7 +74,7 @@ TEST(ReadTimes, TimeInWhichTheThreadWaitsDoesNotCount) {
 
 TEST(ReadTimes, ThoseOfOtherThreadsAreNotKept) {
   const TcpPair pair;
-  TakeReadTime(pair.connection.get());
+  BeginReads(pair.connection.get());
   std::thread([&] {
     Read(pair);
     Work(milliseconds(5));
@@ -95,6 +97,93 @@ TEST(ReadTimes, WhoReadsASocketForLongMustPollBeforeItReadsMore) {
   EXPECT_EQ(errno, EAGAIN);
   EXPECT_EQ(epoll_wait(epoll.get(), &event, 1, 1000), 1) << "it can still be read";
   EXPECT_EQ(ReadByte(pair.connection.get()), 1);
+}
+
+TEST(ReadTimes, WhatIsReadForLongIsNotReadByOtherThreadsBeforeTheFirstPolls) {
+  const TcpPair pair;
+  const Descriptor epoll(epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event = {};
+  event.events = EPOLLIN | EPOLLET;
+  ASSERT_EQ(epoll_ctl(epoll.get(), EPOLL_CTL_ADD, pair.connection.get(), &event), 0);
+  const auto poll = [&](int timeout) { return epoll_wait(epoll.get(), &event, 1, timeout); };
+  InTimedThread([&] {
+    Read(pair);
+    Work(milliseconds(10));
+    EXPECT_EQ(ReadByte(pair.connection.get()), -1);
+    EXPECT_EQ(send(pair.host.get(), "x", 1, 0), 1);
+    std::thread([&] { EXPECT_EQ(poll(50), 0); }).join();
+    EXPECT_EQ(poll(1000), 1);
+    EXPECT_EQ(ReadByte(pair.connection.get()), 1);
+  });
+}
+
+// Reads as many bytes as come at once, at most 512 KiB. Returns their number, or -1.
+ssize_t ReadMany(const TcpPair& pair) {
+  std::vector<char> bytes(512 << 10);
+  return ReadFrom(pair.connection.get(), bytes.data(), bytes.size());
+}
+
+// Calls the function while bytes come without a pause, in a timed thread.
+template <typename Function>
+void WhileBytesCome(const TcpPair& pair, const Function& function) {
+  BeginReads(pair.connection.get());
+  const int size = 512 << 10;
+  setsockopt(pair.connection.get(), SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
+  std::thread sends([&] {
+    const std::vector<char> bytes(1 << 20);
+    while (send(pair.host.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0) {
+    }
+  });
+  const auto wait = [&] {
+    while (UnreadOf(pair.connection.get()) < (128 << 10)) std::this_thread::yield();
+  };
+  InTimedThread([&] { function(wait); });
+  shutdown(pair.host.get(), SHUT_RDWR);
+  shutdown(pair.connection.get(), SHUT_RDWR);
+  sends.join();
+}
+
+TEST(ReadTimes, WhatIsReadAtOnceMustBeHandledBeforeMoreIsRead) {
+  const TcpPair pair;
+  WhileBytesCome(pair, [&](const auto& wait) {
+    wait();
+    EXPECT_EQ(ReadMany(pair), 64 << 10);
+    EXPECT_EQ(ReadMany(pair), -1);
+    EXPECT_EQ(errno, EAGAIN);
+    wait();
+    EXPECT_EQ(ReadMany(pair), 64 << 10) << "no poll is needed";
+    EndRead();
+  });
+}
+
+TEST(ReadTimes, MoreIsReadAtOnceAfterReadsThatTookNoTime) {
+  const TcpPair pair;
+  WhileBytesCome(pair, [&](const auto& wait) {
+    for (const ssize_t bytes : {64 << 10, 128 << 10}) {
+      wait();
+      EXPECT_EQ(ReadMany(pair), bytes);
+      EndRead();
+    }
+  });
+}
+
+TEST(ReadTimes, LessIsReadAtOnceAfterReadsThatTookLong) {
+  const TcpPair pair;
+  WhileBytesCome(pair, [&](const auto& wait) {
+    wait();
+    EXPECT_EQ(ReadMany(pair), 64 << 10);
+    Work(milliseconds(8));
+    EndRead();
+    wait();
+    const ssize_t fewer = ReadMany(pair);
+    EXPECT_LE(fewer, 40 << 10);
+    EXPECT_GE(fewer, 16 << 10);
+    Work(milliseconds(100));
+    EndRead();
+    wait();
+    EXPECT_EQ(ReadMany(pair), 16 << 10);
+    EndRead();
+  });
 }
 
 TEST(ReadTimes, UnixSocketsAreReadOn) {
