@@ -26,21 +26,26 @@ std::atomic<int> counted{-1};        // the epoll set that threads that count po
 std::atomic<int> waiting{0};         // of these threads
 std::atomic<Clock::time_point> polled_at{};
 
+// Sockets whose events are kept from gRPC: those that are hidden, and those that are held.
 class HiddenSockets {
  public:
-  void Hide(int descriptor) { Add(descriptor, &hidden_); }
-  void Show(int descriptor) { Remove(descriptor, &hidden_); }
-  void Hold(int descriptor) { Add(descriptor, &held_); }
+  void Hide(int descriptor) { Insert(descriptor, &hidden_); }
+  void Show(int descriptor) { Erase(descriptor, &hidden_); }
+  void Hold(int descriptor) { Insert(descriptor, &held_); }
   // Returns true if the socket is not hidden either.
-  bool Release(int descriptor) { return Remove(descriptor, &held_); }
-  // Notes which event of epoll_wait() is of which descriptor.
-  void Add(int descriptor, const epoll_event& event) try {
+  bool Release(int descriptor) {
+    Erase(descriptor, &held_);
     const std::lock_guard lock(mutex_);
-    for (Sockets* sockets : {&hidden_, &held_}) {
-      const auto found = sockets->find(descriptor);
-      if (found != sockets->end() && found->second != InodeOf(descriptor))
-        sockets->erase(found);  // of an earlier socket
-    }
+    return !hidden_.contains(descriptor);
+  }
+  // Notes which event of epoll_wait() is of which descriptor.
+  void Note(int descriptor, const epoll_event& event) try {
+    const std::lock_guard lock(mutex_);
+    const auto is_earlier = [&](const auto& socket) {
+      return socket.first == descriptor && socket.second != InodeOf(descriptor);
+    };
+    std::erase_if(hidden_, is_earlier);
+    std::erase_if(held_, is_earlier);
     descriptors_[event.data.u64] = descriptor;
   } catch (const std::bad_alloc&) {  // the socket cannot be hidden
   }
@@ -56,25 +61,24 @@ class HiddenSockets {
   }
 
  private:
-  using Sockets = std::unordered_map<int, ino_t>;
+  using Sockets = std::unordered_map<int, ino_t>;  // inodes by descriptor
 
-  void Add(int descriptor, Sockets* sockets) {
+  void Insert(int descriptor, Sockets* sockets) {
     const std::lock_guard lock(mutex_);
     (*sockets)[descriptor] = InodeOf(descriptor).value_or(0);
     any_ = true;
   }
-  bool Remove(int descriptor, Sockets* sockets) {
+  void Erase(int descriptor, Sockets* sockets) {
     const std::lock_guard lock(mutex_);
     sockets->erase(descriptor);
     any_ = !hidden_.empty() || !held_.empty();
-    return !hidden_.contains(descriptor);
   }
   bool MustHide(const epoll_event& event) const {
     if ((event.events & EPOLLIN) == 0 || (event.events & (EPOLLERR | EPOLLHUP)) != 0) return false;
-    const auto descriptor = descriptors_.find(event.data.u64);
-    if (descriptor == descriptors_.end()) return false;
-    return (hidden_.contains(descriptor->second) || held_.contains(descriptor->second)) &&
-           !IsClosedByPeer(descriptor->second);
+    const auto found = descriptors_.find(event.data.u64);
+    if (found == descriptors_.end()) return false;
+    const int descriptor = found->second;
+    return (hidden_.contains(descriptor) || held_.contains(descriptor)) && !IsClosedByPeer(descriptor);
   }
 
   std::mutex mutex_;
@@ -140,7 +144,7 @@ __attribute__((visibility("default"))) int epoll_ctl(int epoll, int operation, i
   namespace server = posenc::server;
   if (operation == EPOLL_CTL_ADD) {
     if (server::poll_later != nullptr && server::poll_later->Take(epoll, descriptor, *event)) return 0;
-    server::Hidden().Add(descriptor, *event);
+    server::Hidden().Note(descriptor, *event);
   }
   return static_cast<int>(syscall(SYS_epoll_ctl, epoll, operation, descriptor, event));
 }
