@@ -35,8 +35,9 @@ constexpr size_t kBytesOfCall = 32 << 10;
 constexpr std::chrono::microseconds kTimeOfCall(40);
 constexpr int64_t kMostForTime = 8;  // the thread may have waited for a processor or a lock
 // A polling thread takes a later step once it has handled so many further events, if its queue was not empty before.
-// The queue rarely has more.
-constexpr uint64_t kEventsBefore = 2 * kExpected;
+// The queue rarely has more. Steps that wait already can cause that many events each: if these made the next step due,
+// a few streams would keep the queue from being empty.
+constexpr uint64_t kEventsBefore = 2 * kExpected, kEventsOfStep = 4;
 
 // Steps of RPCs that a polling thread takes once it has polled the connections or handled what was in the queue.
 struct LaterSteps {
@@ -257,7 +258,10 @@ class GrpcRpc final : public Rpc {
   // Calls the function later (LaterSteps), or at once if this thread takes no later steps.
   void Later(void (GrpcRpc::*go_on)()) {
     try {
-      if (later != nullptr) return void(later->steps.push_back({this, go_on, later->events + kEventsBefore}));
+      if (later != nullptr) {
+        const uint64_t after = later->events + kEventsBefore + kEventsOfStep * later->steps.size();
+        return void(later->steps.push_back({this, go_on, after}));
+      }
     } catch (const std::bad_alloc&) {  // at once
     }
     (this->*go_on)();
@@ -515,7 +519,7 @@ void CompletionQueueLoop::Poll(size_t thread) {
   void* tag = nullptr;
   for (bool ok = false;;) {
     if (own.steps.empty()) {
-      if (!queue_->Next(&tag, &ok)) return;
+      if (!queue_->Next(&tag, &ok)) return EndRead();
     } else if (queue_->AsyncNext(&tag, &ok, gpr_inf_past(GPR_CLOCK_REALTIME)) != grpc::CompletionQueue::GOT_EVENT) {
       tag = nullptr;
     }

@@ -51,8 +51,8 @@ size_t Connections::CutBusy() const {
   return static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), [](const Entry& entry) {
     const auto& [descriptor, connection] = entry;
     if (InodeOf(descriptor) != connection.inode) return false;
-    if (connection.peer && UnreadOf(descriptor) > 0) return Reset(descriptor);  // what is unread would be read first
-    return UnsentTo(descriptor) > 0 && shutdown(descriptor, SHUT_RDWR) == 0;
+    if (UnsentTo(descriptor) > 0) return shutdown(descriptor, SHUT_RDWR) == 0;
+    return connection.peer && UnreadOf(descriptor) > 0 && Reset(descriptor);  // what is unread would be read first
   }));
 }
 

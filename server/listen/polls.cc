@@ -8,8 +8,8 @@
 #include <atomic>
 #include <mutex>
 #include <new>
+#include <thread>
 #include <unordered_map>
-#include <vector>
 
 #include "server/listen/read_times.h"
 #include "server/listen/socket_state.h"
@@ -21,31 +21,56 @@ using Clock = std::chrono::steady_clock;
 
 thread_local bool counts = false;
 thread_local PollLater* poll_later = nullptr;
-thread_local std::vector<int> held;  // by this thread
-std::atomic<int> counted{-1};        // the epoll set that threads that count poll
-std::atomic<int> waiting{0};         // of these threads
+std::atomic<int> counted{-1};  // the epoll set that threads that count poll
+std::atomic<int> waiting{0};   // of these threads
 std::atomic<Clock::time_point> polled_at{};
+// A socket is shown after this time, also if the thread that holds it does not poll.
+constexpr std::chrono::milliseconds kLongestHold(20);
 
 // Sockets whose events are kept from gRPC: those that are hidden, and those that are held.
 class HiddenSockets {
  public:
-  void Hide(int descriptor) { Insert(descriptor, &hidden_); }
-  void Show(int descriptor) { Erase(descriptor, &hidden_); }
-  void Hold(int descriptor) { Insert(descriptor, &held_); }
-  // Returns true if the socket is not hidden either.
-  bool Release(int descriptor) {
-    Erase(descriptor, &held_);
+  void Hide(int descriptor) {
     const std::lock_guard lock(mutex_);
-    return !hidden_.contains(descriptor);
+    hidden_[descriptor] = InodeOf(descriptor).value_or(0);
+    any_ = true;
   }
+  void Show(int descriptor) {
+    const std::lock_guard lock(mutex_);
+    hidden_.erase(descriptor);
+    any_ = !hidden_.empty() || any_held_;
+  }
+  void Hold(int descriptor) {
+    const std::lock_guard lock(mutex_);
+    held_[descriptor] = {InodeOf(descriptor).value_or(0), std::this_thread::get_id(), Clock::now()};
+    any_ = any_held_ = true;
+    // A thread that waits for events must poll again, and then for less time: others take their turns to poll, until
+    // this one has.
+    if (!hidden_.contains(descriptor)) Resume(descriptor);
+  }
+  // Shows what this thread holds, and what another one has held for long.
+  void ShowHeld() {
+    if (!any_held_) return;
+    const std::lock_guard lock(mutex_);
+    const auto thread = std::this_thread::get_id();
+    const auto now = Clock::now();
+    std::erase_if(held_, [&](const auto& entry) {
+      const auto& [descriptor, held] = entry;
+      if (held.by != thread && now - held.since < kLongestHold) return false;
+      if (!hidden_.contains(descriptor) && held.inode == InodeOf(descriptor)) Resume(descriptor);
+      return true;
+    });
+    any_held_ = !held_.empty();
+    any_ = !hidden_.empty() || any_held_;
+  }
+  bool has_held() const { return any_held_; }
   // Notes which event of epoll_wait() is of which descriptor.
   void Note(int descriptor, const epoll_event& event) try {
     const std::lock_guard lock(mutex_);
-    const auto is_earlier = [&](const auto& socket) {
-      return socket.first == descriptor && socket.second != InodeOf(descriptor);
-    };
-    std::erase_if(hidden_, is_earlier);
-    std::erase_if(held_, is_earlier);
+    const auto inode = InodeOf(descriptor);  // the others are those of earlier sockets
+    if (const auto hidden = hidden_.find(descriptor); hidden != hidden_.end() && hidden->second != inode)
+      hidden_.erase(hidden);
+    if (const auto held = held_.find(descriptor); held != held_.end() && held->second.inode != inode) held_.erase(held);
     descriptors_[event.data.u64] = descriptor;
   } catch (const std::bad_alloc&) {  // the socket cannot be hidden
   }
@@ -61,18 +86,11 @@ class HiddenSockets {
   }
 
  private:
-  using Sockets = std::unordered_map<int, ino_t>;  // inodes by descriptor
-
-  void Insert(int descriptor, Sockets* sockets) {
-    const std::lock_guard lock(mutex_);
-    (*sockets)[descriptor] = InodeOf(descriptor).value_or(0);
-    any_ = true;
-  }
-  void Erase(int descriptor, Sockets* sockets) {
-    const std::lock_guard lock(mutex_);
-    sockets->erase(descriptor);
-    any_ = !hidden_.empty() || !held_.empty();
-  }
+  struct Held {
+    ino_t inode;
+    std::thread::id by;
+    Clock::time_point since;
+  };
   bool MustHide(const epoll_event& event) const {
     if ((event.events & EPOLLIN) == 0 || (event.events & (EPOLLERR | EPOLLHUP)) != 0) return false;
     const auto found = descriptors_.find(event.data.u64);
@@ -83,8 +101,9 @@ class HiddenSockets {
 
   std::mutex mutex_;
   std::unordered_map<uint64_t, int> descriptors_;  // by what epoll_wait() returns; gRPC uses the same again and again
-  Sockets hidden_, held_;
-  std::atomic<bool> any_{false};
+  std::unordered_map<int, ino_t> hidden_;
+  std::unordered_map<int, Held> held_;
+  std::atomic<bool> any_{false}, any_held_{false};
 };
 
 HiddenSockets& Hidden() {
@@ -106,19 +125,9 @@ void HideFromPolls(int descriptor) { Hidden().Hide(descriptor); }
 
 void ShowToPolls(int descriptor) { Hidden().Show(descriptor); }
 
-void HoldFromPolls(int descriptor) {
-  if (std::ranges::find(held, descriptor) != held.end()) return;
-  held.reserve(held.size() + 1);
-  Hidden().Hold(descriptor);
-  held.push_back(descriptor);
-}
+void HoldFromPolls(int descriptor) { Hidden().Hold(descriptor); }
 
-void ShowHeld() {
-  for (const int descriptor : held) {
-    if (Hidden().Release(descriptor)) Resume(descriptor);
-  }
-  held.clear();
-}
+void ShowHeld() { Hidden().ShowHeld(); }
 
 PollLater::PollLater() { poll_later = this; }
 
@@ -161,6 +170,7 @@ __attribute__((visibility("default"))) int epoll_wait(int epoll, epoll_event* ev
     // count from it: they would not be seen to wait.
     timeout = timeout < 0 ? 1 : std::min(timeout, 1);
   }
+  if (server::Hidden().has_held()) timeout = timeout < 0 ? 1 : std::min(timeout, 1);
   const int count = epoll_pwait(epoll, events, std::min(most, kMost), timeout, nullptr);
   if (server::counts) {
     server::polled_at = server::Clock::now();

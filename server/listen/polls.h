@@ -24,7 +24,8 @@ void HideFromPolls(int descriptor);
 // Ends that. gRPC only learns what happens from now on.
 void ShowToPolls(int descriptor);
 
-// The same, until this thread calls ShowHeld(). Then gRPC also learns that bytes have come meanwhile. TCP only.
+// The same, until this thread calls ShowHeld(), or for 20 milliseconds. Then gRPC also learns that bytes have come
+// meanwhile. TCP only.
 void HoldFromPolls(int descriptor);
 void ShowHeld();
 

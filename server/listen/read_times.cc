@@ -66,10 +66,10 @@ bool IsTimed(int descriptor) { return descriptor >= 0 && static_cast<size_t>(des
 void Turn(int descriptor) {
   if (descriptor == reading.descriptor) return;
   const int64_t now = TimeOfThisThread();
-  if (reading.descriptor != kNone) {
+  if (timed && reading.descriptor != kNone) {
     OfDescriptor& read = descriptors[static_cast<size_t>(reading.descriptor)];
     const int64_t time = std::max<int64_t>(now - reading.began, 1);
-    if (timed) read.time += time;
+    read.time += time;
     if (reading.bytes >= kTelling) {
       const int64_t in_time = static_cast<int64_t>(reading.bytes) * kLongestRead / time;
       const int64_t most = std::clamp<int64_t>(in_time, kFewestBytes, std::min(2 * read.MostBytes(), kMostBytes));
@@ -92,7 +92,7 @@ bool MustPause(int descriptor) {
   const bool is_long = TimeOfThisThread() - reading.began >= kLongestRead;
   if ((!is_long && !reading.is_cut) || !IsTcp(descriptor)) return false;
   try {
-    if (timed) {
+    if (is_long && timed) {
       HoldFromPolls(descriptor);
     } else if (!IsPaused(descriptor)) {
       Resume(descriptor);
@@ -110,12 +110,12 @@ ssize_t Read(int descriptor, msghdr* message) {
   const size_t most = descriptors[static_cast<size_t>(descriptor)].MostBytes();
   std::array<iovec, kMostPieces> pieces;
   size_t bytes = 0, count = 0;
-  for (; count < message->msg_iovlen && count < kMostPieces && bytes < most; ++count) {
+  for (; count < message->msg_iovlen && count < kMostPieces && bytes <= most; ++count) {
     pieces[count] = message->msg_iov[count];
-    pieces[count].iov_len = std::min(pieces[count].iov_len, most - bytes);
     bytes += pieces[count].iov_len;
   }
-  const bool is_cut = bytes == most && IsTcp(descriptor);
+  const bool is_cut = bytes > most && IsTcp(descriptor);
+  if (is_cut) pieces[count - 1].iov_len -= bytes - most;
   msghdr part = *message;
   if (is_cut) part.msg_iov = pieces.data(), part.msg_iovlen = count;
   const ssize_t read = syscall(SYS_recvmsg, descriptor, &part, 0);

@@ -25,8 +25,8 @@ from grpc_peers_pb2 import HealthCheckRequest, ServerReflectionRequest
 from http2_attacks import DATA, RST_STREAM, SETTINGS, WINDOW_UPDATE, call, frame
 from inference_client import InferenceClient
 from posenc.v1 import relative_pb2, rotary_pb2, service_pb2
-from round_attacks import (CONNECTIONS, calls_without_pause, calls_without_te, decode_steps, json_messages, new_connections, refused_calls,
-                           refused_messages, valid_messages)
+from round_attacks import (CONNECTIONS, calls_without_pause, calls_without_te, decode_steps, json_messages,
+                           messages_without_pause, new_connections, refused_calls, refused_messages, valid_messages)
 from tensors import INT32, tensor
 
 MEBIBYTE = 1 << 20
@@ -437,7 +437,7 @@ def client_chains(port, stop):
 ATTACKS = (slow_values, slow_tables, short_deadlines, short_unknown_calls, short_streams, long_calls, slow_scales,
            segments, single_keys, long_rows, scattered_positions, large_answers, queued_calls, many_inputs,
            unread_answers, silent_streams, waiting_streams, waiting_addresses, idle_streams, unread_information,
-           unread_refusals, refused_calls, calls_without_te, calls_without_pause, decode_steps, new_connections, refused_messages,
-           valid_messages, json_messages, long_names, unfinished_messages, reflection_names, reflection_questions,
-           health_names, novel_files, failing_calls, strange_connections, many_connections, silent_calls, mutated_calls,
-           client_chains)
+           unread_refusals, refused_calls, calls_without_te, calls_without_pause, decode_steps, new_connections,
+           refused_messages, messages_without_pause, valid_messages, json_messages, long_names, unfinished_messages,
+           reflection_names, reflection_questions, health_names, novel_files, failing_calls, strange_connections,
+           many_connections, silent_calls, mutated_calls, client_chains)

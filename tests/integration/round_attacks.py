@@ -73,8 +73,8 @@ def calls_without_te(port, stop):
     return call_in_rounds(port, stop, BEGIN_WITH_WINDOWS, without_te, lambda answers: http2_attacks.read_ends(answers, 100))
 
 
-def calls_without_pause(port, stop):
-    """Such calls on one connection, which waits for no answers."""
+def send_without_pause(port, stop, begin, make):
+    """Sends what make(round) gives over one connection, over and over, and waits for no answers."""
     def run():
         while not stop.is_set():
             with contextlib.suppress(OSError), socket.create_connection(  # the server may close it
@@ -82,16 +82,30 @@ def calls_without_pause(port, stop):
                 reader = threading.Thread(target=read_all, args=(connection,))
                 reader.start()
                 try:
-                    connection.sendall(BEGIN_WITH_WINDOWS)
+                    connection.sendall(begin)
                     for number in itertools.count():
                         if stop.is_set():
                             break
-                        connection.sendall(without_te(number))
+                        connection.sendall(make(number))
                 finally:
                     with contextlib.suppress(OSError):
                         connection.shutdown(socket.SHUT_RDWR)
                     reader.join()
     return [threading.Thread(target=run)]
+
+
+def calls_without_pause(port, stop):
+    """Such calls on one connection, which waits for no answers."""
+    return send_without_pause(port, stop, BEGIN_WITH_WINDOWS, without_te)
+
+
+def messages_without_pause(port, stop):
+    """Messages on 32 streams of one connection, all of which are refused, and whose answers it does not wait for."""
+    streams = range(1, 65, 2)
+    begin = BEGIN_WITH_WINDOWS + b"".join(
+        http2_attacks.headers_of(stream, "/inference.GRPCInferenceService/ModelStreamInfer") for stream in streams)
+    messages = b"".join(frame(DATA, 0, stream, framed(inference_pb2.ModelInferRequest()) * 400) for stream in streams)
+    return send_without_pause(port, stop, begin, lambda _: messages)
 
 
 def read_all(connection):

@@ -1,5 +1,6 @@
 """Connections: limits, exhausted descriptors, handshakes that do not end, and the listener at a drain."""
 
+import concurrent.futures
 import contextlib
 import pathlib
 import re
@@ -10,6 +11,7 @@ import time
 
 import grpc
 import h2.events
+import numpy
 import pytest
 import samples
 from bare_http2 import ShutWindow, framed
@@ -134,6 +136,21 @@ def test_a_descriptor_that_lingers_holds_no_thread(server_program, tmp_path):
             client.call("ApplyRotary", samples.rotary())
         server.signal(15)
         assert server.wait() == 0
+
+
+@pytest.mark.parametrize("threads", (2, 4))
+def test_several_threads_receive_large_messages(start_server, threads):
+    """A message comes in many pieces, which are read by any of the threads."""
+    port = start_server("--io-threads", threads).port
+
+    def rotate(megabytes):
+        request = samples.rotary(numpy.ones((1, megabytes * 64, 32, 128), numpy.float32), rotary_dim=128)
+        with Client(port, APART) as client:
+            answers = [client.call("ApplyRotary", request) for _ in range(4)]
+        return all(answer.q == answers[0].q and len(answer.q.data) == megabytes << 20 for answer in answers)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        assert all(pool.map(rotate, (1, 4, 16)))
+    assert rotate(16), "alone"
 
 
 def test_new_connections_do_not_wait_for_one_that_never_stops_sending(start_server):
