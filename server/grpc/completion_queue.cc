@@ -35,9 +35,9 @@ constexpr size_t kBytesOfCall = 32 << 10;
 constexpr std::chrono::microseconds kTimeOfCall(40);
 constexpr int64_t kMostForTime = 8;  // the thread may have waited for a processor or a lock
 // A polling thread takes a later step once it has handled so many further events, if its queue was not empty before.
-// The queue rarely has more. Steps that wait already can cause that many events each: if these made the next step due,
-// a few streams would keep the queue from being empty.
-constexpr uint64_t kEventsBefore = 2 * kExpected, kEventsOfStep = 4;
+// The queue rarely has more. Each read that waits already can cause kEventsOfRead more: if these made the next read
+// due, a few streams would keep the queue from being empty.
+constexpr uint64_t kEventsBefore = 2 * kExpected, kEventsOfRead = 4;
 
 // Steps of RPCs that a polling thread takes once it has polled the connections or handled what was in the queue.
 struct LaterSteps {
@@ -46,10 +46,28 @@ struct LaterSteps {
     void (GrpcRpc::*go_on)();
     uint64_t after;  // the step is due once the thread has handled so many events
   };
-  std::deque<Step> steps;
-  uint64_t events = 0;  // that the thread has handled
+  std::deque<Step> begins, reads;  // begins: of calls that are refused or do not begin with a message
+  uint64_t events = 0;             // that the thread has handled
+
+  bool empty() const { return begins.empty() && reads.empty(); }
+  // Takes the next step that is due, or the next one if all are.
+  std::optional<Step> Take(bool all_are_due) {
+    for (std::deque<Step>* steps : {&begins, &reads}) {
+      if (steps->empty() || (!all_are_due && steps->front().after > events)) continue;
+      const Step step = steps->front();
+      steps->pop_front();
+      return step;
+    }
+    return std::nullopt;
+  }
 };
 static thread_local LaterSteps* later = nullptr;  // null if the thread is not one of CompletionQueueLoop::Poll()
+
+// gRPC may leave reads of the connection to the thread that calls it. They end with the call.
+struct OwnReads {
+  OwnReads() { EndRead(); }
+  ~OwnReads() { EndRead(); }
+};
 
 static absl::Status NoSuchMethod(const std::string& method) {
   return Refusal(absl::StatusCode::kUnimplemented, "UNKNOWN_VALUE", "method", method,
@@ -105,6 +123,7 @@ class GrpcRpc final : public Rpc {
   }
   void TryCancel() override {
     seen_ = true;
+    const OwnReads own;
     context_.TryCancel();
   }
   void Read(grpc::ByteBuffer* message) override {
@@ -116,16 +135,19 @@ class GrpcRpc final : public Rpc {
   void Write(const grpc::ByteBuffer& message) override {
     ++expected_;
     polling_->Note(message.Length());
+    const OwnReads own;
     stream_.Write(message, &written_);
   }
   void Finish(const grpc::Status& status) override {
     Count(status.error_code());
     if (!status.ok()) CountUnread();
+    const OwnReads own;
     stream_.Finish(status, &finished_);
   }
   void WriteAndFinish(const grpc::ByteBuffer& message) override {
     Count(grpc::StatusCode::OK);
     polling_->Note(message.Length());
+    const OwnReads own;
     stream_.WriteAndFinish(message, grpc::WriteOptions(), grpc::Status::OK, &finished_);
   }
 
@@ -259,14 +281,18 @@ class GrpcRpc final : public Rpc {
   void Later(void (GrpcRpc::*go_on)()) {
     try {
       if (later != nullptr) {
-        const uint64_t after = later->events + kEventsBefore + kEventsOfStep * later->steps.size();
-        return void(later->steps.push_back({this, go_on, after}));
+        auto& steps = go_on == &GrpcRpc::BeginRead ? later->reads : later->begins;
+        const uint64_t for_others = &steps == &later->reads ? kEventsOfRead * steps.size() : 0;
+        return void(steps.push_back({this, go_on, later->events + kEventsBefore + for_others}));
       }
     } catch (const std::bad_alloc&) {  // at once
     }
     (this->*go_on)();
   }
-  void BeginRead() { stream_.Read(next_, &read_); }
+  void BeginRead() {
+    const OwnReads own;
+    stream_.Read(next_, &read_);
+  }
   void OnRead(bool ok) {
     const auto began = Clock::now();
     const size_t bytes = ok ? next_->Length() : 0;
@@ -518,7 +544,7 @@ void CompletionQueueLoop::Poll(size_t thread) {
   int empty = 0;  // since the last event or step
   void* tag = nullptr;
   for (bool ok = false;;) {
-    if (own.steps.empty()) {
+    if (own.empty()) {
       if (!queue_->Next(&tag, &ok)) return EndRead();
     } else if (queue_->AsyncNext(&tag, &ok, gpr_inf_past(GPR_CLOCK_REALTIME)) != grpc::CompletionQueue::GOT_EVENT) {
       tag = nullptr;
@@ -531,11 +557,9 @@ void CompletionQueueLoop::Poll(size_t thread) {
     } else {
       ++empty;
     }
-    while (!own.steps.empty() && (empty == 2 || own.steps.front().after <= own.events)) {
-      const LaterSteps::Step step = own.steps.front();
-      own.steps.pop_front();
+    while (const std::optional<LaterSteps::Step> step = own.Take(empty == 2)) {
       options_.busy->Begin(thread);
-      (step.rpc->*step.go_on)();
+      (step->rpc->*step->go_on)();
       options_.busy->End(thread);
       empty = 0;
     }

@@ -52,7 +52,7 @@ size_t Connections::CutBusy() const {
     const auto& [descriptor, connection] = entry;
     if (InodeOf(descriptor) != connection.inode) return false;
     if (UnsentTo(descriptor) > 0) return shutdown(descriptor, SHUT_RDWR) == 0;
-    return connection.peer && UnreadOf(descriptor) > 0 && Reset(descriptor);  // what is unread would be read first
+    return connection.peer && UnreadOf(descriptor) > 0 && Reset(descriptor);
   }));
 }
 

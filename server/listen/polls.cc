@@ -1,15 +1,19 @@
 #include "server/listen/polls.h"
 
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <ctime>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 
 #include "server/listen/read_times.h"
 #include "server/listen/socket_state.h"
@@ -24,8 +28,42 @@ thread_local PollLater* poll_later = nullptr;
 std::atomic<int> counted{-1};  // the epoll set that threads that count poll
 std::atomic<int> waiting{0};   // of these threads
 std::atomic<Clock::time_point> polled_at{};
-// A socket is shown after this time, also if the thread that holds it does not poll.
-constexpr std::chrono::milliseconds kLongestHold(20);
+// A socket is shown after so long also if the thread that holds it does not poll; and sooner, after this time between
+// two looks, if that thread has used less than a tenth of it.
+constexpr std::chrono::milliseconds kLongestHold(100), kLook(1);
+
+// Returns the processor time that a thread has used; empty if it has ended.
+std::optional<std::chrono::nanoseconds> TimeOf(clockid_t clock) {
+  timespec time = {};
+  if (clock_gettime(clock, &time) != 0) return std::nullopt;
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
+// A socket that a thread holds.
+class Held {
+ public:
+  explicit Held(int descriptor) : inode(InodeOf(descriptor).value_or(0)) {
+    if (pthread_getcpuclockid(pthread_self(), &clock_) == 0) used_ = TimeOf(clock_).value_or(used_);
+  }
+
+  // True if this thread holds it, or the one that does has ended, does nothing, or has held it for long.
+  bool MustEnd(Clock::time_point now) {
+    if (by_ == std::this_thread::get_id() || now - since_ >= kLongestHold) return true;
+    if (now - looked_ < kLook) return false;
+    const auto used = TimeOf(clock_);
+    if (!used) return true;
+    const auto passed = now - std::exchange(looked_, now);
+    return *used - std::exchange(used_, *used) < passed / 10;
+  }
+
+  ino_t inode;
+
+ private:
+  std::thread::id by_ = std::this_thread::get_id();
+  clockid_t clock_{};
+  std::chrono::nanoseconds used_{};
+  Clock::time_point since_ = Clock::now(), looked_ = since_;
+};
 
 // Sockets whose events are kept from gRPC: those that are hidden, and those that are held.
 class HiddenSockets {
@@ -42,24 +80,25 @@ class HiddenSockets {
   }
   void Hold(int descriptor) {
     const std::lock_guard lock(mutex_);
-    held_[descriptor] = {InodeOf(descriptor).value_or(0), std::this_thread::get_id(), Clock::now()};
+    held_.insert_or_assign(descriptor, Held(descriptor));
     any_ = any_held_ = true;
-    // A thread that waits for events must poll again, and then for less time: others take their turns to poll, until
-    // this one has.
+    // A thread that waits for events must poll again, and then for less time, to see when the hold must end.
     if (!hidden_.contains(descriptor)) Resume(descriptor);
   }
-  // Shows what this thread holds, and what another one has held for long.
+  // Shows what this thread holds, and what others need not hold any longer.
   void ShowHeld() {
     if (!any_held_) return;
     const std::lock_guard lock(mutex_);
-    const auto thread = std::this_thread::get_id();
     const auto now = Clock::now();
-    std::erase_if(held_, [&](const auto& entry) {
-      const auto& [descriptor, held] = entry;
-      if (held.by != thread && now - held.since < kLongestHold) return false;
-      if (!hidden_.contains(descriptor) && held.inode == InodeOf(descriptor)) Resume(descriptor);
-      return true;
-    });
+    for (auto at = held_.begin(); at != held_.end();) {
+      const int descriptor = at->first;
+      if (!at->second.MustEnd(now)) {
+        ++at;
+        continue;
+      }
+      if (!hidden_.contains(descriptor) && at->second.inode == InodeOf(descriptor)) Resume(descriptor);
+      at = held_.erase(at);
+    }
     any_held_ = !held_.empty();
     any_ = !hidden_.empty() || any_held_;
   }
@@ -86,11 +125,6 @@ class HiddenSockets {
   }
 
  private:
-  struct Held {
-    ino_t inode;
-    std::thread::id by;
-    Clock::time_point since;
-  };
   bool MustHide(const epoll_event& event) const {
     if ((event.events & EPOLLIN) == 0 || (event.events & (EPOLLERR | EPOLLHUP)) != 0) return false;
     const auto found = descriptors_.find(event.data.u64);

@@ -24,8 +24,8 @@ void HideFromPolls(int descriptor);
 // Ends that. gRPC only learns what happens from now on.
 void ShowToPolls(int descriptor);
 
-// The same, until this thread calls ShowHeld(), or for 20 milliseconds. Then gRPC also learns that bytes have come
-// meanwhile. TCP only.
+// The same, until this thread polls or calls ShowHeld(). Other threads that poll end it if this one has ended or uses
+// no processor time, and after 100 milliseconds. Then gRPC also learns that bytes have come meanwhile. TCP only.
 void HoldFromPolls(int descriptor);
 void ShowHeld();
 

@@ -91,8 +91,10 @@ bool MustPause(int descriptor) {
   if (descriptor != reading.descriptor) return false;
   const bool is_long = TimeOfThisThread() - reading.began >= kLongestRead;
   if ((!is_long && !reading.is_cut) || !IsTcp(descriptor)) return false;
+  // If the connection has ended, only recvmsg() can say so, perhaps not again by a poll.
+  if (UnreadOf(descriptor) == 0) return false;
   try {
-    if (is_long && timed) {
+    if (is_long) {
       HoldFromPolls(descriptor);
     } else if (!IsPaused(descriptor)) {
       Resume(descriptor);
@@ -101,7 +103,10 @@ bool MustPause(int descriptor) {
     return false;
   }
   reading.is_cut = false;
-  if (!timed) Turn(kNone);  // this thread may never poll
+  if (is_long && !timed) {
+    descriptors[static_cast<size_t>(descriptor)].time += kLongestRead;
+    Turn(kNone);
+  }
   return true;
 }
 

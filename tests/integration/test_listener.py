@@ -19,7 +19,7 @@ from client import APART, SECONDS, SERVICE, Client
 from grpc_peers_pb2 import HealthCheckRequest, HealthCheckResponse
 from http2_attacks import PREFACE, RST_STREAM, SETTINGS, call, frame, headers_of, read_ends
 from posenc.v1 import service_pb2
-from round_attacks import calls_without_pause
+from round_attacks import calls_without_pause, messages_without_pause
 from server_process import SANITIZER_BYTES, ServerProcess
 from shared_memory import LingeringSocket, standing_still
 from test_lifecycle import wait_until
@@ -153,18 +153,22 @@ def test_several_threads_receive_large_messages(start_server, threads):
     assert rotate(16), "alone"
 
 
-def test_new_connections_do_not_wait_for_one_that_never_stops_sending(start_server):
-    """gRPC leaves what it reads to the thread that works on the connection, which was the one that accepts others."""
-    port, stop = start_server().port, threading.Event()
-    [attack] = calls_without_pause(port, stop)
-    attack.start()
+@pytest.mark.parametrize("threads", (1, 2, 4))
+@pytest.mark.parametrize("attack", (calls_without_pause, messages_without_pause))
+def test_nobody_waits_for_a_connection_that_never_stops_sending(start_server, attack, threads):
+    """gRPC leaves what it reads to the thread that works on the connection: one that accepts, receives, or is its own."""
+    port, stop = start_server("--io-threads", threads).port, threading.Event()
+    [sender] = attack(port, stop)
+    sender.start()
     try:
-        for _ in range(20):
-            with Client(port, APART) as client:
-                client.call("ApplyRotary", samples.rotary(), timeout=5)
+        with Client(port, APART) as kept:
+            for _ in range(20):
+                kept.call("ApplyRotary", samples.rotary(), timeout=4)
+                with Client(port, APART) as client:
+                    client.call("ApplyRotary", samples.rotary(), timeout=4)
     finally:
         stop.set()
-        attack.join()
+        sender.join()
 
 
 @pytest.mark.parametrize("unix", (False, True))

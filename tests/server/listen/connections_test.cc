@@ -169,14 +169,18 @@ TEST(Connections, OfPeersThatTakeNothingAreCut) {
   EXPECT_EQ(send(idle.connection.get(), "x", 1, MSG_NOSIGNAL), 1);
 }
 
-TEST(Connections, ThatStillSendAreResetWithThoseThatDoNotRead) {
+TEST(Connections, ThatStillSendAreResetUnlessTheyHaveNotTakenAll) {
   Connections connections(10, 10);
-  const TcpPair sends, idle;
-  for (const TcpPair* pair : {&sends, &idle})
+  const TcpPair sends, both, idle;
+  for (const TcpPair* pair : {&sends, &both, &idle})
     ASSERT_EQ(connections.Add(pair->connection.get(), PeerAt("127.0.0.1")), Verdict::kAdmitted);
   ASSERT_EQ(send(sends.host.get(), "x", 1, 0), 1);
   while (UnreadOf(sends.connection.get()) == 0) usleep(1000);
-  EXPECT_EQ(connections.CutBusy(), 1);
+  both.Fill();
+  ASSERT_EQ(send(both.host.get(), "x", 1, 0), 1);
+  while (UnreadOf(both.connection.get()) == 0) usleep(1000);
+  EXPECT_EQ(connections.CutBusy(), 2);
+  both.Read(100'000);  // not reset
   char byte = 0;
   EXPECT_EQ(recv(sends.host.get(), &byte, 1, 0), -1);
   EXPECT_EQ(errno, ECONNRESET);

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <thread>
@@ -99,25 +100,50 @@ TEST(ReadTimes, WhoReadsASocketForLongMustPollBeforeItReadsMore) {
   EXPECT_EQ(ReadByte(pair.connection.get()), 1);
 }
 
+// A thread that gets no processor time is taken for one that does nothing, so some tries may fail.
 TEST(ReadTimes, WhatIsReadForLongIsHeldUntilTheThreadPolls) {
-  const TcpPair pair;
-  const Descriptor epoll(epoll_create1(EPOLL_CLOEXEC));
-  epoll_event event = {};
-  event.events = EPOLLIN | EPOLLET;
-  ASSERT_EQ(epoll_ctl(epoll.get(), EPOLL_CTL_ADD, pair.connection.get(), &event), 0);
-  InTimedThread([&] {
-    Read(pair);
-    Work(milliseconds(10));
-    EXPECT_EQ(send(pair.host.get(), "x", 1, 0), 1);
-    EXPECT_EQ(ReadByte(pair.connection.get()), -1);
-    const auto began = std::chrono::steady_clock::now();
-    int others = 0;
-    std::thread([&] { others = epoll_wait(epoll.get(), &event, 1, 1); }).join();
-    if (std::chrono::steady_clock::now() - began > milliseconds(15)) return;  // it was not held for so long
-    EXPECT_EQ(others, 0);
-    EXPECT_EQ(epoll_wait(epoll.get(), &event, 1, 1000), 1);
-    EXPECT_EQ(ReadByte(pair.connection.get()), 1);
-  });
+  bool is_held = false;
+  for (int n = 0; n < 50 && !is_held; ++n) {
+    const TcpPair pair;
+    const Descriptor epoll(epoll_create1(EPOLL_CLOEXEC));
+    epoll_event event = {};
+    event.events = EPOLLIN | EPOLLET;
+    ASSERT_EQ(epoll_ctl(epoll.get(), EPOLL_CTL_ADD, pair.connection.get(), &event), 0);
+    InTimedThread([&] {
+      Read(pair);
+      Work(milliseconds(10));
+      EXPECT_EQ(send(pair.host.get(), "x", 1, 0), 1);
+      EXPECT_EQ(ReadByte(pair.connection.get()), -1);
+      std::atomic<bool> polled{false};
+      std::thread other([&] {
+        is_held = epoll_wait(epoll.get(), &event, 1, 1) == 0;
+        polled = true;
+      });
+      while (!polled) {
+      }
+      other.join();
+      if (!is_held) return;
+      EXPECT_EQ(epoll_wait(epoll.get(), &event, 1, 1000), 1);
+      EXPECT_EQ(ReadByte(pair.connection.get()), 1);
+    });
+  }
+  EXPECT_TRUE(is_held);
+}
+
+TEST(ReadTimes, TheEndOfWhatIsReadForLongIsReadAtOnce) {
+  for (const bool is_reset : {false, true}) {
+    TcpPair pair;
+    InTimedThread([&] {
+      Read(pair);
+      Work(milliseconds(10));
+      const linger now = {.l_onoff = is_reset, .l_linger = 0};
+      setsockopt(pair.host.get(), SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+      pair.host = Descriptor();
+      errno = 0;
+      EXPECT_EQ(ReadByte(pair.connection.get()), is_reset ? -1 : 0);
+      EXPECT_EQ(errno, is_reset ? ECONNRESET : 0);
+    });
+  }
 }
 
 // Reads as many bytes as come at once, at most 512 KiB. Returns their number, or -1.
@@ -138,7 +164,7 @@ void WhileBytesCome(const TcpPair& pair, const Function& function) {
     }
   });
   const auto wait = [&] {
-    while (UnreadOf(pair.connection.get()) < (128 << 10)) std::this_thread::yield();
+    while (UnreadOf(pair.connection.get()) < (128 << 10)) std::this_thread::sleep_for(milliseconds(1));
   };
   InTimedThread([&] { function(wait); });
   shutdown(pair.host.get(), SHUT_RDWR);
