@@ -106,7 +106,7 @@ class HiddenSockets {
   // Notes which event of epoll_wait() is of which descriptor.
   void Note(int descriptor, const epoll_event& event) try {
     const std::lock_guard lock(mutex_);
-    const auto inode = InodeOf(descriptor);  // the others are those of earlier sockets
+    const auto inode = InodeOf(descriptor);  // entries with another one are of earlier sockets
     if (const auto hidden = hidden_.find(descriptor); hidden != hidden_.end() && hidden->second != inode)
       hidden_.erase(hidden);
     if (const auto held = held_.find(descriptor); held != held_.end() && held->second.inode != inode) held_.erase(held);
