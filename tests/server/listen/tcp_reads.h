@@ -18,10 +18,15 @@ inline ssize_t ReadFrom(int descriptor, void* bytes, size_t size) {
   return recvmsg(descriptor, &message, 0);
 }
 
-// Uses the processor for this time, as gRPC does for what it has read.
+// Uses the processor for this time on this thread, as gRPC does for what it has read.
 inline void Work(std::chrono::microseconds time) {
-  const std::clock_t end = std::clock() + time.count() * CLOCKS_PER_SEC / 1'000'000;
-  while (std::clock() < end) {
+  const auto used = [] {
+    timespec now = {};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+  };
+  const auto end = used() + time;
+  while (used() < end) {
   }
 }
 
