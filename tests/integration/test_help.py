@@ -149,4 +149,4 @@ def test_installation_has_man_pages_and_completion(build, tmp_path):
     assert {"share/man/man1/posenc.1", "share/man/man1/posenc-rope.1",
             "share/bash-completion/completions/posenc", "share/zsh/vendor-completions/_posenc",
             "share/fish/vendor_completions.d/posenc.fish"} <= installed
-    assert ROOT.name not in (tmp_path / "share/man/man1/posenc.1").read_text()
+    assert str(ROOT) not in (tmp_path / "share/man/man1/posenc.1").read_text()
