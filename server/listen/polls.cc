@@ -199,12 +199,11 @@ __attribute__((visibility("default"))) int epoll_wait(int epoll, epoll_event* ev
   if (server::counts) {
     server::counted = epoll;
     ++server::waiting;
-  } else if (epoll == server::counted) {
-    // While a client takes nothing, another thread of gRPC polls for up to ten seconds. It may not keep those that
-    // count from it: they would not be seen to wait.
-    timeout = timeout < 0 ? 1 : std::min(timeout, 1);
   }
-  if (server::Hidden().has_held()) timeout = timeout < 0 ? 1 : std::min(timeout, 1);
+  // While a client takes nothing, another thread of gRPC polls for up to ten seconds. It may not keep those that count
+  // from it: they would not be seen to wait. And while a socket is held, the next poll must see when the hold ends.
+  const bool is_short = (!server::counts && epoll == server::counted) || server::Hidden().has_held();
+  if (is_short) timeout = timeout < 0 ? 1 : std::min(timeout, 1);
   const int count = epoll_pwait(epoll, events, std::min(most, kMost), timeout, nullptr);
   if (server::counts) {
     server::polled_at = server::Clock::now();

@@ -24,8 +24,9 @@ void HideFromPolls(int descriptor);
 // Ends that. gRPC only learns what happens from now on.
 void ShowToPolls(int descriptor);
 
-// The same, until this thread polls or calls ShowHeld(). Other threads that poll end it if this one has ended or uses
-// no processor time, and after 100 milliseconds. Then gRPC also learns that bytes have come meanwhile. TCP only.
+// Hides the socket until this thread polls or calls ShowHeld(). Other threads that poll show it if this one has ended
+// or uses no processor time, and after 100 milliseconds. Then gRPC also learns that bytes have come meanwhile. TCP
+// only.
 void HoldFromPolls(int descriptor);
 void ShowHeld();
 

@@ -23,8 +23,8 @@ namespace {
 
 constexpr int kNone = -1;
 constexpr int64_t kLongestRead = 4'000'000;  // in nanoseconds
-// Bytes that are read at once: at first, at least and at most. Their time is known only once they were handled: headers
-// took 57 nanoseconds a byte.
+// So many bytes are read at once at first, at least and at most. The time for them is known only once they were
+// handled: headers took some 50 nanoseconds a byte.
 constexpr uint32_t kFirstBytes = 64 << 10, kFewestBytes = 16 << 10, kMostBytes = 256 << 10;
 // Reads of fewer bytes do not tell how many can be read in time.
 constexpr size_t kTelling = 4096;
@@ -44,7 +44,7 @@ struct OfDescriptor {
 std::array<OfDescriptor, kMost> descriptors;
 
 thread_local bool timed = false;
-// What this thread has read since it polled the connections, or since it read another descriptor.
+// Describes what this thread has read since it polled the connections, or since it read another descriptor.
 struct Reading {
   int descriptor = kNone;
   int64_t began = 0;

@@ -69,7 +69,7 @@ def without_te(number):
 
 
 def calls_without_te(port, stop):
-    """Such calls, over and over."""
+    """Calls with 400 headers but without `te`, which gRPC refuses itself, over and over."""
     return call_in_rounds(port, stop, BEGIN_WITH_WINDOWS, without_te, lambda answers: http2_attacks.read_ends(answers, 100))
 
 
@@ -95,7 +95,7 @@ def send_without_pause(port, stop, begin, make):
 
 
 def calls_without_pause(port, stop):
-    """Such calls on one connection, which waits for no answers."""
+    """Calls without `te` on one connection, which waits for no answers."""
     return send_without_pause(port, stop, BEGIN_WITH_WINDOWS, without_te)
 
 
