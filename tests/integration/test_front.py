@@ -17,6 +17,7 @@ import pytest
 import samples
 from client import APART, SECONDS, SERVICE, Client, Refusal
 from front import PROGRAM, Certificates, Front, ServerBehind
+from http2_attacks import CONNECTIONS, Target, headers_of
 from mutations import rotary_stream
 from posenc.v1 import rotary_pb2
 from test_lifecycle import LONG_TABLE, wait_until
@@ -183,12 +184,30 @@ def test_a_source_has_few_connections(server, certificates, tmp_path):
             client.call("ApplyRotary", samples.rotary())
 
 
+def test_one_source_cannot_take_all_places_of_a_server(server, certificates, tmp_path):
+    with Front(tmp_path, certificates, [server.socket]) as front, contextlib.ExitStack() as stack:
+        target = Target(front.port, certificates.authority)
+        streams = b"".join(headers_of(stream, "/inference.GRPCInferenceService/ModelStreamInfer") for stream in range(1, 64, 2))
+        for _ in range(CONNECTIONS):
+            stack.enter_context(target.connect(0)).sendall(streams)
+        with Client(server.port) as client:  # each stream has a connection to the server
+            wait_until(lambda: client.info().counters.open_connections >= 64, "the streams have not begun")
+        with Client(front.port, APART, certificates.credentials()) as client:
+            client.call("ApplyRotary", samples.rotary(numpy.ones((1, 256, 8, 128)), rotary_dim=128))
+
+
+def test_a_watch_of_the_health_takes_no_place(through):
+    with pytest.raises(grpc.RpcError) as error:  # with this code, gRPC's clients do without
+        next(through.channel.unary_stream("/grpc.health.v1.Health/Watch")(b"", timeout=SECONDS))
+    assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED and error.value.details().startswith("front: ")
+
+
 class Callers(contextlib.AbstractContextManager):
     """Calls on four connections until the end of the context, and keeps the errors."""
 
-    def __init__(self, front, credentials):
+    def __init__(self, front, credentials, pause=0.002):
         self.errors, self.answered = [], 0
-        self._stop = threading.Event()
+        self._stop, self._pause = threading.Event(), pause
         self._threads = [threading.Thread(target=self._run, args=(front.port, credentials)) for _ in range(4)]
         for thread in self._threads:
             thread.start()
@@ -201,7 +220,7 @@ class Callers(contextlib.AbstractContextManager):
                     self.answered += 1
                 except grpc.RpcError as error:
                     self.errors.append(error)
-                self._stop.wait(0.002)
+                self._stop.wait(self._pause)
 
     def wait_for_more(self, count=200):
         target = self.answered + count
@@ -262,3 +281,15 @@ def test_callers_of_a_killed_server_may_retry(start, first, callers):
     # Only calls that were in flight have failed: each caller's, and one more if HAProxy had not yet noticed the end of
     # another connection.
     assert len(callers.errors) <= 8 and {error.code() for error in callers.errors} <= {grpc.StatusCode.UNAVAILABLE}
+
+
+def test_callers_are_answered_again_after_their_only_server_was_away(start, certificates, tmp_path):
+    """They go on calling: with ten thousand answers of the front in a few seconds, as many as would be resets."""
+    only = start("only")
+    with Front(tmp_path, certificates, [only.socket]) as front, Callers(front, certificates.credentials(), pause=0) as callers:
+        callers.wait_for_more()
+        only.kill()
+        wait_until(lambda: len(callers.errors) > 10_000, "the callers do not get on")
+        wait_until_it_serves(start("only"))
+    assert {error.code() for error in callers.errors} == {grpc.StatusCode.UNAVAILABLE}
+    assert "front: no server serves" in callers.errors[-1].details()
