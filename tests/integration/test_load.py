@@ -56,11 +56,15 @@ def finished(process):
 
 
 def when_called(port, calls):
-    """Waits until other clients have started `calls` calls of the server."""
+    """Waits until `calls` calls of other clients have ended on the server."""
+    def ended(own):
+        counters = client.info().counters
+        return counters.requests_started - counters.in_flight_requests - own
+
     with Client(port) as client:
         deadline = time.monotonic() + SECONDS
         own = 1
-        while client.info().counters.requests_started - own < calls:
+        while ended(own) < calls:
             assert time.monotonic() < deadline, "nobody calls the server"
             own += 1
             time.sleep(0.02)
@@ -353,7 +357,7 @@ def test_calls_stuck_in_the_connection_to_a_stopped_server_are_counted(started, 
     try:
         process = started("--server", f"unix:{directory}/socket", "--tokens", 1024, *schedule, "--duration", "8s",
                           "--deadline", "2s", "--json", "--quiet")
-        when_called(server.port, 30)  # some have ended
+        when_called(server.port, 30)
         server.signal(signal.SIGSTOP)
         results = finished(process)
     finally:
