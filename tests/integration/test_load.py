@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -17,6 +18,7 @@ import grpc
 import pytest
 from client import SECONDS, Client
 from posenc.v1 import rotary_pb2, service_pb2
+from test_lifecycle import wait_until
 
 SMALL = ("--heads", 4, "--key-heads", 2, "--head-dim", 64)
 SERVICE = "posenc.v1.PositionalEncodingService"
@@ -57,17 +59,12 @@ def finished(process):
 
 def when_called(port, calls):
     """Waits until `calls` calls of other clients have ended on the server."""
-    def ended(own):
-        counters = client.info().counters
-        return counters.requests_started - counters.in_flight_requests - own
-
+    own = itertools.count(1)
     with Client(port) as client:
-        deadline = time.monotonic() + SECONDS
-        own = 1
-        while ended(own) < calls:
-            assert time.monotonic() < deadline, "nobody calls the server"
-            own += 1
-            time.sleep(0.02)
+        def enough():
+            counters = client.info().counters
+            return counters.requests_started - counters.in_flight_requests - next(own) >= calls
+        wait_until(enough, "nobody calls the server")
 
 
 def assert_adds_up(measured):
