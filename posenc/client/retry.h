@@ -17,8 +17,8 @@ struct RetryPolicy {
   int max_attempts = 5;  // including the first; 1: no retries
   Duration initial_backoff = std::chrono::milliseconds(100);
   Duration max_backoff = std::chrono::seconds(5);
-  double multiplier = 2;
-  double jitter = 0.2;  // a wait is backoff * (1 - jitter .. 1 + jitter), so that clients do not retry together
+  double multiplier = 4;  // the waits of five attempts add up to 7 seconds, which outlast a restart of the server
+  double jitter = 0.2;    // a wait is backoff * (1 - jitter .. 1 + jitter), so that clients do not retry together
 };
 
 // Clock, sleep and random numbers, replaceable in tests.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <thread>
 #include <utility>
 
 #include "posenc/base/memory_account.h"
@@ -24,7 +23,6 @@ Charge& Charge::operator=(Charge&& other) noexcept {
     share_ = other.share_;
     bytes_ = other.bytes_;
     requests_ = other.requests_;
-    handlers_ = other.handlers_;
     is_shared_ = other.is_shared_;
     group_ = other.group_;
     reserved_ = other.reserved_;
@@ -50,12 +48,6 @@ void Admission::CountStart() {
   ++counters_.started;
 }
 
-Charge Admission::EnterHandler() {
-  std::lock_guard lock(mutex_);
-  last_entry_ = std::chrono::steady_clock::now();
-  return Take(0, 0, 1, nullptr);
-}
-
 // Memory that this class allocates under its lock must not be counted. A memory account charges counted memory by
 // calling AdmitBytes(), which would wait for the lock that its own thread holds.
 Admission::Verdict Admission::AdmitRequest(int64_t size, Charge* request, Charge* bytes, const Holder& holder) {
@@ -76,9 +68,9 @@ Admission::Verdict Admission::AdmitRequest(int64_t size, Charge* request, Charge
     if (share != nullptr && share->second.charges == 0 && holder.weight == 0) shares_.erase(holder.name);
     return in_quota ? Verdict::kOverloaded : Verdict::kOverQuota;
   }
-  *request = Take(0, 1, 0, share);
+  *request = Take(0, 1, share);
   request->is_shared_ = part < 1;
-  *bytes = Take(size, 0, 0, share);
+  *bytes = Take(size, 0, share);
   return Verdict::kAdmitted;
 }
 
@@ -91,7 +83,7 @@ Admission::Verdict Admission::AdmitBytes(int64_t size, int64_t held, Charge* byt
   if (share != nullptr && !IsInQuota(size, *share)) return Verdict::kOverQuota;
   if (!BytesFit(size, share)) return Verdict::kOverloaded;
   if (bytes->admission_ == nullptr) {
-    *bytes = Take(size, 0, 0, share);
+    *bytes = Take(size, 0, share);
   } else {
     Reserve(BytesOfReserve(size), 0, share, bytes);
     Add(size, 0, share);
@@ -118,31 +110,6 @@ Admission::Counters Admission::counters() const {
 void Admission::Drain() {
   std::lock_guard lock(mutex_);
   draining_ = true;
-}
-
-bool Admission::WaitForQuiet(std::chrono::steady_clock::duration quiet,
-                             std::chrono::steady_clock::time_point deadline) {
-  for (;;) {
-    std::chrono::steady_clock::time_point until;
-    {
-      std::lock_guard lock(mutex_);
-      until = last_entry_ + quiet;
-    }
-    const auto now = std::chrono::steady_clock::now();
-    if (now >= until) return true;
-    if (now >= deadline) return false;
-    std::this_thread::sleep_until(std::min(until, deadline));
-  }
-}
-
-bool Admission::WaitForRequests(std::chrono::steady_clock::time_point deadline) {
-  std::unique_lock lock(mutex_);
-  return ended_.wait_until(lock, deadline, [this] { return counters_.in_flight_requests == 0; });
-}
-
-bool Admission::WaitForHandlers(std::chrono::steady_clock::time_point deadline) {
-  std::unique_lock lock(mutex_);
-  return ended_.wait_until(lock, deadline, [this] { return handlers_ == 0; });
 }
 
 bool Admission::IsInQuota(int64_t size, const Share& share) {
@@ -198,17 +165,15 @@ bool Admission::RequestFits(const Share* share) const {
   return share->second.requests < reserve / kReserveShare && HeldByGroup(*share).requests < left;
 }
 
-Charge Admission::Take(int64_t bytes, int64_t requests, int64_t handlers, Share* share) {
+Charge Admission::Take(int64_t bytes, int64_t requests, Share* share) {
   Charge charge;
   Reserve(BytesOfReserve(bytes), requests * RequestsOfReserve(), share, &charge);
   Add(bytes, requests, share);
   if (share != nullptr) ++share->second.charges;
-  handlers_ += handlers;
   charge.admission_ = shared_from_this();
   charge.share_ = share;
   charge.bytes_ = bytes;
   charge.requests_ = requests;
-  charge.handlers_ = handlers;
   return charge;
 }
 
@@ -258,8 +223,6 @@ void Admission::Return(Charge* charge) {
   Add(-charge->bytes_, -charge->requests_, charge->share_);
   Share* const share = charge->share_;
   if (share != nullptr && --share->second.charges == 0 && share->second.weight == 0) shares_.erase(share->first);
-  handlers_ -= charge->handlers_;
-  if (handlers_ == 0 || counters_.in_flight_requests == 0) ended_.notify_all();
 }
 
 }  // namespace posenc::server

@@ -10,7 +10,6 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -69,7 +68,6 @@ class Charge {
   HolderShares::value_type* share_ = nullptr;  // valid while something is charged; null: of no holder
   int64_t bytes_ = 0;
   int64_t requests_ = 0;
-  int64_t handlers_ = 0;
   bool is_shared_ = false;
   // Part of this charge that is of the reserve. group_ is null if there is none, or the holder has no group.
   GroupShares::value_type* group_ = nullptr;
@@ -101,8 +99,6 @@ class Admission : public std::enable_shared_from_this<Admission> {
 
   // Counts a call that has come.
   void CountStart();
-  // Enters a handler of a call. Keep the charge until its final status is sent. It counts against no limit.
-  Charge EnterHandler();
   // Charges a request and its bytes. *request and *bytes must be empty; they are set only on kAdmitted.
   Verdict AdmitRequest(int64_t size, Charge* request, Charge* bytes, const Holder& holder = {});
   // Charges bytes for `request`, which already holds `held` bytes; null: a request of no holder. *bytes may hold
@@ -115,12 +111,6 @@ class Admission : public std::enable_shared_from_this<Admission> {
 
   // Refuses requests from now on.
   void Drain();
-  // Waits until no handler has been entered for `quiet`. Returns false if `deadline` came first.
-  bool WaitForQuiet(std::chrono::steady_clock::duration quiet, std::chrono::steady_clock::time_point deadline);
-  // Waits until no request is in flight. Returns false if `deadline` came first. Call Drain() first to stop new ones.
-  bool WaitForRequests(std::chrono::steady_clock::time_point deadline);
-  // Waits until no handler is in progress, including those that refuse. Returns false if `deadline` came first.
-  bool WaitForHandlers(std::chrono::steady_clock::time_point deadline);
 
  private:
   friend class Charge;
@@ -139,7 +129,7 @@ class Admission : public std::enable_shared_from_this<Admission> {
   int64_t BytesOfReserve(int64_t size) const;
   int64_t RequestsOfReserve() const;
   GroupShare HeldByGroup(const Share& share) const;
-  Charge Take(int64_t bytes, int64_t requests, int64_t handlers, Share* share);
+  Charge Take(int64_t bytes, int64_t requests, Share* share);
   // Adds to *charge what it takes of the reserve.
   void Reserve(int64_t bytes, int64_t requests, const Share* share, Charge* charge);
   void Release(int64_t bytes, int64_t requests, Charge* charge);
@@ -152,12 +142,9 @@ class Admission : public std::enable_shared_from_this<Admission> {
   const int64_t max_bytes_;
   const GroupOf group_of_;
   mutable std::mutex mutex_;
-  std::condition_variable ended_;  // signals the end of the last request or handler
   Counters counters_;
   HolderShares shares_;  // of holders that hold anything, or have a weight and were there in the last second
   GroupShares groups_;   // that have anything of the reserve
-  int64_t handlers_ = 0;
-  std::chrono::steady_clock::time_point last_entry_ = std::chrono::steady_clock::time_point::min();
   bool draining_ = false;
 };
 

@@ -105,7 +105,7 @@ Call::Call(Core* core, const wire::RpcDescription& method, Rpc* rpc, grpc::ByteB
       method_(method.name),
       metrics_(core->metrics.Of(method.path)),
       rpc_(rpc),
-      handler_(request == nullptr ? Charge() : core->admission->EnterHandler()),
+      in_progress_(request == nullptr ? nullptr : BeginRequest(rpc)),
       request_(Take(request)),
       valid_(request_.Valid()),
       bytes_in_(valid_ ? request_.Length() : 0),
@@ -135,7 +135,7 @@ absl::Status Call::Admit() {
 }
 
 absl::Status Call::AdmitStream() {
-  handler_ = core_->admission->EnterHandler();
+  in_progress_ = BeginRequest(rpc_);
   return Refuse(core_->admission->AdmitRequest(0, &request_charge_, &request_bytes_charge_, HolderOf(*rpc_)), 0);
 }
 
@@ -397,8 +397,10 @@ grpc::Status Call::End(const absl::Status& result) {
   const absl::Status status = Conclude(result);
   rpc_->AddTrailer(kServerTiming,
                    absl::StrCat("queue;dur=", WithDecimals(queued_), ", compute;dur=", WithDecimals(computed_)));
-  // Not negative while draining either: that would forbid retries, which another server of the same name can answer.
-  if (refused_) rpc_->AddTrailer(kPushback, absl::StrCat(core_->config.retry_pushback_ms));
+  // A push-back would replace the client's backoff, which outlasts a restart or an update.
+  if (refused_ && DetailsOf(status).reason != "DRAINING") {
+    rpc_->AddTrailer(kPushback, absl::StrCat(core_->config.retry_pushback_ms));
+  }
   AddTraceTrailers();
   BeginSend();
   return ToGrpc(status, started_);

@@ -273,7 +273,7 @@ class Call {
   const std::string_view method_;
   MethodMetrics* const metrics_;
   Rpc* const rpc_;
-  Charge handler_;
+  RequestInProgress in_progress_;
   Charge request_charge_;
   Charge request_bytes_charge_;
   grpc::ByteBuffer request_;

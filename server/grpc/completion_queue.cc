@@ -126,6 +126,8 @@ class GrpcRpc final : public Rpc {
     const OwnReads own;
     context_.TryCancel();
   }
+  void BeginRequest() override { ++requests_; }
+  void EndRequest() override { --requests_; }
   void Read(grpc::ByteBuffer* message) override {
     ++expected_;
     const bool is_first = next_ == nullptr;  // it admits the call, like that of a unary one
@@ -134,17 +136,20 @@ class GrpcRpc final : public Rpc {
   }
   void Write(const grpc::ByteBuffer& message) override {
     ++expected_;
+    BeginRequest();  // until it is written
     polling_->Note(message.Length());
     const OwnReads own;
     stream_.Write(message, &written_);
   }
   void Finish(const grpc::Status& status) override {
+    BeginRequest();  // until the RPC is deleted
     Count(status.error_code());
     if (!status.ok()) CountUnread();
     const OwnReads own;
     stream_.Finish(status, &finished_);
   }
   void WriteAndFinish(const grpc::ByteBuffer& message) override {
+    BeginRequest();  // until the RPC is deleted
     Count(grpc::StatusCode::OK);
     polling_->Note(message.Length());
     const OwnReads own;
@@ -169,6 +174,7 @@ class GrpcRpc final : public Rpc {
     Expect(polling_);      // wait for the next client
     arrived_at_ = Clock::now();
     FindCaller();
+    polling_->AddOpen(this);
     polling_->CountReceived(peer_, 1, 0, arrived_at_);
     const auto method = polling_->methods_.find(context_.method());
     const bool known = method != polling_->methods_.end();
@@ -179,6 +185,7 @@ class GrpcRpc final : public Rpc {
     // If the client has reset the call, OnOver() is in the queue by now, and comes first.
     if (!refusal_.ok() || !method_->reads_first) return Later(&GrpcRpc::Resume);
     polling_->AddUnadmitted(this);
+    receives_ = true;
     receive_limit_ = polling_->timers_->After(polling_->options_.receive_timeout, [this] { TryCancel(); });
     stream_.Read(&request_, &first_read_);
   }
@@ -224,6 +231,7 @@ class GrpcRpc final : public Rpc {
     const size_t bytes = request_.Length();
     polling_->Note(bytes);
     Serve(&request_);
+    receives_ = false;
     polling_->CountReceived(peer_, 0, bytes, began);
     Release();
   }
@@ -303,6 +311,7 @@ class GrpcRpc final : public Rpc {
     Release();
   }
   void OnWritten(bool ok) {
+    EndRequest();
     reactor_->OnWriteDone(ok);
     Release();
   }
@@ -328,6 +337,7 @@ class GrpcRpc final : public Rpc {
     Count(grpc::StatusCode::CANCELLED);  // unless it was finished
     CountDead();
     if (is_unread_) polling->RemoveUnread(PeerOf(connection_));
+    if (open_) polling->RemoveOpen(*open_);
     delete this;
     if (--polling->rpcs_ == 0) polling->rpcs_.notify_all();
   }
@@ -342,6 +352,9 @@ class GrpcRpc final : public Rpc {
   std::atomic<bool> cancelled_{false}, serving_{false}, told_{false};
   // A read ended, or a refusal was sent, before the client reset the call; or the server cancelled it.
   std::atomic<bool> seen_{false};
+  std::atomic<int> requests_{0};       // BeginRequest() less EndRequest()
+  std::atomic<bool> receives_{false};  // its first message is awaited
+  std::optional<std::list<GrpcRpc*>::iterator> open_;
   const Method* method_ = nullptr;
   absl::Status refusal_;  // OK: none
   std::shared_ptr<const Identity> identity_;
@@ -392,6 +405,25 @@ void CompletionQueueLoop::Start(Methods methods, Options options, Timers* timers
   for (size_t n = 0; n < kExpected; ++n) GrpcRpc::Expect(this);
   for (size_t n = 0; n < options_.threads; ++n) threads_.emplace_back([this, n] { Poll(n); });
   threads_.emplace_back([this] { PollBesideLarge(options_.threads); });
+}
+
+void CompletionQueueLoop::AddOpen(GrpcRpc* rpc) {
+  const std::lock_guard lock(open_mutex_);
+  rpc->open_ = open_.insert(open_.end(), rpc);
+}
+
+void CompletionQueueLoop::RemoveOpen(std::list<GrpcRpc*>::iterator rpc) {
+  const std::lock_guard lock(open_mutex_);
+  open_.erase(rpc);
+}
+
+std::set<TcpEnd> CompletionQueueLoop::BusyConnections(bool with_uploads) {
+  std::set<TcpEnd> busy;
+  const std::lock_guard lock(open_mutex_);
+  for (const GrpcRpc* rpc : open_) {
+    if (rpc->requests_ > 0 || (with_uploads && rpc->receives_)) busy.insert({PeerOf(rpc->peer_), PortOf(rpc->peer_)});
+  }
+  return busy;
 }
 
 double CompletionQueueLoop::RunSeconds() const {

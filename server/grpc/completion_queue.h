@@ -91,6 +91,9 @@ class CompletionQueueLoop {
   // Serves the methods. Call it once the server runs. Calls of other methods end with UNIMPLEMENTED. Every call is
   // counted in `metrics`. `timers` and `metrics` must outlive this object.
   void Start(Methods methods, Options options, Timers* timers, CallMetrics* metrics);
+  // The connections over which a request is in progress (Rpc::BeginRequest), or, with `with_uploads`, a first message
+  // is awaited. Thread-safe.
+  std::set<TcpEnd> BusyConnections(bool with_uploads);
   // Time that its threads have run, all together. Thread-safe after Start().
   double RunSeconds() const;
 
@@ -105,6 +108,8 @@ class CompletionQueueLoop {
   void Note(size_t bytes);
   // Counts `calls`, and more for a message of many bytes or an event that began long ago.
   void CountReceived(const std::string& connection, size_t calls, size_t bytes, Clock::time_point began) const;
+  void AddOpen(GrpcRpc* rpc);
+  void RemoveOpen(std::list<GrpcRpc*>::iterator rpc);
   // Adds an RPC that is not admitted. May end another one, or this one: then returns false.
   bool AddUnadmitted(GrpcRpc* rpc);
   // Notes that the RPC's first message has come, which its reactor may admit. Returns false if it was noted before, or
@@ -126,6 +131,8 @@ class CompletionQueueLoop {
   MethodMetrics* metrics_of_unknown_ = nullptr;
   Timers* timers_ = nullptr;
   Options options_;
+  std::mutex open_mutex_;
+  std::list<GrpcRpc*> open_;  // RPCs that have arrived; guarded by open_mutex_
   std::mutex unadmitted_mutex_;
   // RPCs that are not admitted, oldest first; guarded by unadmitted_mutex_. Most are here for microseconds: a peer is
   // looked up, which takes longer, only when there are too many.

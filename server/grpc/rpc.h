@@ -40,6 +40,10 @@ class Rpc {
   // Must be called before Finish().
   virtual void AddTrailer(const std::string& name, const std::string& value) = 0;
   virtual void TryCancel() = 0;
+  // Bracket a request: the whole RPC, or one message of a stream that asks for an answer of its own. In between, a
+  // drain leaves the connection open. See RequestInProgress.
+  virtual void BeginRequest() = 0;
+  virtual void EndRequest() = 0;
 
   // Reads the client's next message into *message, which is complete when OnReadDone() is called.
   virtual void Read(grpc::ByteBuffer* message) = 0;
@@ -52,6 +56,16 @@ class Rpc {
  protected:
   ~Rpc() = default;
 };
+
+// RAII for BeginRequest() and EndRequest().
+struct EndOfRequest {
+  void operator()(Rpc* rpc) const { rpc->EndRequest(); }
+};
+using RequestInProgress = std::unique_ptr<Rpc, EndOfRequest>;
+inline RequestInProgress BeginRequest(Rpc* rpc) {
+  rpc->BeginRequest();
+  return RequestInProgress(rpc);
+}
 
 // Returns the holder that is charged for the RPC's requests and bytes: its identity or, without a policy, its
 // connection.

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
+#include <functional>
 #include <future>
 #include <iterator>
 #include <limits>
@@ -40,12 +41,6 @@ using std::chrono::seconds;
 using std::chrono::steady_clock;
 
 constexpr int kSlack = 1 << 20;
-// Number of tries of a refused caller before it gives up: gRPC's own retries, and our client's.
-constexpr int kTries = 5;
-// Time after the last call for gRPC to shut down by itself, in which callers can read the end of their answers.
-constexpr milliseconds kQuiet{1000};
-// Time between two checks whether all answers have arrived.
-constexpr milliseconds kArrivalCheck{20};
 constexpr seconds kWatchdogGrace{5};
 // Time for what a file system does at the end: reading one file, and closing the descriptors of callers.
 constexpr milliseconds kFilesEnd{1000};
@@ -104,6 +99,15 @@ bool HasUnixSocket(const Config& config) {
   const auto is_unix = [](const std::string& address) { return address.starts_with("unix:"); };
   return !config.shared_memory_socket.empty() || !config.trusted_proxy.empty() || is_unix(config.metrics_listen) ||
          is_unix(config.health_listen) || std::any_of(config.listen.begin(), config.listen.end(), is_unix);
+}
+
+// Waits until the condition holds, and not beyond `deadline`. A check may take a microsecond for each connection:
+// checks take at most a fifth of the time.
+void WaitUntil(steady_clock::time_point deadline, const std::function<bool()>& condition) {
+  for (auto begin = steady_clock::now(); !condition() && begin < deadline; begin = steady_clock::now()) {
+    const auto took = steady_clock::now() - begin;
+    std::this_thread::sleep_for(std::max<steady_clock::duration>(4 * took, milliseconds(1)));
+  }
 }
 
 UnadmittedCalls LimitOfUnadmittedCalls(Core* core) {
@@ -361,45 +365,28 @@ bool Server::Drain() {
   health_.EndServing();
   std::this_thread::sleep_for(seconds(core_.config.drain_notice_s));
   listener_->Close();
-  core_.admission->Drain();
 
-  const auto deadline = steady_clock::now() + timeout;
+  const auto begin = steady_clock::now(), deadline = begin + timeout;
   // Calls of callers that do not send or read, and calls that still compute, end before the deadline, so that all calls
   // have ended by then.
   const milliseconds for_calls = milliseconds(timeout) * 3 / 4;
-  const auto calls_end = steady_clock::now() + for_calls;
   core_.timers.LimitWaits(for_calls);
-  core_.computing_ends = calls_end;
-  // gRPC 1.51 ends no call, not even a cancelled one, while its connection does not take what gRPC has begun to send,
-  // and does not close a connection over which calls come without a pause.
+  core_.computing_ends = begin + for_calls;
+  // gRPC 1.51 ends no call, not even a cancelled one, while its connection does not take what gRPC has begun to send.
   const auto cut = [this] { cut_unread_.Count(listener_->CutBusy(), ""); };
-  const Timers::Timer late = core_.timers.At(calls_end + for_calls / 6, cut), last = core_.timers.At(deadline, cut);
-  // Once GOAWAY is sent, gRPC 1.51 closes a connection when its last call ends, and a caller that has not read all of
-  // the answer loses the rest. So GOAWAY is sent after the last call: the connection then closes when the caller has
-  // answered the ping that comes with GOAWAY, which it reads last.
-  core_.admission->WaitForRequests(deadline);
-  // A call that reaches gRPC 1.51 after Shutdown() enters no handler; its client sees CANCELLED, not a refusal. So the
-  // refusals come first. Callers retry after --retry-pushback, so none is left after a slightly longer pause. A caller
-  // that never gives up is not waited for.
-  const milliseconds pause(core_.config.retry_pushback_ms + 50);
-  core_.admission->WaitForQuiet(pause, std::min(deadline, steady_clock::now() + kTries * pause));
-  const std::future<void> shutdown = shutdown_.Do([this, deadline] {
-    grpc_server_->Shutdown(std::chrono::system_clock::now() + (deadline - steady_clock::now()));
-  });
-  const bool answered = core_.admission->WaitForHandlers(deadline);
-  // The remaining calls are health watches, and idle streams of reflection and ModelStreamInfer, which end only when
-  // cancelled. The shutdown has begun by now, so no further handler is entered; one that was entered in between is
-  // waited for. Cancelling closes the connections, and a caller that sends anything then, such as a window update,
-  // loses what has not arrived.
-  const auto quiet_ends = std::min(deadline, steady_clock::now() + kQuiet);
-  if (answered && shutdown.wait_until(quiet_ends) != std::future_status::ready) {
-    core_.admission->WaitForHandlers(deadline);
-    while (listener_->HasUnacknowledged() && steady_clock::now() < calls_end &&
-           shutdown.wait_for(kArrivalCheck) != std::future_status::ready) {
-    }
-    grpc_server_cancel_all_calls(grpc_server_->c_server());
-  }
-  shutdown.wait();
+  const Timers::Timer late = core_.timers.At(begin + for_calls * 7 / 6, cut), last = core_.timers.At(deadline, cut);
+
+  // Open connections are served as before until, for a moment, no request is in progress: then all of them can be
+  // closed at once, and no caller notices more than a lost connection, after which it retries. Under continuous load
+  // there may be no such moment; then each connection is closed as it falls idle.
+  WaitUntil(begin + milliseconds(timeout) / 4,
+            [this] { return polling_->BusyConnections(/*with_uploads=*/true).empty() && listener_->AreQuiet(); });
+  core_.admission->Drain();
+  WaitUntil(deadline, [this] { return listener_->CloseIdle(polling_->BusyConnections(/*with_uploads=*/false)) == 0; });
+  const bool answered = polling_->BusyConnections(/*with_uploads=*/false).empty();
+  // gRPC 1.51 ends a call that arrives after Shutdown() with CANCELLED, which no client retries. So it comes after the
+  // connections.
+  grpc_server_->Shutdown(std::chrono::system_clock::now());
   polling_.reset();
   grpc_server_.reset();
   return answered;

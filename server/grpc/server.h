@@ -61,11 +61,12 @@ class Server {
   // one of them has not ended: the server must not be destroyed.
   bool EndFiles();
 
-  // Graceful shutdown: sets health to NOT_SERVING, waits --drain-notice, stops listening, refuses new calls
-  // (UNAVAILABLE, DRAINING), answers every call whose handler was entered, and cancels the rest after --drain-timeout.
-  // Calls that still wait or compute after three quarters of it are ended with an error. Returns true if none was
-  // cancelled. If it has not returned, and the server is not destroyed, five seconds after that, a watchdog ends the
-  // process with status 1.
+  // Graceful shutdown: sets health to NOT_SERVING, waits --drain-notice, stops listening, serves the open connections
+  // until no request is in progress or a quarter of --drain-timeout is over, closes each connection as it falls idle,
+  // refuses new calls meanwhile (UNAVAILABLE, DRAINING), and cancels what is left after --drain-timeout. Calls that
+  // still wait or compute after three quarters of it are ended with an error. Returns true if none was cancelled. If it
+  // has not returned, and the server is not destroyed, five seconds after that, a watchdog ends the process with
+  // status 1.
   bool Drain();
 
  private:
@@ -102,7 +103,7 @@ class Server {
   std::atomic<bool> draining_ = false;
   std::unique_ptr<StateMetrics> state_metrics_;
   std::unique_ptr<HttpServer> metrics_, probes_;  // null: not asked for
-  ReserveThread shutdown_, closing_;              // of gRPC in Drain(), of side_socket_; destroyed first
+  ReserveThread closing_;                         // of side_socket_; destroyed first
 };
 
 }  // namespace posenc::server

@@ -42,9 +42,20 @@ int Connections::Unsent(const Entry& entry) {
   return InodeOf(entry.first) == entry.second.inode ? UnsentTo(entry.first) : 0;
 }
 
-bool Connections::HasUnacknowledged() const {
-  return std::any_of(connections_.begin(), connections_.end(),
-                     [](const Entry& entry) { return entry.second.peer && Unsent(entry) > 0; });
+bool Connections::AreQuiet() const {
+  return std::none_of(connections_.begin(), connections_.end(), [](const Entry& entry) {
+    return IsUnacknowledged(entry) || (InodeOf(entry.first) == entry.second.inode && UnreadOf(entry.first) > 0);
+  });
+}
+
+size_t Connections::CloseIdle(const std::set<TcpEnd>& busy) {
+  RemoveClosed();
+  for (Entry& entry : connections_) {
+    auto& [descriptor, connection] = entry;
+    if (connection.cut || busy.contains({connection.peer, connection.port}) || IsUnacknowledged(entry)) continue;
+    connection.cut = shutdown(descriptor, SHUT_RDWR) == 0;
+  }
+  return connections_.size();
 }
 
 size_t Connections::CutBusy() const {

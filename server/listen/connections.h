@@ -37,9 +37,12 @@ class Connections {
   Verdict Add(int descriptor, Peer peer, bool trusted = false);
   // Number of open connections, at most a tenth of a second old.
   size_t CountOpen();
-  // True while a host has not acknowledged all that was sent to it over TCP. What its kernel has acknowledged, or has
-  // over a Unix socket, can still be read there after the connection is closed; the rest may be lost.
-  bool HasUnacknowledged() const;
+  // True if no host has sent bytes that were not read, and all hosts have acknowledged what was sent to them.
+  bool AreQuiet() const;
+  // Shuts down the connections that are not `busy` once their hosts have acknowledged all that was sent to them. What a
+  // host's kernel has acknowledged, or has over a Unix socket, can still be read there; the rest could be lost. Returns
+  // the number of connections that are open still, those included that are shut down and not closed yet.
+  size_t CloseIdle(const std::set<TcpEnd>& busy);
   // Resets the connections of peers that still send, and shuts down those that have not taken all that was sent to
   // them. Returns their number.
   size_t CutBusy() const;
@@ -70,6 +73,8 @@ class Connections {
   using Table = std::unordered_map<int, Connection>;  // by descriptor
   using Entry = Table::value_type;
 
+  // True if a host's kernel has not acknowledged all that was sent to it over TCP.
+  static bool IsUnacknowledged(const Entry& entry) { return entry.second.peer && Unsent(entry) > 0; }
   // Bytes that the other host has not taken; 0 if the connection is closed.
   static int Unsent(const Entry& entry);
   // Number of open connections of a kind.

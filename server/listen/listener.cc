@@ -309,9 +309,14 @@ Listener::Counters Listener::counters() {
   return {static_cast<int64_t>(connections_.CountOpen()), accepted_, refused_};
 }
 
-bool Listener::HasUnacknowledged() {
+bool Listener::AreQuiet() {
   const std::lock_guard lock(mutex_);
-  return connections_.HasUnacknowledged();
+  return connections_.AreQuiet();
+}
+
+size_t Listener::CloseIdle(const std::set<TcpEnd>& busy) {
+  const std::lock_guard lock(mutex_);
+  return connections_.CloseIdle(busy);
 }
 
 size_t Listener::CutBusy() {

@@ -64,7 +64,8 @@ class Listener {
   // Thread-safe.
   Counters counters();
   // See Connections. Thread-safe; also after Close().
-  bool HasUnacknowledged();
+  bool AreQuiet();
+  size_t CloseIdle(const std::set<TcpEnd>& busy);
   size_t CutBusy();
   size_t CutStuck(const std::set<Peer>& peers, size_t most);
   // Cuts the connection that gRPC names so: "ipv4:192.0.2.1:50051".

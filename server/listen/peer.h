@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace posenc::server {
 
@@ -18,6 +19,8 @@ Peer PeerOf(const sockaddr_storage& address);
 Peer PeerOf(std::string_view name);
 // Its port; 0 if it has none.
 uint16_t PortOf(std::string_view name);
+// The other end of a TCP connection; no peer and port 0 stand for all connections of Unix sockets.
+using TcpEnd = std::pair<Peer, uint16_t>;
 // "192.0.2.1", "2001:db8:1:2::/64" or "unix".
 std::string NameOf(Peer peer);
 // True for 127.0.0.0/8 and ::1.

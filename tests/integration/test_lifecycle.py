@@ -86,12 +86,8 @@ def test_answers_do_not_depend_on_what_else_runs(client):
         assert call.result() == alone[n]
 
 
-# Of the server's flag, so long that no caller is scheduled too late to be refused; callers need not wait for it.
-PUSHBACK = ("--retry-pushback", "2000")
-
-
 class Sender(threading.Thread):
-    """Calls again and again, until it was refused three times, and counts."""
+    """Calls again and again, until three calls have failed, and counts."""
 
     def __init__(self, port, request):
         super().__init__(daemon=True)
@@ -133,7 +129,7 @@ def works(server, seconds):
 
 @pytest.mark.parametrize("stop", (signal.SIGTERM, signal.SIGINT))
 def test_a_signal_under_load_loses_no_accepted_call(start_server, stop):
-    server = start_server("--log-format", "json", "--log-level", "debug", *PUSHBACK)
+    server = start_server("--log-format", "json", "--log-level", "debug")
     senders = [Sender(server.port, samples.rotary(numpy.ones((1, 64 << n, 4, 64)), rotary_dim=64)) for n in range(4)]
     for sender in senders:
         sender.start()
@@ -143,8 +139,7 @@ def test_a_signal_under_load_loses_no_accepted_call(start_server, stop):
         sender.join(SECONDS)
         assert not sender.is_alive(), "a sender never learned that the server is gone"
         for refusal in sender.refusals:
-            assert refusal.code() == grpc.StatusCode.UNAVAILABLE, refusal
-            assert Refusal.of(refusal).reason == "DRAINING"
+            assert refusal.code() == grpc.StatusCode.UNAVAILABLE, refusal  # its connection was closed, or it was refused
     assert server.wait() == 0
 
     lines = [json.loads(line) for line in server.log().splitlines()]
@@ -178,8 +173,8 @@ def test_a_drain_goes_on_after_another_signal_to_read_models(start_server):
     assert server.wait() == 0
 
 
-def test_while_draining_calls_finish_and_new_ones_are_refused(start_server):
-    server = start_server(*PUSHBACK)
+def test_while_draining_calls_are_served_then_refused_and_those_begun_finish(start_server):
+    server = start_server("--drain-timeout", "16")  # new calls are served for a quarter of it
     with Client(server.port) as client:
         watch = client.channel.unary_stream("/grpc.health.v1.Health/Watch", serialize, peers.HealthCheckResponse.FromString)
         health = watch(peers.HealthCheckRequest(), timeout=SECONDS)
@@ -190,6 +185,7 @@ def test_while_draining_calls_finish_and_new_ones_are_refused(start_server):
         tiles = [next(stream)]
         server.signal(signal.SIGTERM)
         assert next(health).status == peers.HealthCheckResponse.NOT_SERVING
+        client.call("ApplyRotary", samples.rotary())
 
         refusals = []
         def refused():
@@ -202,7 +198,7 @@ def test_while_draining_calls_finish_and_new_ones_are_refused(start_server):
         assert refusals[0].code() == grpc.StatusCode.UNAVAILABLE
         refusal = Refusal.of(refusals[0])
         assert refusal.reason == "DRAINING" and refusal.started == "false"
-        assert int(refusal.trailers["grpc-retry-pushback-ms"]) >= 0
+        assert "grpc-retry-pushback-ms" not in refusal.trailers, "the client's own backoff is longer"
 
         tiles += stream
         assert sum(tile.cos.shape[0] for tile in tiles) == rows, "the stream that was begun comes to its end"

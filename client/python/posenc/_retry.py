@@ -19,7 +19,7 @@ class RetryPolicy:
     max_attempts: int = 5  # including the first; 1: no retries
     initial_backoff: float = 0.1  # seconds
     max_backoff: float = 5.0
-    multiplier: float = 2.0
+    multiplier: float = 4.0
     jitter: float = 0.2  # a wait is backoff * (1 - jitter .. 1 + jitter), so that clients do not retry together
 
 

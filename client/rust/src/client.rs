@@ -45,7 +45,7 @@ impl Default for RetryPolicy {
             max_attempts: 5,
             initial_backoff: Duration::from_millis(100),
             max_backoff: Duration::from_secs(5),
-            backoff_multiplier: 2.0,
+            backoff_multiplier: 4.0,
         }
     }
 }

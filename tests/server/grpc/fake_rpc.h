@@ -4,6 +4,7 @@
 // process. On request, reactions run one after the other on the thread that waits instead: this is faster.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <cstdlib>
@@ -108,6 +109,8 @@ class FakeRpc final : public Rpc {
     });
     Cancel();
   }
+  void BeginRequest() override { ++requests_; }
+  void EndRequest() override { --requests_; }
   void Read(grpc::ByteBuffer* message) override {
     Change([&] {
       ++expected_;
@@ -230,10 +233,12 @@ class FakeRpc final : public Rpc {
       if (--expected_ > 0) return;
     }
     reactor_.reset();
+    if (requests_ != 0) std::abort();  // a drain would wait for ever, or not at all
     Change([&] { done_ = true; });
   }
 
   const bool on_threads_;
+  std::atomic<int> requests_{0};  // in progress
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> reactions_;  // not run yet; empty with on_threads_

@@ -134,13 +134,37 @@ TEST(Connections, AreCheckedAtTheLimit) {
   }
 }
 
-TEST(Connections, KnowWhatAHostHasNotAcknowledged) {
+// True if the host finds the connection's end behind what was sent to it.
+bool IsAtEnd(const Descriptor& host) {
+  char byte;
+  return recv(host.get(), &byte, 1, MSG_DONTWAIT) == 0;
+}
+
+TEST(Connections, AreClosedWhenTheyAreIdleAndAllIsAcknowledged) {
+  Connections connections(10, 10);
+  const TcpPair idle, busy, unread;
+  const Peer peer = PeerAt("127.0.0.1");
+  for (const TcpPair* pair : {&idle, &busy, &unread}) {
+    ASSERT_EQ(connections.Add(pair->connection.get(), peer), Verdict::kAdmitted);
+  }
+  EXPECT_TRUE(connections.AreQuiet());
+  unread.Fill();
+  EXPECT_FALSE(connections.AreQuiet()) << "the host reads nothing, and its buffer is full";
+  EXPECT_EQ(connections.CloseIdle({{peer, PortOf(busy.connection.get())}}), 3u) << "none is closed by its owner yet";
+  EXPECT_TRUE(IsAtEnd(idle.host));
+  EXPECT_FALSE(IsAtEnd(busy.host));
+  EXPECT_GT(UnsentTo(unread.connection.get()), 0) << "what was sent is not given up";
+  EXPECT_EQ(connections.CloseIdle({}), 3u);
+  EXPECT_TRUE(IsAtEnd(busy.host));
+}
+
+TEST(Connections, AreNotQuietWhileARequestWaitsInTheKernel) {
   Connections connections(10, 10);
   const TcpPair pair;
   ASSERT_EQ(connections.Add(pair.connection.get(), PeerAt("127.0.0.1")), Verdict::kAdmitted);
-  EXPECT_FALSE(connections.HasUnacknowledged());
-  pair.Fill();
-  EXPECT_TRUE(connections.HasUnacknowledged()) << "the host reads nothing, and its buffer is full";
+  ASSERT_EQ(send(pair.host.get(), "request", 7, 0), 7);
+  while (UnreadOf(pair.connection.get()) == 0) usleep(100);
+  EXPECT_FALSE(connections.AreQuiet());
 }
 
 TEST(Connections, OfPeersThatTakeNothingAreCut) {
@@ -233,14 +257,18 @@ TEST(Connections, OfUnixSocketsAreCutIfNothingMoves) {
   }
 }
 
-TEST(Connections, NeedNoAcknowledgementOfUnixSockets) {
+TEST(Connections, OfUnixSocketsNeedNoAcknowledgement) {
   Connections connections(10, 10);
   int pair[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
   const Descriptor connection(pair[0]), host(pair[1]);
   ASSERT_EQ(connections.Add(connection.get(), std::nullopt), Verdict::kAdmitted);
-  ASSERT_EQ(send(connection.get(), "unread", 6, 0), 6);
-  EXPECT_FALSE(connections.HasUnacknowledged());
+  ASSERT_EQ(send(connection.get(), "x", 1, 0), 1);
+  EXPECT_TRUE(connections.AreQuiet());
+  connections.CloseIdle({});
+  char byte = 0;
+  EXPECT_EQ(recv(host.get(), &byte, 1, 0), 1) << "what was sent can still be read";
+  EXPECT_TRUE(IsAtEnd(host));
 }
 
 }  // namespace
