@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -278,6 +279,40 @@ func TestRefusedCallsAreRetried(t *testing.T) {
 }
 
 // The last bit of a float64 angle is below 2^-35 at position 131,071.
+// Connecting to RESTART stops the server at RESTARTING and starts another one there; the connection ends when it serves.
+func TestRestartsOfTheServerFailNoCall(t *testing.T) {
+	done := make(chan struct{})
+	ended := make(chan error)
+	const callers = 4
+	for range callers {
+		client := connect(t, "RESTARTING", Options{})
+		go func() {
+			for calls := int64(0); ; calls++ {
+				select {
+				case <-done:
+					ended <- nil
+					return
+				default:
+				}
+				if _, err := client.ApplyRotary(context.Background(), rotation(fp32, 1+63*(calls%2))); err != nil {
+					ended <- fmt.Errorf("call %d: %w", calls, err)
+					return
+				}
+			}
+		}()
+	}
+	for range 3 {
+		restart, err := net.Dial("tcp", setting(t, "RESTART"))
+		check(t, err)
+		io.Copy(io.Discard, restart)
+		restart.Close()
+	}
+	close(done)
+	for range callers {
+		check(t, <-ended)
+	}
+}
+
 func TestAnAnswerOf64MiB(t *testing.T) {
 	const rows = 131_072
 	answer, err := connect(t, "ADDRESS", Options{}).GenerateTable(context.Background(), &posencv1.GenerateTableRequest{

@@ -1,5 +1,14 @@
 //! These tests need the servers and the data that tests/integration/clients/conftest.py describes.
-use std::{env, fs, future::Future, path::PathBuf, time::Duration};
+use std::{
+    env, fs,
+    future::Future,
+    io::Read,
+    net::TcpStream,
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
+    sync::Arc,
+    time::Duration,
+};
 
 use posenc::{
     bf16, f16,
@@ -252,6 +261,32 @@ async fn refused_calls_are_retried() {
     assert_eq!(client.apply_rotary(request).await.unwrap_err().code, Code::Unavailable);
     let client = connect("ADDRESS").with_timeout(Duration::from_nanos(1));
     assert_eq!(client.apply_rotary(rotation(DataType::Fp32, 1)).await.unwrap_err().code, Code::DeadlineExceeded);
+}
+
+/// Connecting to RESTART stops the server at RESTARTING and starts another one there; the connection ends when it serves.
+#[tokio::test(flavor = "multi_thread")]
+async fn restarts_of_the_server_fail_no_call() {
+    let done = Arc::new(AtomicBool::new(false));
+    let callers: Vec<_> = (0..4)
+        .map(|_| {
+            let (done, client) = (done.clone(), connect("RESTARTING"));
+            tokio::spawn(async move {
+                let mut calls = 0;
+                while !done.load(Ordering::Relaxed) {
+                    client.apply_rotary(rotation(DataType::Fp32, 1 + 63 * (calls % 2))).await.unwrap();
+                    calls += 1;
+                }
+            })
+        })
+        .collect();
+    for _ in 0..3 {
+        let restart = || TcpStream::connect(setting("RESTART")).unwrap().read_to_end(&mut Vec::new()).unwrap();
+        tokio::task::spawn_blocking(restart).await.unwrap();
+    }
+    done.store(true, Ordering::Relaxed);
+    for caller in callers {
+        caller.await.unwrap();
+    }
 }
 
 #[test]

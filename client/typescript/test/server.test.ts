@@ -1,6 +1,7 @@
 // These tests need the servers and the data that tests/integration/clients/conftest.py describes.
 import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { connect as dial } from "node:net";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { create, equals, fromBinary, type DescMessage, type Message, type MessageInitShape } from "@bufbuild/protobuf";
@@ -81,6 +82,23 @@ async function refusal(call: Promise<unknown>): Promise<PosencError> {
   assert.ok(error instanceof PosencError, String(error));
   return error;
 }
+
+// Connecting to RESTART stops the server at RESTARTING and starts another one there; the connection ends when it serves.
+function restart(): Promise<void> {
+  const [host, port] = setting("RESTART").split(":");
+  return new Promise((resolve, reject) => dial(Number(port), host).on("close", resolve).on("error", reject).resume());
+}
+
+test("restarts of the server fail no call", async () => {
+  let done = false;
+  const callers = Array.from({ length: 4 }, async () => {
+    const client = peer("RESTARTING", { channel: { "grpc.use_local_subchannel_pool": 1 } });
+    for (let call = 0; !done; call++) await client.applyRotary(rotation(DataType.FP32, 1 + 63 * (call % 2)));
+  });
+  for (let n = 0; n < 3; n++) await Promise.race([restart(), Promise.all(callers)]);
+  done = true;
+  await Promise.all(callers);
+});
 
 test("rotation by a config gives the bytes of every other client", async () => {
   for (const [name, dtype] of [

@@ -7,6 +7,7 @@ The packages' own tests are written in their languages. They find what they need
   POSENC_TEST_BUSY      a server that takes one call at a time
   POSENC_TEST_REFUSING  a proxy that refuses calls first (refusing_proxy.py)
   POSENC_TEST_TLS       a server that requires certificates of its clients
+  POSENC_TEST_RESTARTING, POSENC_TEST_RESTART   a server, and the port that restarts it (restarting_server.py)
 """
 
 import os
@@ -21,6 +22,7 @@ from certificates import Authority
 from languages import CONFIG, PASSED, Page, Suite
 from posenc.v1 import rotary_pb2
 from refusing_proxy import RefusingProxy
+from restarting_server import RestartingServer
 from rich_requests import rich_requests
 from server_process import ServerProcess
 from tensors import array
@@ -110,14 +112,17 @@ def peers(data, shared_server, server_program, tmp_path_factory):
         shutil.copy(source, data / name)
     address = f"127.0.0.1:{shared_server.port}"
     proxy = RefusingProxy(address)
+    restarting = RestartingServer(server_program, tmp_path_factory.mktemp("restarting"))
     tls = ("--tls-cert", server[0], "--tls-key", server[1], "--tls-client-ca", authority.certificate,
            "--tls-client-auth", "required")
     with ServerProcess(server_program, tmp_path_factory.mktemp("busy"), "--max-in-flight-requests", "1") as busy, \
             ServerProcess(server_program, tmp_path_factory.mktemp("tls"), *tls) as encrypted:
         yield {**os.environ, "POSENC_TEST_DATA": str(data), "POSENC_TEST_ADDRESS": address,
                "POSENC_TEST_BUSY": f"127.0.0.1:{busy.port}", "POSENC_TEST_REFUSING": f"127.0.0.1:{proxy.port}",
-               "POSENC_TEST_TLS": f"127.0.0.1:{encrypted.port}"}
+               "POSENC_TEST_TLS": f"127.0.0.1:{encrypted.port}", "POSENC_TEST_RESTARTING": restarting.address,
+               "POSENC_TEST_RESTART": restarting.trigger}
     proxy.stop()
+    restarting.stop()
 
 
 @pytest.fixture

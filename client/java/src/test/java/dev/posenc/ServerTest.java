@@ -39,6 +39,7 @@ import io.grpc.stub.StreamObserver;
 import java.io.ByteArrayOutputStream;
 import java.io.File;
 import java.io.IOException;
+import java.net.Socket;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.file.Files;
@@ -50,6 +51,7 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -329,6 +331,32 @@ final class ServerTest {
     PosencError refused =
         refusal(() -> connect("ADDRESS", new Options()).rotateInChunks(request, 1000, Duration.ofMinutes(1)));
     assertEquals("header.layout", refused.field());
+  }
+
+  /**
+   * Connecting to RESTART stops the server at RESTARTING and starts another one there; the connection ends when it
+   * serves.
+   */
+  @Test
+  void restartsOfTheServerFailNoCall() throws IOException {
+    AtomicBoolean done = new AtomicBoolean();
+    List<CompletableFuture<Void>> callers = new ArrayList<>();
+    for (int n = 0; n < 4; ++n) {
+      var stub = stub("RESTARTING");
+      callers.add(CompletableFuture.runAsync(() -> {
+        for (int call = 0; !done.get(); ++call) {
+          stub.applyRotary(rotation(DataType.DATA_TYPE_FP32, 1 + 63 * (call % 2)).build());
+        }
+      }, command -> new Thread(command).start()));
+    }
+    String[] address = setting("RESTART").split(":");
+    for (int n = 0; n < 3; ++n) {
+      try (Socket restart = new Socket(address[0], Integer.parseInt(address[1]))) {
+        restart.getInputStream().readAllBytes();
+      }
+    }
+    done.set(true);
+    callers.forEach(CompletableFuture::join);
   }
 
   @Test
