@@ -30,10 +30,10 @@ export const file_posenc_v1_error: GenFile = /*@__PURE__*/
  *   INVALID_ARGUMENT    The request is wrong and will stay wrong; metadata gives field, value and limit, if any.
  *   RESOURCE_EXHAUSTED  This request can never fit here, or costs too much; metadata gives the limit.
  *   UNAVAILABLE         Overload, drain, lack of memory, or a limit of the caller's own (QUOTA). Retry after the time in
- *                       the trailer grpc-retry-pushback-ms, or at another server if this one drains. Metadata says
- *                       whether the work was started. Of the Open Inference Protocol also, without that trailer: a
- *                       model is not ready (MODEL_UNAVAILABLE), or calls may not load models (UNSUPPORTED); do not
- *                       retry.
+ *                       the trailer grpc-retry-pushback-ms. A server that stops (DRAINING) sends none: retry with
+ *                       backoff. Metadata says whether the work was started. Of the Open Inference Protocol also,
+ *                       without that trailer: a model is not ready (MODEL_UNAVAILABLE), or calls may not load models
+ *                       (UNSUPPORTED); do not retry.
  *   DEADLINE_EXCEEDED   The caller's deadline passed, or the server's --max-call-seconds or --max-stream-seconds, or, for
  *                       the next message of a StreamApplyRotary or ModelStreamInfer, its --receive-timeout; the message
  *                       says which.
