@@ -4,6 +4,8 @@ The requests to change are legal ones that together set every field (rich_reques
 checks). resized() changes sizes: integers, the lists of integers that are shapes, and the lengths of lists.
 """
 
+import itertools
+
 from google.protobuf.descriptor import FieldDescriptor
 
 OVERFLOWS_BY_TYPE = 2**60  # elements of 8 bytes have 2^63 bytes, smaller ones fewer
@@ -11,6 +13,7 @@ OVERFLOWS_BY_TYPE = 2**60  # elements of 8 bytes have 2^63 bytes, smaller ones f
 SIZES = (0, 1, 2**26, 2**31 - 1, 2**31, OVERFLOWS_BY_TYPE, 2**63 - 1)
 LARGEST = {FieldDescriptor.TYPE_INT32: 2**31 - 1, FieldDescriptor.TYPE_UINT32: 2**32 - 1,
            FieldDescriptor.TYPE_INT64: 2**63 - 1, FieldDescriptor.TYPE_UINT64: 2**64 - 1}
+RENAMED = (2**26, 2**31, OVERFLOWS_BY_TYPE)
 MOST_PLACES = 4  # of a list of integers; a shape of more dimensions than any method reads changes at its first ones
 
 
@@ -114,10 +117,15 @@ def copy_of(request):
     return changed
 
 
-def resized(request):
-    """Yields (what, request) with one message's sizes changed: a shape also beside other choices of the enums around it
-    and, with the size that overflows with some types only, of its own."""
+def resized(request, only=None):
+    """Yields (what, request) with one message's sizes changed, of the message at the path `only` or of each one.
+
+    A shape is also changed beside other choices of the enums around it, and beside other ones of its own if the size
+    overflows with some types only.
+    """
     for path, message in parts_of(request):
+        if only not in (None, path):
+            continue
         around = [(path[:-1], choice) for choice in other_choices(part_at(request, path[:-1]))] if path else []
         own = [(path, choice) for choice in other_choices(message)]
         for values in resized_part(message):
@@ -142,7 +150,7 @@ def renamed(request):
     sizes = sorted({size for path, name in lists for size in list(getattr(part_at(request, path), name))[:MOST_PLACES]} - {0})
     for grown in sizes:
         for gone in {None, *sizes} - {grown}:
-            for size in SIZES[2:]:
+            for size in RENAMED:
                 new = {grown: size, gone: 0}
                 changed = copy_of(request)
                 for path, name in lists:
@@ -156,11 +164,10 @@ def renamed(request):
                 yield f"{grown} as {size}, {gone} as 0", changed
 
 
-def with_absent_parts(requests):
-    """Yields the requests, and for each message type that none of a method's has, one with that message, empty."""
+def absent_parts(requests):
+    """Yields (method, request, path) for each message type that none of a method's requests has: with it, empty, there."""
     known = {}
     for method, request in requests:
-        yield method, request
         known.setdefault(method, set()).update(part.DESCRIPTOR.full_name for _, part in parts_of(request))
     for method, request in requests:
         for path, part in parts_of(request):
@@ -169,16 +176,18 @@ def with_absent_parts(requests):
                     known[method].add(field.message_type.full_name)
                     changed = copy_of(request)
                     getattr(part_at(changed, path), field.name).SetInParent()
-                    yield method, changed
+                    yield method, changed, (*path, (field.name, None))
 
 
 def all_sizes(requests):
     """Yields (method, what, request) for (method, request), each changed request of a method once."""
-    seen = set()
-    for method, request in with_absent_parts(requests):
-        for make in (resized, renamed):
-            for what, changed in make(request):
-                key = method, type(changed), changed.SerializeToString(deterministic=True)
-                if key not in seen:
-                    seen.add(key)
-                    yield method, what, changed
+    requests, seen = list(requests), set()
+    changes = itertools.chain(
+        ((method, changes) for method, request in requests for changes in (resized(request), renamed(request))),
+        ((method, resized(request, path)) for method, request, path in absent_parts(requests)))
+    for method, some in changes:
+        for what, changed in some:
+            key = method, type(changed), changed.SerializeToString(deterministic=True)
+            if key not in seen:
+                seen.add(key)
+                yield method, what, changed
