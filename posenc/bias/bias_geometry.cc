@@ -10,6 +10,7 @@
 #include "posenc/base/checks.h"
 #include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
+#include "posenc/base/tensor.h"
 #include "posenc/bias/bias_mask.h"
 
 namespace posenc {
@@ -31,13 +32,13 @@ absl::Status CheckColumns(std::string_view field, int64_t given, int64_t columns
                          fmt::format("must be {}", columns));
 }
 
-absl::Status CheckLengths(const BiasGeometry& g) {
+absl::Status CheckLengths(const BiasGeometry& g, const Limits& limits) {
   if (!g.query_length || !g.key_length) {
     return InvalidArgument("MISSING", "geometry", "", "must be given: query_length and key_length");
   }
   for (const auto& [field, length] :
        {std::pair{"geometry.query_length", *g.query_length}, {"geometry.key_length", *g.key_length}}) {
-    if (length < 0) return InvalidArgument("OUT_OF_RANGE", field, fmt::format("{}", length), "must be at least 0");
+    POSENC_RETURN_IF_ERROR(CheckCount(field, length, limits));
   }
   if (*g.query_length != *g.key_length && std::holds_alternative<std::monostate>(g.query)) {
     return InvalidArgument(

@@ -37,8 +37,8 @@ absl::Status CheckColumns(std::string_view field, const std::optional<Matrix<T>>
   return matrix ? CheckColumns(field, matrix->columns, columns) : absl::OkStatus();
 }
 
-// Checks that both lengths are given and not negative, and that query positions are given if the lengths differ.
-absl::Status CheckLengths(const BiasGeometry& geometry);
+// Checks that both lengths are given and 0 .. max_dimension, and that query positions are given if the lengths differ.
+absl::Status CheckLengths(const BiasGeometry& geometry, const Limits& limits);
 
 // Checks that positions, offsets and the mask fit the lengths. Passes each batch axis to `batch`.
 absl::Status CheckBatch(const BiasGeometry& geometry, const std::optional<Mask>& mask, BatchSize& batch);

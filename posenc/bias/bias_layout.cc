@@ -81,7 +81,7 @@ absl::Status CheckForm(const GenerateBias& call, bool has_window) {
 
 // Fills in the lengths that a window or the scores give.
 absl::Status CompleteLengths(const std::optional<WindowTokens>& window, const std::optional<TensorShape>& scores,
-                             BiasGeometry& g) {
+                             const Limits& limits, BiasGeometry& g) {
   if (window) {
     if (!std::holds_alternative<std::monostate>(g.query) || g.key_positions) {
       return InvalidArgument("NOT_READ", g.key_positions ? "geometry.key_positions" : "geometry.query", "",
@@ -101,7 +101,7 @@ absl::Status CompleteLengths(const std::optional<WindowTokens>& window, const st
                              fmt::format("must be {}, the tokens of the window", window->count()));
     }
   }
-  return CheckLengths(g);
+  return CheckLengths(g, limits);
 }
 
 // Checks a call with forget gates; fills in the number of keys, and positions that make the queries the last tokens.
@@ -338,7 +338,7 @@ absl::StatusOr<BiasLayout> LayOutBias(GenerateBias given, const Limits& limits, 
   }
   const auto* const gates = std::get_if<ForgetGateSettings>(&call.method.settings);
   if (gates != nullptr) POSENC_RETURN_IF_ERROR(CompleteForgetGate(*gates, call));
-  POSENC_RETURN_IF_ERROR(CompleteLengths(window, call.scores, call.geometry));
+  POSENC_RETURN_IF_ERROR(CompleteLengths(window, call.scores, limits, call.geometry));
   POSENC_ASSIGN_OR_RETURN(const HeadRange heads, HeadsOfCall(call));
   auto* const alibi = std::get_if<AlibiSettings>(&call.method.settings);
   BiasSources& sources = layout.sources;

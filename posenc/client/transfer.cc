@@ -31,8 +31,10 @@ std::string ReadString(const wire::Payloads& payloads, const v1::Tensor& tensor)
 
 // Returns the bytes that the tensor's type and shape need; nullopt if one of them is not valid.
 std::optional<int64_t> NeededBytes(const v1::Tensor& tensor) {
+  // The server's limits, which may be above the defaults, apply.
   Limits limits;
-  limits.max_tensor_rank = tensor.shape_size();  // the server's limit, which may be above the default, applies
+  limits.max_tensor_rank = tensor.shape_size();
+  limits.max_dimension = limits.max_request_bytes = std::numeric_limits<int64_t>::max();
   const absl::StatusOr<TensorShape> shape = wire::ShapeOf("", tensor, limits);
   return shape.ok() ? std::optional(ByteSize("", *shape, limits).value()) : std::nullopt;
 }

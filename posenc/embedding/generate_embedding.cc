@@ -7,6 +7,7 @@
 
 #include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
+#include "posenc/base/tensor.h"
 #include "posenc/kernels/convert.h"
 #include "posenc/methods/embedding/encoding.h"
 
@@ -39,12 +40,13 @@ absl::Status CheckDType(const GenerateEmbedding& call) {
 }
 
 // Returns the number of tokens that the positions are for, as the grid that TokenPositions checks against.
-absl::StatusOr<TokenGrid> Grid(const Positions& positions, const std::optional<int64_t>& count) {
+absl::StatusOr<TokenGrid> Grid(const Positions& positions, const std::optional<int64_t>& count, const Limits& limits) {
+  if (count) POSENC_RETURN_IF_ERROR(CheckCount("count", *count, limits));
   TokenGrid grid{1, 0, false};
   if (const auto* ids = std::get_if<PositionIds>(&positions.source)) {
     grid = {ids->ids.rows, ids->ids.columns, false};
   } else if (const auto* segments = std::get_if<PositionSegments>(&positions.source)) {
-    grid.length = Count(*segments).value_or(0);
+    POSENC_ASSIGN_OR_RETURN(grid.length, Count("positions.segments", *segments, limits));
   } else if (std::holds_alternative<PerSequenceOffsets>(positions.source)) {
     return InvalidArgument("NOT_READ", "positions.offsets", "",
                            "must be absent: ids [B, S] or one offset give the positions");
@@ -56,9 +58,6 @@ absl::StatusOr<TokenGrid> Grid(const Positions& positions, const std::optional<i
   if (count && *count != grid.length) {
     return InvalidArgument("MISMATCH", "count", fmt::format("{}", *count),
                            fmt::format("must be {}, the number of positions", grid.length));
-  }
-  if (grid.length < 0) {
-    return InvalidArgument("OUT_OF_RANGE", "count", fmt::format("{}", grid.length), "must be at least 0");
   }
   return grid;
 }
@@ -80,7 +79,7 @@ absl::StatusOr<EmbeddingGeneration> EmbeddingGeneration::Create(GenerateEmbeddin
   if (call.positions.cu_seqlens) {
     return InvalidArgument("NOT_READ", "positions.cu_seqlens", "", "must be absent without LAYOUT_THD");
   }
-  POSENC_ASSIGN_OR_RETURN(const TokenGrid grid, Grid(call.positions, call.count));
+  POSENC_ASSIGN_OR_RETURN(const TokenGrid grid, Grid(call.positions, call.count, limits));
   const auto* ids = std::get_if<PositionIds>(&call.positions.source);
   const bool batched = ids != nullptr && !ids->ids.shared;
   auto positions = TokenPositions::Create(std::move(call.positions), grid, limits);

@@ -73,8 +73,10 @@ const v1::Region* OutputOf(const Request& request) {
   return request.has_output() ? &request.output() : nullptr;
 }
 
-// Number of rows for positions that belong to no tensor: from ids or segments, otherwise `count`. `field`: their path.
-absl::StatusOr<int64_t> CountRows(std::string_view field, const Positions& positions, std::optional<int64_t> count);
+// Number of rows for positions that belong to no tensor: from ids or segments, otherwise `count`, which must be
+// 0 .. max_dimension. `field`: their path.
+absl::StatusOr<int64_t> CountRows(std::string_view field, const Positions& positions, std::optional<int64_t> count,
+                                  const Limits& limits);
 
 // Reads the field `cu_seqlens`: sequence boundaries, INT32 or INT64 [N+1].
 absl::StatusOr<std::vector<int64_t>> ReadBounds(const Reader& reader, const v1::Tensor& tensor);

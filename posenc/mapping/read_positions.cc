@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "posenc/base/checks.h"
 #include "posenc/base/interruption.h"
 #include "posenc/base/memory_account.h"
 #include "posenc/mapping/read.h"
@@ -16,7 +17,6 @@ absl::StatusOr<PositionIds> ReadIds(const Reader& reader, const v1::Tensor& tens
     return result;
   }
   POSENC_ASSIGN_OR_RETURN(TensorShape shape, reader.Shape("ids", tensor));
-  POSENC_ASSIGN_OR_RETURN(std::vector<double> values, reader.Values("ids", tensor));
   if (shape.rank() != 2 && shape.rank() != 3) {
     return InvalidArgument("MISMATCH", "ids.shape", ToString(shape.shape),
                            "must have one or two dimensions, plus one for the axes");
@@ -24,7 +24,12 @@ absl::StatusOr<PositionIds> ReadIds(const Reader& reader, const v1::Tensor& tens
   const bool first = dimension == AxisDimension::kFirst;
   const auto of_axes = first ? shape.shape.begin() : shape.shape.end() - 1;
   result.axes = *of_axes;
+  if (result.axes > kMaxAxes) {
+    return InvalidArgument("OUT_OF_RANGE", fmt::format("ids.shape[{}]", of_axes - shape.shape.begin()),
+                           fmt::format("{}", result.axes), fmt::format("must be at most {} axes", kMaxAxes));
+  }
   shape.shape.erase(of_axes);
+  POSENC_ASSIGN_OR_RETURN(std::vector<double> values, reader.Values("ids", tensor));
   Matrix<double>& ids = result.ids;
   ids.shared = shape.rank() == 1;
   ids.rows = ids.shared ? 1 : shape.shape[0];
@@ -44,11 +49,19 @@ absl::StatusOr<PositionIds> ReadIds(const Reader& reader, const v1::Tensor& tens
   return result;
 }
 
-absl::StatusOr<PositionGrid> ReadGrid(const v1::PositionGrid& message) {
+absl::StatusOr<PositionGrid> ReadGrid(const v1::PositionGrid& message, const Limits& limits) {
   PositionGrid grid{{message.size().begin(), message.size().end()},
                     {message.start().begin(), message.start().end()},
                     {message.step().begin(), message.step().end()}};
   if (grid.size.empty()) return InvalidArgument("MISSING", "size", "", "must be given: one size per axis");
+  const auto axes = static_cast<int64_t>(grid.size.size());
+  if (axes > kMaxAxes) {
+    return InvalidArgument("OUT_OF_RANGE", "size", fmt::format("{} values", axes),
+                           fmt::format("must be at most {} axes", kMaxAxes));
+  }
+  for (int64_t k = 0; k < axes; ++k) {
+    POSENC_RETURN_IF_ERROR(CheckCount(fmt::format("size[{}]", k), grid.size[k], limits));
+  }
   if (grid.start.empty()) grid.start.resize(grid.size.size(), 0.0);
   if (grid.step.empty()) grid.step.resize(grid.size.size(), 1.0);
   for (const auto& [name, values] : {std::pair{"start", &grid.start}, {"step", &grid.step}}) {
@@ -60,15 +73,16 @@ absl::StatusOr<PositionGrid> ReadGrid(const v1::PositionGrid& message) {
   return grid;
 }
 
-absl::StatusOr<PositionSegment> ReadSegment(const v1::PositionSegment& segment) {
+absl::StatusOr<PositionSegment> ReadSegment(const v1::PositionSegment& segment, const Limits& limits) {
   switch (segment.kind_case()) {
     case v1::PositionSegment::KIND_NOT_SET: break;
     case v1::PositionSegment::kLine: {
       const v1::PositionLine& line = segment.line();
+      POSENC_RETURN_IF_ERROR(CheckCount("line.count", line.count(), limits));
       return PositionLine{line.count(), line.start(), line.has_step() ? line.step() : 1.0};
     }
     case v1::PositionSegment::kGrid: {
-      auto grid = ReadGrid(segment.grid());
+      auto grid = ReadGrid(segment.grid(), limits);
       if (!grid.ok()) return Within("grid", grid.status());
       return *std::move(grid);
     }
@@ -76,11 +90,11 @@ absl::StatusOr<PositionSegment> ReadSegment(const v1::PositionSegment& segment) 
   return InvalidArgument("MISSING", "kind", "", "must be given: line or grid");
 }
 
-absl::StatusOr<PositionSegments> ReadSegments(const v1::PositionSegments& message) {
+absl::StatusOr<PositionSegments> ReadSegments(const v1::PositionSegments& message, const Limits& limits) {
   PositionSegments result;
   for (int n = 0; n < message.segment_size(); ++n) {
     if (n % 4096 == 0) InterruptionPoint();
-    auto segment = ReadSegment(message.segment(n));
+    auto segment = ReadSegment(message.segment(n), limits);
     if (!segment.ok()) return Within(fmt::format("segments.segment[{}]", n), segment.status());
     result.segments.push_back(*std::move(segment));
   }
@@ -107,7 +121,7 @@ absl::StatusOr<Positions> Read(const Reader& reader, const v1::Positions& messag
       break;
     }
     case v1::Positions::kSegments: {
-      POSENC_ASSIGN_OR_RETURN(positions.source, ReadSegments(message.segments()));
+      POSENC_ASSIGN_OR_RETURN(positions.source, ReadSegments(message.segments(), reader.limits));
       break;
     }
   }
@@ -154,19 +168,17 @@ absl::StatusOr<Positions> Reader::ReadPositions(const v1::Positions& message, st
   return positions;
 }
 
-absl::StatusOr<int64_t> CountRows(std::string_view field, const Positions& positions, std::optional<int64_t> count) {
+absl::StatusOr<int64_t> CountRows(std::string_view field, const Positions& positions, std::optional<int64_t> count,
+                                  const Limits& limits) {
   std::optional<int64_t> rows;
+  if (count) POSENC_RETURN_IF_ERROR(CheckCount("count", *count, limits));
   if (const auto* ids = std::get_if<PositionIds>(&positions.source)) {
     if (!ids->ids.shared) {
       return InvalidArgument("MISMATCH", fmt::format("{}.ids.shape", field), "of rank 2", "must be [rows]");
     }
     rows = ids->ids.columns;
   } else if (const auto* segments = std::get_if<PositionSegments>(&positions.source)) {
-    rows = Count(*segments);
-    if (!rows) {
-      return InvalidArgument("OUT_OF_RANGE", fmt::format("{}.segments", field), "",
-                             "must be at least 0 in every count, and below 2^63 in their sum");
-    }
+    POSENC_ASSIGN_OR_RETURN(rows, Count(fmt::format("{}.segments", field), *segments, limits));
   } else if (!count) {
     return InvalidArgument("MISSING", "count", "", fmt::format("must be given with {}.offset", field));
   }

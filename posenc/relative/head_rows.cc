@@ -19,6 +19,11 @@ absl::StatusOr<HeadRows> HeadRows::Of(std::string_view field, const TensorShape&
   POSENC_RETURN_IF_ERROR(ByteSize(field, tensor, limits).status());
   const auto& shape = tensor.shape;
   HeadRows rows{tensor.dtype, shape[0], shape[by_token ? 2 : 1], shape[by_token ? 1 : 2], shape[3]};
+  if (rows.heads > limits.max_heads) {
+    return InvalidArgument("OUT_OF_RANGE", fmt::format("{}.shape[{}]", field, by_token ? 2 : 1),
+                           fmt::format("{}", rows.heads),
+                           fmt::format("must be at most {} heads (max_heads)", limits.max_heads));
+  }
   rows.token_stride = by_token ? rows.heads * rows.dim : rows.dim;
   rows.head_stride = by_token ? rows.dim : rows.tokens * rows.dim;
   return rows;

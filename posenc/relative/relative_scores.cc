@@ -91,7 +91,7 @@ absl::Status RelativeScores::LayOut(const Limits& limits) {
     }
   }
   if (!g.key_length) g.key_length = q_.tokens;
-  POSENC_RETURN_IF_ERROR(CheckLengths(g));
+  POSENC_RETURN_IF_ERROR(CheckLengths(g, limits));
   BatchSize batch;
   batch.See("q", q_.batch);
   POSENC_RETURN_IF_ERROR(CheckBatch(g, call_.mask, batch));

@@ -66,7 +66,7 @@ absl::StatusOr<RelativeValues> RelativeValues::Create(RelativeValuesCall given, 
     return InvalidArgument("NOT_READ", g.head_start ? "geometry.head_start" : "geometry.head_count", "",
                            "must be absent: the table is the same for every head");
   }
-  POSENC_RETURN_IF_ERROR(CheckLengths(g));
+  POSENC_RETURN_IF_ERROR(CheckLengths(g, limits));
   BatchSize batch;
   batch.See("probabilities", alpha.batch);
   POSENC_RETURN_IF_ERROR(CheckBatch(g, std::nullopt, batch));

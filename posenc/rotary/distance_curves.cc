@@ -9,11 +9,12 @@
 #include <vector>
 
 #include "posenc/base/status.h"
+#include "posenc/base/tensor.h"
 
 namespace posenc {
 namespace {
 
-absl::Status CheckDistances(const Positions& distances, int64_t count) {
+absl::Status CheckDistances(const Positions& distances, int64_t count, const Limits& limits) {
   if (std::holds_alternative<PerSequenceOffsets>(distances.source)) {
     return InvalidArgument("NOT_READ", "distances.offsets", "",
                            "must be absent: a curve has one run of distances, use offset");
@@ -25,8 +26,7 @@ absl::Status CheckDistances(const Positions& distances, int64_t count) {
     return InvalidArgument("NOT_READ", "distances.scaling_length_rule", "",
                            "must be absent: not read here: use the request's seq_len");
   }
-  if (count < 0) return InvalidArgument("OUT_OF_RANGE", "count", fmt::format("{}", count), "must be at least 0");
-  return absl::OkStatus();
+  return CheckCount("count", count, limits);
 }
 
 // Returns |real + i * imaginary|. std::hypot would depend on the processor. A power of two keeps the squares of large
@@ -42,7 +42,7 @@ double Magnitude(double real, double imaginary) {
 
 absl::StatusOr<DistanceCurves> DistanceCurves::Create(RotaryPlan plan, int64_t axes, Positions distances, int64_t count,
                                                       const Limits& limits) {
-  POSENC_RETURN_IF_ERROR(CheckDistances(distances, count));
+  POSENC_RETURN_IF_ERROR(CheckDistances(distances, count, limits));
   // The curves cost as much to compute as a float64 table of cosines and sines, so they have the same limit.
   int64_t bytes;
   if (__builtin_mul_overflow(count, static_cast<int64_t>(plan.inv_freq.size() * 2 * sizeof(double)), &bytes) ||

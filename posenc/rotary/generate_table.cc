@@ -62,9 +62,7 @@ void Expand(TableForm form, size_t size, const std::byte* half, size_t count, si
 absl::StatusOr<TableGeneration> TableGeneration::Create(const Rotary& rotary, GenerateTable call,
                                                         const Limits& limits) {
   POSENC_RETURN_IF_ERROR(CheckCall(call));
-  if (call.rows < 0) {
-    return InvalidArgument("OUT_OF_RANGE", "count", fmt::format("{}", call.rows), "must be at least 0");
-  }
+  POSENC_RETURN_IF_ERROR(CheckCount("count", call.rows, limits));
   auto positions = TokenPositions::Create(std::move(call.positions), {1, call.rows, false, rotary.axes()}, limits);
   if (!positions.ok()) return Within("positions", positions.status());
   POSENC_ASSIGN_OR_RETURN(TableRows table,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "posenc/base/checks.h"
 #include "posenc/base/interruption.h"
@@ -135,12 +136,16 @@ absl::Status CheckIndices(const PositionSegments& segments, int64_t rows) {
   return absl::OkStatus();
 }
 
-std::optional<int64_t> Count(const PositionSegments& segments) {
+absl::StatusOr<int64_t> Count(std::string_view field, const PositionSegments& segments, const Limits& limits) {
   int64_t sum = 0;
   for (size_t n = 0; n < segments.segments.size(); ++n) {
     InterruptionPointOfStep(static_cast<int64_t>(n));
     const auto count = std::visit([](const auto& kind) { return CountOf(kind); }, segments.segments[n]);
-    if (!count || __builtin_add_overflow(sum, *count, &sum)) return std::nullopt;
+    if (count && *count <= limits.max_dimension && (sum += *count) <= limits.max_dimension) continue;
+    return InvalidArgument("OUT_OF_RANGE", field,
+                           count ? fmt::format("at least {} positions", std::max(sum, *count)) : "",
+                           fmt::format("must be at least 0 in every count, and at most {} positions (max_dimension)",
+                                       limits.max_dimension));
   }
   return sum;
 }

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "posenc/base/limits.h"
 #include "posenc/settings/settings.h"
 
 namespace posenc {
@@ -15,8 +15,9 @@ absl::Status CheckIndex(std::string_view field, double position, int64_t rows);
 // CheckIndex for all positions of the segments. Their grids must have one axis.
 absl::Status CheckIndices(const PositionSegments& segments, int64_t rows);
 
-// Number of positions. Nullopt if a count or size is negative or the sum does not fit 63 bits.
-std::optional<int64_t> Count(const PositionSegments& segments);
+// Number of positions. INVALID_ARGUMENT naming `field` if a count or size is negative, or there are more positions than
+// max_dimension.
+absl::StatusOr<int64_t> Count(std::string_view field, const PositionSegments& segments, const Limits& limits);
 
 // Number of positions of the segment. INVALID_ARGUMENT if a count or size is invalid, a position is out of range, or a
 // grid does not have `axes` axes.

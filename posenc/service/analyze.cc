@@ -137,7 +137,7 @@ absl::StatusOr<Job> Prepare(const v1::AnalyzeRequest& request, const Payloads& p
   auto distances = reader.ReadPositions(request.distances(), "distances");
   POSENC_RETURN_IF_ERROR(distances.status());
   const auto given_count = request.has_count() ? std::optional(request.count()) : std::nullopt;
-  POSENC_ASSIGN_OR_RETURN(const int64_t count, CountRows("distances", *distances, given_count));
+  POSENC_ASSIGN_OR_RETURN(const int64_t count, CountRows("distances", *distances, given_count, limits));
   auto created = DistanceCurves::Create(std::move(subject.plan), subject.axes, *std::move(distances), count, limits);
   POSENC_RETURN_IF_ERROR(created.status());
   const auto curves = std::make_shared<const DistanceCurves>(*std::move(created));

@@ -45,7 +45,7 @@ absl::StatusOr<PreparedTable> PrepareTable(const v1::GenerateTableRequest& reque
   POSENC_ASSIGN_OR_RETURN(call.positions, reader.ReadPositions(request.positions()));
   SettleLengthRule(request.rotary(), *resolved.rotary, call.positions, nullptr);
   const auto count = request.has_count() ? std::optional(request.count()) : std::nullopt;
-  POSENC_ASSIGN_OR_RETURN(call.rows, CountRows("positions", call.positions, count));
+  POSENC_ASSIGN_OR_RETURN(call.rows, CountRows("positions", call.positions, count, context.limits));
   PreparedTable prepared;
   prepared.dtype = call.dtype;
   auto generation = TableGeneration::Create(*resolved.rotary, std::move(call), context.limits);

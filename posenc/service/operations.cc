@@ -94,6 +94,7 @@ void DescribeLibrary(const Limits& limits, v1::GetServerInfoResponse* response) 
   message->set_max_sequences(limits.max_sequences);
   message->set_max_plan_values(limits.max_plan_values);
   message->set_max_bias_values(limits.max_bias_values);
+  message->set_max_dimension(limits.max_dimension);
 }
 
 absl::StatusOr<int64_t> RowsPerTile(std::optional<int64_t> asked, int64_t rows, int64_t row_bytes,

@@ -54,12 +54,12 @@ inline constexpr EnumPairs<v1::DataType, DType> kDataTypes = {
     {v1::DATA_TYPE_BOOL, DType::kBOOL},
 };
 
-// Returns a tensor's type and shape; its data are not read. Returns INVALID_ARGUMENT as Choose() and ByteSize() do.
+// Returns a tensor's type and shape; its data are not read. INVALID_ARGUMENT as from Choose() and CheckDeclared().
 inline absl::StatusOr<TensorShape> ShapeOf(std::string_view field, const v1::Tensor& tensor, const Limits& limits) {
   TensorShape shape;
   POSENC_ASSIGN_OR_RETURN(shape.dtype, Choose(fmt::format("{}.dtype", field), tensor.dtype(), kDataTypes));
   shape.shape.assign(tensor.shape().begin(), tensor.shape().end());
-  POSENC_RETURN_IF_ERROR(ByteSize(field, shape, limits).status());
+  POSENC_RETURN_IF_ERROR(CheckDeclared(field, shape, limits));
   return shape;
 }
 

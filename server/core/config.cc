@@ -95,7 +95,8 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
         "maximum number of dimensions of a tensor");
   visit(group, "--max-rotary-dim", c.limits.max_rotary_dim, Integer{kCount, 2, kMiB},
         "maximum number of rotated elements of a head");
-  visit(group, "--max-heads", c.limits.max_heads, Integer{kCount, 1, kMiB}, "maximum number of heads of a bias");
+  visit(group, "--max-heads", c.limits.max_heads, Integer{kCount, 1, kMiB},
+        "maximum number of heads of a bias, or of scores and values with content");
   visit(group, "--max-config-json-bytes", c.limits.max_config_json_bytes, Integer{kBytes, kKiB, 4 * kMiB},
         "maximum size of a model's config.json");
   visit(group, "--max-sequences", c.limits.max_sequences, Integer{kCount, 1, 16 * kMiB},

@@ -384,7 +384,7 @@ TEST_F(BackendTest, ErrorsLookAlike) {
   EXPECT_TRUE(absl::IsInvalidArgument(odd.status())) << odd.status();
   EXPECT_EQ(DetailsOf(odd.status()).field, "rotary.settings.rotary_dim");
 
-  request = Table(int64_t{1} << 40);
+  request = Table(int64_t{1} << 30);
   EXPECT_TRUE(absl::IsResourceExhausted(Ask(&Backend::GenerateTable, request).status()));
 
   request = Table(4);

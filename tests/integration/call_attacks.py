@@ -260,7 +260,7 @@ def unread_refusals(port, stop):
     largest = 2**31 - 1
     begin = (http2_attacks.PREFACE + frame(SETTINGS, 0, 0, b"\0\4" + largest.to_bytes(4, "big")) +
              frame(WINDOW_UPDATE, 0, 0, (largest - 65535).to_bytes(4, "big")) +
-             call(1, f"/{SERVICE.full_name}/StreamTable", samples.stream(count=2**40, rotary_dim=128, rows_per_tile=32)))
+             call(1, f"/{SERVICE.full_name}/StreamTable", samples.stream(count=2**31 - 1, rotary_dim=128, rows_per_tile=32)))
     go_on = frame(RST_STREAM, 0, 1, bytes((0, 0, 0, 8))) + b"".join(
         call(stream, "/grpc.health.v1.Health/Watch", HealthCheckRequest(service="x" * 300)) for stream in range(3, 200, 2))
 

@@ -5,6 +5,7 @@ import math
 import struct
 
 import samples
+from every_field import SIZES
 from google.protobuf.descriptor import FieldDescriptor
 from posenc.v1 import rotary_pb2, service_pb2, tensor_pb2
 from rich_requests import rich_requests
@@ -168,14 +169,24 @@ class Mutator:
             place = self._chance.randrange(max(len(data) // size, 1)) * size
             data[place:place + size] = self._element(form)
             message.data = bytes(data)
-        elif what < 0.75 and message.shape:
-            message.shape[self._chance.randrange(len(message.shape))] = self._integer(-2**63, 2**63 - 1)
+        elif what < 0.75:
+            self._change_shape(message)
         elif what < 0.9:
             kinds = [tensor([self._number() for _ in range(self._chance.randint(0, 4))], FP64),
                      tensor([self._integer(-2**63, 2**63 - 1) for _ in range(self._chance.randint(0, 4))], INT64)]
             message.CopyFrom(self._chance.choice(kinds))
         else:
             message.dtype = self._chance.choice(list(ELEMENT))
+
+    def _change_shape(self, message):
+        """Changes one size, or all; a tensor that is empty then has no bytes, so that its sizes are what is wrong."""
+        if message.shape and self._chance.random() < 0.5:
+            message.shape[self._chance.randrange(len(message.shape))] = self._integer(-2**63, 2**63 - 1)
+        else:
+            message.shape[:] = [self._chance.choice((0, self._chance.choice(SIZES), self._integer(0, 2**63 - 1)))
+                                for _ in range(self._chance.randint(0, 5))]
+        if 0 in message.shape:
+            message.ClearField("data")
 
     def _element(self, form):
         if form in ("<f", "<d", "<e"):

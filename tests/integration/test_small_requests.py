@@ -65,7 +65,7 @@ def test_rows_without_columns(client, form):
     request = samples.rotary()
     request.rotary.CopyFrom(source)
     refusal = client.refusal("ApplyRotary", request)
-    assert (refusal.code, refusal.field) == (INVALID, "rotary.settings.given_table.cos.shape")
+    assert (refusal.code, refusal.field) == (INVALID, "rotary.settings.given_table.cos.shape[0]")
 
 
 def test_heads_without_buckets(client):

@@ -131,7 +131,7 @@ def test_a_parameter_that_the_formula_does_not_read(client):
     (lambda q: q.tensor.shape.append(1), "MISMATCH", "q.tensor.shape"),
     (lambda q: q.tensor.shape.__setitem__(3, -8), "OUT_OF_RANGE", "q.tensor.shape[3]"),
     (lambda q: q.tensor.shape.__setitem__(0, 2), "MISMATCH", "q.tensor.data"),
-    (lambda q: q.tensor.shape.__setitem__(0, 2**62), "OUT_OF_RANGE", "q.tensor.shape"),
+    (lambda q: q.tensor.shape.__setitem__(0, 2**62), "OUT_OF_RANGE", "q.tensor.shape[0]"),
     (lambda q: q.tensor.shape.extend([1] * 5), "OUT_OF_RANGE", "q.tensor.shape"),
     (lambda q: setattr(q.tensor, "data", q.tensor.data[1:]), "MISMATCH", "q.tensor.data"),
     (lambda q: setattr(q.tensor, "dtype", samples.FP64), "UNSUPPORTED", "q.tensor.dtype"),

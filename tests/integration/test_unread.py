@@ -94,7 +94,7 @@ def test_connections_that_read_no_refusals_are_cut(server_program, tmp_path, uni
         for _ in range(20):
             connections.append(stack.enter_context(
                 ShutWindow(path if unix else server.port, 2**31 - 1, "127.0.0.2", receive_buffer=2048)))
-            connections[-1].stuck = connections[-1].call("StreamTable", samples.stream(count=2**40, rotary_dim=128))
+            connections[-1].stuck = connections[-1].call("StreamTable", samples.stream(count=2**31 - 1, rotary_dim=128))
         # Once their sockets are full, nothing moves.
         wait_until(lambda: len({client.info().counters.in_flight_bytes for _ in range(20)}) == 1 and
                    client.info().counters.in_flight_requests == len(connections), "the calls go on")
@@ -118,7 +118,7 @@ def test_a_call_is_not_longer_than_it_may_be(start_server):
     server = start_server("--max-stream-seconds", "1")
     with Client(server.port) as client:
         with pytest.raises(grpc.RpcError) as error:
-            for _ in client.method("StreamTable")(samples.stream(count=2**40, rotary_dim=128)):
+            for _ in client.method("StreamTable")(samples.stream(count=2**31 - 1, rotary_dim=128)):
                 pass
         assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
         assert "--max-stream-seconds" in error.value.details()
@@ -152,7 +152,7 @@ READER = """
 import sys
 sys.path[:0] = sys.argv[2:]
 import client, samples
-stream = client.Client(int(sys.argv[1])).method("StreamTable")(samples.stream(count=2**40, rotary_dim=128))
+stream = client.Client(int(sys.argv[1])).method("StreamTable")(samples.stream(count=2**31 - 1, rotary_dim=128))
 next(stream)
 print("reading", flush=True)
 for _ in stream:
@@ -220,7 +220,7 @@ def reading(connection, bytes_at_once):
 
 
 @pytest.mark.parametrize("kind", ("slow", "silent", "unix"))
-@pytest.mark.parametrize("method, request_", (("StreamTable", samples.stream(count=2**40, rotary_dim=128)),
+@pytest.mark.parametrize("method, request_", (("StreamTable", samples.stream(count=2**31 - 1, rotary_dim=128)),
                                               ("GenerateTable", samples.table(count=MEBIBYTE))), ids=("stream", "unary"))
 def test_a_drain_cuts_connections_that_do_not_read(server_program, tmp_path, kind, method, request_):
     path = tmp_path / "socket"

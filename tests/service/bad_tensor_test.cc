@@ -8,7 +8,7 @@
 namespace posenc::bad_tensor_test {
 namespace {
 
-constexpr int64_t kHuge = int64_t{1} << 40;
+constexpr int64_t kMany = int64_t{1} << 22, kHuge = (int64_t{1} << 31) - 1;  // max_dimension
 
 v1::ApplyRotaryRequest Valid() {
   v1::ApplyRotaryRequest request;
@@ -107,6 +107,22 @@ const Case kTensors[] = {
        *r.mutable_q()->mutable_tensor() = Header(DType::kFP32, {kHuge, kHuge, 1, 4});
      },
      "OUT_OF_RANGE", "q.tensor.shape"},
+    {"dimension above its limit beside a 0",
+     [](R& r) {
+       *r.mutable_q()->mutable_tensor() = Header(DType::kFP32, {0, kHuge + 1, 1, 4});
+     },
+     "OUT_OF_RANGE", "q.tensor.shape[1]"},
+    {"dimensions beside a 0 that no request could have without it",
+     [](R& r) {
+       *r.mutable_q()->mutable_tensor() = Header(DType::kFP32, {0, 1 << 24, 2, 4});
+     },
+     "OUT_OF_RANGE", "q.tensor.shape"},
+    {"more axes than any position has",
+     [](R& r) {
+       *r.mutable_positions()->mutable_ids() = Header(DType::kINT32, {0, 65});
+       r.mutable_positions()->set_axis_dimension(v1::AXIS_DIMENSION_LAST);
+     },
+     "OUT_OF_RANGE", "positions.ids.shape[1]"},
     {"product overflows beside a 0",
      [](R& r) {
        *r.mutable_q()->mutable_tensor() = Header(DType::kFP32, {kHuge, kHuge, 0, 4});
@@ -265,10 +281,10 @@ const Case kPositions[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Positions, BadTensor, testing::ValuesIn(kPositions));
 
-// Empty tensors are legal, and dimensions of 0 beside huge ones cost nothing.
+// Empty tensors are legal, also with many rows of nothing.
 TEST(EmptyTensors, AreAnsweredEmpty) {
   for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
-           {0, 3, 1, 4}, {2, 0, 1, 4}, {2, 3, 0, 4}, {kHuge, 0, 1, 4}, {0, kHuge, 1, 4}, {kHuge, 3, 0, 4}}) {
+           {0, 3, 1, 4}, {2, 0, 1, 4}, {2, 3, 0, 4}, {kMany, 0, 1, 4}, {0, kMany, 1, 4}, {kMany, 3, 0, 4}}) {
     SCOPED_TRACE(testing::PrintToString(shape));
     v1::ApplyRotaryRequest request = Valid();
     request.clear_k();
@@ -295,7 +311,7 @@ TEST(EmptyTensors, OtherCalls) {
   embedding.mutable_sinusoidal()->set_convention(v1::SINUSOIDAL_CONVENTION_FAIRSEQ);
   embedding.mutable_sinusoidal()->set_dim(8);
   embedding.mutable_sinusoidal()->set_padding_idx(1);
-  *embedding.mutable_sinusoidal()->mutable_token_valid() = Header(DType::kBOOL, {kHuge, 0});
+  *embedding.mutable_sinusoidal()->mutable_token_valid() = Header(DType::kBOOL, {kMany, 0});
   embedding.set_dtype(v1::DATA_TYPE_FP32);
   EXPECT_THAT(Call(embedding), IsOk());
 
@@ -329,7 +345,7 @@ TEST(TooLarge, AnswersAboveTheLimit) {
   table.mutable_positions()->set_offset(0);
   table.set_dtype(v1::DATA_TYPE_FP32);
   table.set_form(v1::TABLE_FORM_HALF_WIDTH);
-  table.set_count(int64_t{1} << 50);
+  table.set_count(kHuge);
   EXPECT_THAT(Call(table), FailsWith(absl::StatusCode::kResourceExhausted, "TOO_LARGE", "answer"));
 
   v1::GenerateBiasRequest bias;

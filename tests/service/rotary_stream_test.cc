@@ -186,17 +186,17 @@ TEST(RotaryStream, RefusesAHeaderWithBytes) {
   EXPECT_THAT(create(header), IsInvalid("MISSING", "header.q"));
   header = Header(request);
   header.mutable_q()->mutable_tensor()->mutable_shape()->Set(1, int64_t{1} << 62);
-  EXPECT_THAT(create(header), IsInvalid("OUT_OF_RANGE", "header.q.tensor.shape"));
+  EXPECT_THAT(create(header), IsInvalid("OUT_OF_RANGE", "header.q.tensor.shape[1]"));
 }
 
 TEST(RotaryStream, ATensorMayBeLargerThanAnyMessage) {
   Request header = Header(Plain(v1::LAYOUT_BSHD, DType::kFP32, {1, 1, 3, 12}, {1, 1, 1, 8}));
   for (v1::RotaryOperand* operand : {header.mutable_q(), header.mutable_k()}) {
-    operand->mutable_tensor()->mutable_shape()->Set(1, int64_t{1} << 40);
+    operand->mutable_tensor()->mutable_shape()->Set(1, int64_t{1} << 30);
   }
   const auto stream = wire::RotaryStream::Create(header, wire::InMessage(), Limits());
   ASSERT_THAT(stream, IsOk());
-  EXPECT_EQ(stream->Size(v1::OPERAND_QUERY), (int64_t{1} << 40) * 3 * 12 * 4);
+  EXPECT_EQ(stream->Size(v1::OPERAND_QUERY), (int64_t{1} << 30) * 3 * 12 * 4);
   WorkPool pool(1);
   std::string row = RandomTensor(DType::kFP32, {12}, 4).data();
   auto* bytes = reinterpret_cast<std::byte*>(row.data());

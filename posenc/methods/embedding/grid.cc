@@ -173,8 +173,9 @@ absl::Status Complete(GridSettings& s, const Limits& limits) {
   }
   int64_t rows = s.height;
   if (__builtin_mul_overflow(rows, s.width, &rows) || __builtin_mul_overflow(rows, s.frames.value_or(1), &rows) ||
-      __builtin_add_overflow(rows, s.extra_tokens, &rows) || static_cast<double>(rows) > kLargestPosition) {
-    return InvalidArgument("OUT_OF_RANGE", "height", fmt::format("{}", s.height), "must give at most 2^53 rows");
+      __builtin_add_overflow(rows, s.extra_tokens, &rows) || rows > limits.max_dimension) {
+    return InvalidArgument("OUT_OF_RANGE", "height", fmt::format("{}", s.height),
+                           fmt::format("must give at most {} rows (max_dimension)", limits.max_dimension));
   }
   return absl::OkStatus();
 }

@@ -122,7 +122,7 @@ TEST_F(ServerTest, RefusesForGoodWhatCanNeverFit) {
   EXPECT_THAT(status.error_message(), HasSubstr("must be at most 8388608 bytes"));
 
   v1::GenerateBiasRequest amplified;
-  amplified.mutable_geometry()->set_query_length(int64_t{1} << 40);
+  amplified.mutable_geometry()->set_query_length(int64_t{1} << 30);
   v1::GenerateBiasResponse bias;
   status = stub_->GenerateBias(&contexts[1], amplified, &bias);
   EXPECT_EQ(status.error_code(), grpc::RESOURCE_EXHAUSTED);
@@ -340,7 +340,7 @@ TEST_F(ServerTest, StreamsTilesInOrder) {
 TEST_F(ServerTest, AStreamNobodyReadsHoldsOneTileUntilItIsCancelled) {
   Start(TestConfig());
   v1::StreamTableRequest request;
-  request.mutable_table()->set_count(int64_t{1} << 40);
+  request.mutable_table()->set_count(int64_t{1} << 30);
   request.set_rows_per_tile(1 << 20);
   grpc::ClientContext context;
   auto reader = stub_->StreamTable(&context, request);

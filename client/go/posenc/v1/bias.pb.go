@@ -1334,9 +1334,10 @@ func (x *Nope) GetNumHeads() int64 {
 // Positions of the queries and keys, and the heads wanted.
 type BiasGeometry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Sq, the number of queries, >= 0. May be absent in AddBias (the scores give it) and with a window (it gives it).
+	// Sq, the number of queries, 0 .. ServerLimits.max_dimension. May be absent in AddBias (the scores give it) and with a
+	// window (it gives it).
 	QueryLength *int64 `protobuf:"varint,1,opt,name=query_length,json=queryLength,proto3,oneof" json:"query_length,omitempty"`
-	// Sk, the number of keys, >= 0. May be absent in AddBias (the scores give it) and with a window (it gives it).
+	// Sk, the number of keys, 0 .. ServerLimits.max_dimension. May be absent like query_length.
 	KeyLength *int64 `protobuf:"varint,2,opt,name=key_length,json=keyLength,proto3,oneof" json:"key_length,omitempty"`
 	// Positions of the queries. Required if Sq != Sk. Absent otherwise: query_offset 0.
 	//

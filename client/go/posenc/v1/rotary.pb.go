@@ -1952,7 +1952,7 @@ type Positions_Offsets struct {
 
 type Positions_Ids struct {
 	// One position per token: INT32, INT64, FP32 or FP64, [B, S], [S] (for every sequence), or [T] if packed, plus one
-	// dimension if axis_dimension says so. Finite.
+	// dimension of at most 64 axes if axis_dimension says so. Finite.
 	Ids *Tensor `protobuf:"bytes,3,opt,name=ids,proto3,oneof"`
 }
 
@@ -2142,7 +2142,7 @@ func (*PositionSegment_Grid) isPositionSegment_Kind() {}
 // Line of positions start + n*step for n = 0 .. count-1, evaluated in float64.
 type PositionLine struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of positions, >= 0.
+	// Number of positions, 0 .. ServerLimits.max_dimension, which also limits the sum of all segments.
 	Count int64   `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
 	Start float64 `protobuf:"fixed64,2,opt,name=start,proto3" json:"start,omitempty"`
 	// Difference of consecutive positions. Default 1.
@@ -2206,7 +2206,7 @@ func (x *PositionLine) GetStep() float64 {
 // float64. A FLUX image of 64 x 64 tokens is {size: [1, 64, 64]}.
 type PositionGrid struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of points per axis, >= 0.
+	// Number of points per axis, 0 .. ServerLimits.max_dimension; at most 64 axes.
 	Size []int64 `protobuf:"varint,1,rep,packed,name=size,proto3" json:"size,omitempty"`
 	// First position per axis, as many as in size. Empty: all 0.
 	Start []float64 `protobuf:"fixed64,2,rep,packed,name=start,proto3" json:"start,omitempty"`

@@ -573,8 +573,10 @@ type ServerLimits struct {
 	// Connections of all callers, and of one IPv4 address or IPv6 /64 network.
 	MaxConnections        int64 `protobuf:"varint,15,opt,name=max_connections,json=maxConnections,proto3" json:"max_connections,omitempty"`
 	MaxConnectionsPerPeer int64 `protobuf:"varint,16,opt,name=max_connections_per_peer,json=maxConnectionsPerPeer,proto3" json:"max_connections_per_peer,omitempty"`
-	unknownFields         protoimpl.UnknownFields
-	sizeCache             protoimpl.SizeCache
+	// Largest dimension of a tensor, and largest number of tokens, positions or rows that a field gives.
+	MaxDimension  int64 `protobuf:"varint,17,opt,name=max_dimension,json=maxDimension,proto3" json:"max_dimension,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ServerLimits) Reset() {
@@ -715,6 +717,13 @@ func (x *ServerLimits) GetMaxConnections() int64 {
 func (x *ServerLimits) GetMaxConnectionsPerPeer() int64 {
 	if x != nil {
 		return x.MaxConnectionsPerPeer
+	}
+	return 0
+}
+
+func (x *ServerLimits) GetMaxDimension() int64 {
+	if x != nil {
+		return x.MaxDimension
 	}
 	return 0
 }
@@ -4104,7 +4113,7 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\twithdrawn\x18\t \x01(\tR\twithdrawn\"@\n" +
 	"\fMethodFamily\x12\x16\n" +
 	"\x06family\x18\x01 \x01(\tR\x06family\x12\x18\n" +
-	"\amethods\x18\x02 \x03(\tR\amethods\"\xac\x05\n" +
+	"\amethods\x18\x02 \x03(\tR\amethods\"\xd1\x05\n" +
 	"\fServerLimits\x12*\n" +
 	"\x11max_request_bytes\x18\x01 \x01(\x03R\x0fmaxRequestBytes\x12(\n" +
 	"\x10max_output_bytes\x18\x02 \x01(\x03R\x0emaxOutputBytes\x12-\n" +
@@ -4123,7 +4132,8 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\x10max_region_bytes\x18\r \x01(\x03R\x0emaxRegionBytes\x12\"\n" +
 	"\rmax_call_cost\x18\x0e \x01(\x03R\vmaxCallCost\x12'\n" +
 	"\x0fmax_connections\x18\x0f \x01(\x03R\x0emaxConnections\x127\n" +
-	"\x18max_connections_per_peer\x18\x10 \x01(\x03R\x15maxConnectionsPerPeer\"\xd2\x05\n" +
+	"\x18max_connections_per_peer\x18\x10 \x01(\x03R\x15maxConnectionsPerPeer\x12#\n" +
+	"\rmax_dimension\x18\x11 \x01(\x03R\fmaxDimension\"\xd2\x05\n" +
 	"\x0eServerCounters\x12)\n" +
 	"\x10requests_started\x18\x01 \x01(\x03R\x0frequestsStarted\x12'\n" +
 	"\x0frequests_failed\x18\x02 \x01(\x03R\x0erequestsFailed\x12)\n" +

@@ -156,8 +156,9 @@ func (x *Region) GetByteSize() int64 {
 // A dense array. The elements are little-endian and row-major (the last dimension varies fastest).
 //
 // A dimension may be 0: the tensor is then empty, which is legal, and so is the answer. Returns INVALID_ARGUMENT for a
-// rank above ServerLimits.max_tensor_rank, a negative dimension, a shape whose byte size overflows 63 bits, and data
-// whose length is not the shape's product times the element's size.
+// rank above ServerLimits.max_tensor_rank, a dimension that is negative or above ServerLimits.max_dimension, a shape
+// whose byte size overflows 63 bits, and data whose length is not the shape's product times the element's size. Zeros
+// lift no limit: with 1 in place of each, an empty tensor must fit ServerLimits.max_request_bytes.
 type Tensor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Dtype DataType               `protobuf:"varint,1,opt,name=dtype,proto3,enum=posenc.v1.DataType" json:"dtype,omitempty"`

@@ -18,8 +18,9 @@ pub struct Region {
 /// A dense array. The elements are little-endian and row-major (the last dimension varies fastest).
 ///
 /// A dimension may be 0: the tensor is then empty, which is legal, and so is the answer. Returns INVALID_ARGUMENT for a
-/// rank above ServerLimits.max_tensor_rank, a negative dimension, a shape whose byte size overflows 63 bits, and data
-/// whose length is not the shape's product times the element's size.
+/// rank above ServerLimits.max_tensor_rank, a dimension that is negative or above ServerLimits.max_dimension, a shape
+/// whose byte size overflows 63 bits, and data whose length is not the shape's product times the element's size. Zeros
+/// lift no limit: with 1 in place of each, an empty tensor must fit ServerLimits.max_request_bytes.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Tensor {
@@ -462,7 +463,7 @@ pub mod positions {
         #[prost(message, tag = "2")]
         Offsets(super::PositionOffsets),
         /// One position per token: INT32, INT64, FP32 or FP64, \[B, S\], \[S\] (for every sequence), or \[T\] if packed, plus one
-        /// dimension if axis_dimension says so. Finite.
+        /// dimension of at most 64 axes if axis_dimension says so. Finite.
         #[prost(message, tag = "3")]
         Ids(super::Tensor),
         /// Runs and grids of evenly spaced positions, concatenated: S of them for every sequence, or T if packed.
@@ -503,7 +504,7 @@ pub mod position_segment {
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct PositionLine {
-    /// Number of positions, >= 0.
+    /// Number of positions, 0 .. ServerLimits.max_dimension, which also limits the sum of all segments.
     #[prost(int64, tag = "1")]
     pub count: i64,
     #[prost(double, tag = "2")]
@@ -517,7 +518,7 @@ pub struct PositionLine {
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PositionGrid {
-    /// Number of points per axis, >= 0.
+    /// Number of points per axis, 0 .. ServerLimits.max_dimension; at most 64 axes.
     #[prost(int64, repeated, tag = "1")]
     pub size: ::prost::alloc::vec::Vec<i64>,
     /// First position per axis, as many as in size. Empty: all 0.
@@ -1269,10 +1270,11 @@ pub struct Nope {
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct BiasGeometry {
-    /// Sq, the number of queries, >= 0. May be absent in AddBias (the scores give it) and with a window (it gives it).
+    /// Sq, the number of queries, 0 .. ServerLimits.max_dimension. May be absent in AddBias (the scores give it) and with a
+    /// window (it gives it).
     #[prost(int64, optional, tag = "1")]
     pub query_length: ::core::option::Option<i64>,
-    /// Sk, the number of keys, >= 0. May be absent in AddBias (the scores give it) and with a window (it gives it).
+    /// Sk, the number of keys, 0 .. ServerLimits.max_dimension. May be absent like query_length.
     #[prost(int64, optional, tag = "2")]
     pub key_length: ::core::option::Option<i64>,
     /// Explicit key positions: INT32, INT64, FP32 or FP64, \[Sk\] or \[B, Sk\]; finite. Absent: key j has position j.
@@ -3521,6 +3523,9 @@ pub struct ServerLimits {
     pub max_connections: i64,
     #[prost(int64, tag = "16")]
     pub max_connections_per_peer: i64,
+    /// Largest dimension of a tensor, and largest number of tokens, positions or rows that a field gives.
+    #[prost(int64, tag = "17")]
+    pub max_dimension: i64,
 }
 /// Counters since the server's start.
 #[allow(clippy::all)]

@@ -489,14 +489,15 @@ export const NopeSchema: GenMessage<Nope> = /*@__PURE__*/
  */
 export type BiasGeometry = Message<"posenc.v1.BiasGeometry"> & {
   /**
-   * Sq, the number of queries, >= 0. May be absent in AddBias (the scores give it) and with a window (it gives it).
+   * Sq, the number of queries, 0 .. ServerLimits.max_dimension. May be absent in AddBias (the scores give it) and with a
+   * window (it gives it).
    *
    * @generated from field: optional int64 query_length = 1;
    */
   queryLength?: bigint | undefined;
 
   /**
-   * Sk, the number of keys, >= 0. May be absent in AddBias (the scores give it) and with a window (it gives it).
+   * Sk, the number of keys, 0 .. ServerLimits.max_dimension. May be absent like query_length.
    *
    * @generated from field: optional int64 key_length = 2;
    */

@@ -690,7 +690,7 @@ export type Positions = Message<"posenc.v1.Positions"> & {
   } | {
     /**
      * One position per token: INT32, INT64, FP32 or FP64, [B, S], [S] (for every sequence), or [T] if packed, plus one
-     * dimension if axis_dimension says so. Finite.
+     * dimension of at most 64 axes if axis_dimension says so. Finite.
      *
      * @generated from field: posenc.v1.Tensor ids = 3;
      */
@@ -817,7 +817,7 @@ export const PositionSegmentSchema: GenMessage<PositionSegment> = /*@__PURE__*/
  */
 export type PositionLine = Message<"posenc.v1.PositionLine"> & {
   /**
-   * Number of positions, >= 0.
+   * Number of positions, 0 .. ServerLimits.max_dimension, which also limits the sum of all segments.
    *
    * @generated from field: int64 count = 1;
    */
@@ -851,7 +851,7 @@ export const PositionLineSchema: GenMessage<PositionLine> = /*@__PURE__*/
  */
 export type PositionGrid = Message<"posenc.v1.PositionGrid"> & {
   /**
-   * Number of points per axis, >= 0.
+   * Number of points per axis, 0 .. ServerLimits.max_dimension; at most 64 axes.
    *
    * @generated from field: repeated int64 size = 1;
    */

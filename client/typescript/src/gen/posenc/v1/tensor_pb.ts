@@ -53,8 +53,9 @@ export const RegionSchema: GenMessage<Region> = /*@__PURE__*/
  * A dense array. The elements are little-endian and row-major (the last dimension varies fastest).
  *
  * A dimension may be 0: the tensor is then empty, which is legal, and so is the answer. Returns INVALID_ARGUMENT for a
- * rank above ServerLimits.max_tensor_rank, a negative dimension, a shape whose byte size overflows 63 bits, and data
- * whose length is not the shape's product times the element's size.
+ * rank above ServerLimits.max_tensor_rank, a dimension that is negative or above ServerLimits.max_dimension, a shape
+ * whose byte size overflows 63 bits, and data whose length is not the shape's product times the element's size. Zeros
+ * lift no limit: with 1 in place of each, an empty tensor must fit ServerLimits.max_request_bytes.
  *
  * @generated from message posenc.v1.Tensor
  */
