@@ -15,7 +15,8 @@ from posenc import _tensors
 from posenc._plans import encode
 from posenc._retry import Retries, RetryPolicy
 from posenc._shared_memory import Lease, SharedMemory, shared_memory_of
-from posenc._streams import RotatedRows, Rotation, in_threads
+from posenc._streams import RotatedRows, Rotation
+from posenc._threads import in_threads
 from posenc._tls import TLS
 from posenc._wire import Message, join, new_message, own_tensors
 from posenc.aio import AsyncClient
@@ -246,4 +247,6 @@ class AsyncRemoteClient(_Remote, AsyncClient):
         # On a channel without asyncio, whose calls lose the server's status if it comes while they write.
         if self._blocking is None:
             self._blocking = self._open(grpc)
-        return in_threads(streams.rows(self._blocking, rotation, self._retries(timeout), self._metadata, self._error))
+        stop = streams.Stop()
+        rows = streams.rows(self._blocking, rotation, self._retries(timeout), self._metadata, self._error, stop)
+        return in_threads(rows, stop.set)
