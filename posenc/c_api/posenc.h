@@ -48,8 +48,8 @@ typedef struct posenc_options {
 } posenc_options;
 
 /* Makes a context. `options` may be NULL, for the defaults; it is not retained. Returns NULL if an option is out of
- * range or if memory or threads are lacking. Thread-safe. A forked child may use and destroy its parent's contexts, which
- * start threads of their own there. It must not use a stream that another thread of the parent was using. */
+ * range or if memory or threads are lacking. Thread-safe. A forked child may use and destroy its parent's contexts,
+ * which start threads of their own there. It must not use a stream that another thread of the parent was using. */
 posenc_context* posenc_create(const posenc_options* options);
 
 /* Ends the context's threads and frees it. No call may be running in it. NULL is ignored. Answers remain valid. */
@@ -109,8 +109,8 @@ typedef struct posenc_error_details {
 
 typedef struct posenc_answer {
   size_t struct_size;
-  /* 0 for success, else gRPC's number of the error: 1 CANCELLED, 3 INVALID_ARGUMENT, 4 DEADLINE_EXCEEDED, 8 RESOURCE_EXHAUSTED,
-   * 12 UNIMPLEMENTED, 13 INTERNAL. */
+  /* 0 for success, else gRPC's number of the error: 1 CANCELLED, 3 INVALID_ARGUMENT, 4 DEADLINE_EXCEEDED, 8
+   * RESOURCE_EXHAUSTED, 12 UNIMPLEMENTED, 13 INTERNAL. */
   int32_t code;
   /* NULL for success. */
   const posenc_error_details* error;
