@@ -20,7 +20,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from posenc import _descriptors as d
 from posenc import _tensors
@@ -127,7 +127,7 @@ class SharedMemory:
             holder: Any = request.get(name) if is_operand else request
             if not isinstance(holder, Mapping) or "output" in holder:
                 continue
-            tensor = holder.get("tensor" if is_operand else name)
+            tensor: Any = cast("Mapping[str, Any]", holder).get("tensor" if is_operand else name)
             if tensor is None or isinstance(tensor, (Mapping, Message)):
                 continue
             view = _tensors.kind_of(tensor).view(tensor, f"{name}.tensor" if is_operand else name)
@@ -190,10 +190,12 @@ class SharedMemory:
                     block, again = self._returned.popleft()
                     if block.connection is not self._socket:
                         continue  # its registration has ended with the connection
-                    if again and len(self._free) < self._MOST_FREE:
+                    if again:
                         self._free.append(block)
                     else:
                         self._unwanted.append(block.farewell)
+                while len(self._free) > self._MOST_FREE:
+                    self._unwanted.append(self._free.pop(0).farewell)
                 self._unregister()
             finally:
                 self._lock.release()
@@ -246,11 +248,13 @@ class SharedMemory:
             return self._disconnect()
         try:
             while self._unwanted and self._unanswered < self._MOST_UNANSWERED:
+                # Counted before, because an interrupt may end this anywhere: a missing answer is noticed, but another
+                # request's would be taken for the next one's.
+                self._unanswered += 1
                 self._socket.send(self._unwanted[0])
                 self._unwanted.popleft()
-                self._unanswered += 1
         except BlockingIOError:
-            pass
+            self._unanswered -= 1
         except OSError:
             self._disconnect()
 
@@ -272,6 +276,9 @@ class SharedMemory:
         except OSError as error:
             answer, reason = b"", str(error)
             is_new = is_new or isinstance(error, TimeoutError)
+        except BaseException:  # an interrupt: nobody would take the answer
+            self._disconnect()
+            raise
         if answer:
             return new_message(d.api().messages["posenc.v1.SharedMemoryResponse"], memoryview(answer), _tensors.NUMPY)
         self._disconnect()

@@ -48,16 +48,15 @@ class Recording(grpc.GenericRpcHandler):
             threading.Thread(target=self._serve_one, args=[connection], daemon=True).start()
 
     def _serve_one(self, connection):
-        while packet := connection.recv(4096):
-            self.side_socket_answers.wait(WATCHDOG)
-            if packet[0] >> 3 == 3:  # unregister { token }
-                self.unregistered.append(packet[-16:])
-                answer = b"\x18\x01"
-            else:
-                self._registered += 1
-                answer = b"\x0a\x10" + bytes([self._registered]) * 16
-            with contextlib.suppress(BrokenPipeError):
-                connection.send(answer)
+        with contextlib.suppress(ConnectionError):
+            while packet := connection.recv(4096):
+                self.side_socket_answers.wait(WATCHDOG)
+                if packet[0] >> 3 == 3:  # unregister { token }
+                    self.unregistered.append(packet[-16:])
+                    connection.send(b"\x18\x01")
+                else:
+                    self._registered += 1
+                    connection.send(b"\x0a\x10" + bytes([self._registered]) * 16)
 
     def service(self, details):
         return grpc.unary_unary_rpc_method_handler(self._answer)
@@ -167,6 +166,30 @@ def test_registering_ends_with_the_time_limit_of_the_call(recording):
             client.rope(Q, **CALL, timeout=0.5)
         handler.side_socket_answers.set()
         client.rope(Q, **CALL)
+
+
+def test_an_interrupted_registration_is_no_other_calls(recording):
+    """Its answer would be taken for that of the next request."""
+    handler, address = recording
+    handler.side_socket_answers.clear()
+    timer = threading.Timer(0.3, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT])
+    with posenc.connect(**address) as client:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            client.rope(Q, **CALL)
+        handler.side_socket_answers.set()
+        kept = [client.rope(Q, **CALL).q for _ in range(2)]
+    assert len(kept) == 2 and handler.tokens == [bytes([n]) * 16 for n in (2, 3)]
+
+
+def test_blocks_of_other_sizes_make_room(recording):
+    handler, address = recording
+    with posenc.connect(**address) as client:
+        small = [client.rope(Q, **CALL).q for _ in range(8)]
+        small.clear()
+        for _ in range(3):
+            client.rope(np.concatenate([Q] * 2), **CALL)
+    assert len(set(handler.tokens)) == 9, "the new block is kept, not the eight that nobody needs"
 
 
 def test_a_lost_side_socket_is_connected_to_again(recording):
