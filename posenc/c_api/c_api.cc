@@ -269,7 +269,10 @@ const posenc_answer* posenc_run(posenc_context* context, const posenc_call* call
       if (flag == nullptr || __atomic_load_n(flag, __ATOMIC_RELAXED) == 0) return absl::OkStatus();
       return absl::CancelledError("the call was cancelled");
     };
-    return posenc::RunInterruptibly(cancelled, [&] { return posenc::Run(context->service, known); });
+    return posenc::RunInterruptibly(cancelled, [&]() -> absl::StatusOr<const posenc_answer*> {
+      posenc::InterruptionPoint();  // small calls have no other
+      return posenc::Run(context->service, known);
+    });
   });
 }
 
