@@ -11,6 +11,7 @@ thread_local Activity activity_now = Activity::kComputing;
 
 InterruptionScope::InterruptionScope(const Cancellation* cancelled) : outer_(std::exchange(current, cancelled)) {}
 InterruptionScope::~InterruptionScope() { current = outer_; }
+const Cancellation* InterruptionScope::Current() { return current; }
 
 WaitingLimit::WaitingLimit(std::optional<std::chrono::milliseconds> time)
     : outer_(std::exchange(waiting_ends, time ? Clock::now() + *time : Clock::time_point::max())) {}

@@ -42,6 +42,8 @@ class InterruptionScope {
   ~InterruptionScope();
   InterruptionScope(const InterruptionScope&) = delete;
   InterruptionScope& operator=(const InterruptionScope&) = delete;
+  // The current scope's cancellation, or null.
+  static const Cancellation* Current();
 
  private:
   const Cancellation* const outer_;

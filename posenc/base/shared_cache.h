@@ -1,4 +1,5 @@
-// LRU cache of values that are expensive to compute; concurrent callers share one computation.
+// LRU cache of values that are expensive to compute; concurrent callers share one computation. A forked child has the
+// values that were complete.
 #pragma once
 
 #include <chrono>
@@ -6,6 +7,7 @@
 #include <cstdint>
 #include <exception>
 #include <future>
+#include <iterator>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -16,6 +18,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "posenc/base/fork.h"
 #include "posenc/base/interruption.h"
 #include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
@@ -150,6 +153,17 @@ class SharedCache {
     Shrink();
   }
 
+  // Removes the entries that threads of the parent were computing, for which the child would wait forever.
+  void ForgetUnfinished() {
+    const MemoryScope uncounted(nullptr);
+    for (auto use = by_use_.begin(); use != by_use_.end();) {
+      const auto entry = entries_.find(*use);
+      const bool finished = entry == entries_.end() || entry->second.bytes > 0;
+      if (!finished) entries_.erase(entry);
+      use = finished ? std::next(use) : by_use_.erase(use);
+    }
+  }
+
   void Shrink() {
     for (auto use = by_use_.end(); use != by_use_.begin() && static_cast<size_t>(counters_.bytes) > max_bytes_;) {
       const auto entry = entries_.find(*--use);
@@ -166,6 +180,7 @@ class SharedCache {
   std::list<std::string> by_use_;  // keys, most recently used first
   absl::flat_hash_map<std::string, Entry> entries_;
   CacheCounters counters_;
+  const ForkGuard fork_{&mutex_, [this] { ForgetUnfinished(); }};
 };
 
 }  // namespace posenc

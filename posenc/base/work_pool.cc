@@ -17,13 +17,17 @@
 namespace posenc {
 namespace {
 
+bool HasOneCpu() {
+  static const bool one_cpu = AvailableCpus() == 1;
+  return one_cpu;
+}
+
 // Spins for up to 50 us before the caller blocks: a sleep and wake-up takes as long as rotating a mebibyte. With one
 // CPU, spinning would keep the thread that it waits for from running.
 template <class Ready>
 void StayAwake(const Ready& ready) {
-  static const bool one_cpu = AvailableCpus() == 1;
   constexpr std::chrono::microseconds kMoment(50);
-  if (one_cpu || ready()) return;
+  if (HasOneCpu() || ready()) return;
   const auto end = std::chrono::steady_clock::now() + kMoment;
   while (!ready() && std::chrono::steady_clock::now() < end) hwy::Pause();
 }
@@ -113,6 +117,7 @@ WorkPool::WorkPool(size_t threads, Meter meter)
       on_thread_(1 + places_ + MostSpares(places_)),
       awake_(places_),
       busy_(on_thread_.size()) {
+  HasOneCpu();  // not first in a thread that a fork interrupts: the child would wait for it
   try {
     for (size_t thread = 1; thread <= places_; ++thread) threads_.emplace_back([this, thread] { Work(thread); });
     relief_ = std::thread([this] { Relieve(0); });

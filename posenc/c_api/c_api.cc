@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 #include "posenc/base/version.h"
 #include "posenc/c_api/posenc.h"
@@ -262,7 +263,17 @@ posenc_context* posenc_create(const posenc_options* options) try {
 void posenc_destroy(posenc_context* context) { delete context; }
 
 const posenc_answer* posenc_run(posenc_context* context, const posenc_call* call) {
-  return posenc::Answered([&] { return posenc::Run(context->service, posenc::Known(*call)); });
+  return posenc::Answered([&] {
+    const posenc_call known = posenc::Known(*call);
+    const posenc::Cancellation cancelled = [flag = known.cancelled]() -> absl::Status {
+      if (flag == nullptr || __atomic_load_n(flag, __ATOMIC_RELAXED) == 0) return absl::OkStatus();
+      return absl::CancelledError("the call was cancelled");
+    };
+    return posenc::RunInterruptibly(cancelled, [&]() -> absl::StatusOr<const posenc_answer*> {
+      posenc::InterruptionPoint();  // small calls have no other
+      return posenc::Run(context->service, known);
+    });
+  });
 }
 
 void posenc_free(const posenc_answer* answer) { posenc::Answer::Free(answer); }

@@ -48,8 +48,8 @@ typedef struct posenc_options {
 } posenc_options;
 
 /* Makes a context. `options` may be NULL, for the defaults; it is not retained. Returns NULL if an option is out of
- * range or if memory or threads are lacking. Thread-safe. A context's threads do not exist in a forked child, which
- * must neither use nor destroy it: posenc_destroy would wait for them forever. It may make a context of its own. */
+ * range or if memory or threads are lacking. Thread-safe. A forked child may use and destroy its parent's contexts,
+ * which start threads of their own there. It must not use a stream that another thread of the parent was using. */
 posenc_context* posenc_create(const posenc_options* options);
 
 /* Ends the context's threads and frees it. No call may be running in it. NULL is ignored. Answers remain valid. */
@@ -89,6 +89,9 @@ typedef struct posenc_call {
   size_t output_count;
   /* Time limit in nanoseconds; 0: none. */
   int64_t timeout_ns;
+  /* NULL, or a number that another thread may set, atomically, to a value other than 0: the call then ends soon, with 1
+   * CANCELLED unless it was about to end. Read by posenc_run only. */
+  const int32_t* cancelled;
 } posenc_call;
 
 /* Details of an error (proto/posenc/v1/error.proto). No string is NULL; one that does not apply is empty. */
@@ -106,8 +109,8 @@ typedef struct posenc_error_details {
 
 typedef struct posenc_answer {
   size_t struct_size;
-  /* 0 for success, else gRPC's number of the error: 3 INVALID_ARGUMENT, 4 DEADLINE_EXCEEDED, 8 RESOURCE_EXHAUSTED,
-   * 12 UNIMPLEMENTED, 13 INTERNAL. */
+  /* 0 for success, else gRPC's number of the error: 1 CANCELLED, 3 INVALID_ARGUMENT, 4 DEADLINE_EXCEEDED, 8
+   * RESOURCE_EXHAUSTED, 12 UNIMPLEMENTED, 13 INTERNAL. */
   int32_t code;
   /* NULL for success. */
   const posenc_error_details* error;

@@ -124,14 +124,16 @@ absl::Status Client::DoUnary(const wire::RpcDescription& rpc, const google::prot
                              const CallOptions& options, google::protobuf::Message* response) {
   POSENC_RETURN_IF_ERROR(CheckMemory(request, options));
   POSENC_ASSIGN_OR_RETURN(const wire::Gathered bytes, wire::Gather(request, options.inputs));
-  const bool in_place = wire::IsInPlace(request);
+  const bool in_place = wire::IsInPlace(request), writes_regions = wire::WritesRegions(request);
   grpc::ByteBuffer answer;
   POSENC_RETURN_IF_ERROR(
       Retry(options_.retry, options_.environment, options.timeout.value_or(options_.timeout), [&](Duration remaining) {
         Attempt attempt = TryUnary(rpc.path, remaining, bytes, &answer);
         // A call in place in shared memory overwrites its input. OVERLOADED alone does not say that it did not begin:
-        // memory may run out during the work.
-        attempt.repeatable = attempt.not_started || !in_place;
+        // memory may run out during the work. A call that the server has not answered may still run, and write to its
+        // regions when the next attempt has ended.
+        const bool ended = !DetailsOf(attempt.status).reason.empty();
+        attempt.repeatable = attempt.not_started || !writes_regions || (ended && !in_place);
         return attempt;
       }));
   // No retry from here on, because the outputs may have changed.

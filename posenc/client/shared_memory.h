@@ -18,7 +18,8 @@ namespace posenc {
 //   *request.mutable_q()->mutable_output() = memory->Part(0, bytes);  // in place
 //
 // During a call the server reads and writes the parts that it names: do not access them. After a failed call in place
-// their contents are undefined.
+// their contents are undefined. After a call that ended without the server's answer (deadline, lost connection) the
+// server may still write there: use new memory for other calls. A forked child must not use the memory.
 class SharedMemory {
  public:
   // `socket`: the server's --shared-memory-socket. `bytes` >= 1; they start as zeros. Returns the server's error, or

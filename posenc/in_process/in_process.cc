@@ -14,6 +14,7 @@
 #include "posenc/base/cgroup.h"
 #include "posenc/base/status.h"
 #include "posenc/client/tensor_memory.h"
+#include "posenc/model/model_types.h"
 #include "posenc/service/operations.h"
 #include "posenc/service/rotary_stream.h"
 #include "posenc/wire/parse.h"
@@ -98,7 +99,19 @@ InProcessOptions WholeMachine() {
 }
 
 InProcess::InProcess(const InProcessOptions& options)
-    : options_(options), pool_(options.threads > 0 ? options.threads : static_cast<size_t>(AvailableCpus())) {}
+    : options_(options), threads_(options.threads > 0 ? options.threads : static_cast<size_t>(AvailableCpus())) {
+  // A child forked while another thread makes one of these would wait for it forever.
+  wire::LibraryOperations();
+  ForEachTensor(v1::ApplyRotaryRequest(), [](const v1::Tensor&) {});
+  FindModelType("");
+  Pool();
+}
+
+WorkPool& InProcess::Pool() {
+  const std::lock_guard lock(pool_mutex_);
+  if (pool_ == nullptr) pool_ = std::make_unique<WorkPool>(threads_);
+  return *pool_;
+}
 
 Cancellation InProcess::DeadlineOf(const CallOptions& options) const {
   const Duration timeout = options.timeout.value_or(options_.timeout);
@@ -112,7 +125,10 @@ Cancellation InProcess::DeadlineOf(const CallOptions& options) const {
 absl::Status InProcess::DoUnary(const wire::RpcDescription& rpc, const google::protobuf::Message& request,
                                 const CallOptions& options, google::protobuf::Message* response) {
   const wire::UnaryOperation& operation = wire::LibraryOperations().UnaryOf(rpc);
-  const Cancellation cancelled = DeadlineOf(options);
+  const Cancellation cancelled = [deadline = DeadlineOf(options), outer = InterruptionScope::Current()] {
+    const absl::Status stopped = outer == nullptr ? absl::OkStatus() : (*outer)();
+    return stopped.ok() ? deadline() : stopped;
+  };
   POSENC_RETURN_IF_ERROR(CheckMemory(request, options));
   POSENC_RETURN_IF_ERROR(wire::RejectUnknown(request));
   if (operation.prepare == nullptr) {
@@ -122,8 +138,8 @@ absl::Status InProcess::DoUnary(const wire::RpcDescription& rpc, const google::p
   const wire::BesideMessage payloads(options.inputs);
   return RunInterruptibly(cancelled, [&]() -> absl::Status {
     POSENC_ASSIGN_OR_RETURN(const wire::Job job, operation.prepare(request, payloads, options_.limits, response));
-    if (job.decide) POSENC_RETURN_IF_ERROR(job.decide(pool_, cancelled));
-    return job.run ? RunInto(job, payloads, request, *response, options, pool_, cancelled) : absl::OkStatus();
+    if (job.decide) POSENC_RETURN_IF_ERROR(job.decide(Pool(), cancelled));
+    return job.run ? RunInto(job, payloads, request, *response, options, Pool(), cancelled) : absl::OkStatus();
   });
 }
 
@@ -131,14 +147,14 @@ void InProcess::DescribeProcess(v1::GetServerInfoResponse* response) const {
   wire::DescribeLibrary(options_.limits, response);
   v1::Device& device = *response->add_devices();
   device.set_name("cpu");
-  device.set_threads(static_cast<int32_t>(pool_.threads()));
+  device.set_threads(static_cast<int32_t>(threads_));
 }
 
 // StreamTable and StreamBias.
 class InProcess::Tiles final : public Stream {
  public:
-  Tiles(const wire::RpcDescription& rpc, wire::TileStream stream, WorkPool* pool, Cancellation cancelled)
-      : rpc_(rpc), stream_(std::move(stream)), pool_(*pool), cancelled_(std::move(cancelled)) {}
+  Tiles(const wire::RpcDescription& rpc, wire::TileStream stream, InProcess* process, Cancellation cancelled)
+      : rpc_(rpc), stream_(std::move(stream)), process_(*process), cancelled_(std::move(cancelled)) {}
 
   absl::StatusOr<std::unique_ptr<google::protobuf::Message>> Next(const v1::StreamApplyRotaryRequest* part,
                                                                   const CallOptions& options) override {
@@ -147,7 +163,7 @@ class InProcess::Tiles final : public Stream {
     if (ended_) return nullptr;
     std::unique_ptr<google::protobuf::Message> tile(rpc_.response.New());
     POSENC_RETURN_IF_ERROR(RunInterruptibly(cancelled_, [&] {
-      return RunInto(stream_.tile(row_, tile.get()), wire::InMessage(), rpc_.request, *tile, options, pool_,
+      return RunInto(stream_.tile(row_, tile.get()), wire::InMessage(), rpc_.request, *tile, options, process_.Pool(),
                      cancelled_);
     }));
     row_ += stream_.RowsAt(row_);
@@ -158,7 +174,7 @@ class InProcess::Tiles final : public Stream {
  private:
   const wire::RpcDescription& rpc_;
   const wire::TileStream stream_;
-  WorkPool& pool_;
+  InProcess& process_;
   const Cancellation cancelled_;
   int64_t row_ = 0;
   bool ended_ = false;
@@ -167,8 +183,8 @@ class InProcess::Tiles final : public Stream {
 // StreamApplyRotary.
 class InProcess::Chunks final : public Stream {
  public:
-  Chunks(wire::RotaryStream stream, WorkPool* pool, Cancellation cancelled)
-      : stream_(std::move(stream)), pool_(*pool), cancelled_(std::move(cancelled)) {}
+  Chunks(wire::RotaryStream stream, InProcess* process, Cancellation cancelled)
+      : stream_(std::move(stream)), process_(*process), cancelled_(std::move(cancelled)) {}
 
   absl::StatusOr<std::unique_ptr<google::protobuf::Message>> Next(const v1::StreamApplyRotaryRequest* part,
                                                                   const CallOptions& options) override {
@@ -203,14 +219,14 @@ class InProcess::Chunks final : public Stream {
     }
     POSENC_RETURN_IF_ERROR(RunInterruptibly(cancelled_, [&] {
       return stream_.Rotate(chunk.operand(), chunk.rows().byte_offset(), static_cast<int64_t>(rows.size()),
-                            ContiguousBytes(rows.data(), rows.size()), output, pool_, cancelled_);
+                            ContiguousBytes(rows.data(), rows.size()), output, process_.Pool(), cancelled_);
     }));
     return answer;
   }
 
  private:
   const wire::RotaryStream stream_;
-  WorkPool& pool_;
+  InProcess& process_;
   const Cancellation cancelled_;
 };
 
@@ -226,11 +242,11 @@ absl::StatusOr<std::unique_ptr<InProcess::Stream>> InProcess::Open(const google:
       if (!parts->has_header()) return InvalidArgument("MISSING", "header", "", "must be given, first");
       POSENC_ASSIGN_OR_RETURN(wire::RotaryStream stream,
                               wire::RotaryStream::Create(parts->header(), payloads, options_.limits));
-      return std::make_unique<Chunks>(std::move(stream), &pool_, cancelled);
+      return std::make_unique<Chunks>(std::move(stream), this, cancelled);
     }
     POSENC_ASSIGN_OR_RETURN(wire::TileStream stream,
                             wire::LibraryOperations().TilesOf(rpc).prepare(request, payloads, options_.limits));
-    return std::make_unique<Tiles>(rpc, std::move(stream), &pool_, cancelled);
+    return std::make_unique<Tiles>(rpc, std::move(stream), this, cancelled);
   });
 }
 
@@ -259,7 +275,7 @@ absl::StatusOr<v1::AnswerInfo> InProcess::DoStreamApplyRotary(const v1::ApplyRot
     const int64_t size = stream.Size(operand);
     const ContiguousBytes x(static_cast<const std::byte*>(tensor.input), size);
     auto* y = static_cast<std::byte*>(tensor.output);
-    POSENC_RETURN_IF_ERROR(stream.Rotate(operand, 0, size, x, y, pool_, cancelled));
+    POSENC_RETURN_IF_ERROR(stream.Rotate(operand, 0, size, x, y, Pool(), cancelled));
   }
   return stream.info();
 }

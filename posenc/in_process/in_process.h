@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <memory>
+#include <mutex>
 
+#include "posenc/base/fork.h"
 #include "posenc/base/limits.h"
 #include "posenc/base/work_pool.h"
 #include "posenc/client/backend.h"
@@ -22,6 +24,8 @@ struct InProcessOptions {
 // defaults.
 InProcessOptions WholeMachine();
 
+// Unary calls also end when the caller's InterruptionScope says so (posenc/base/interruption.h). A forked child may use
+// its parent's InProcess, which starts threads of its own there; streams that the parent was computing are undefined.
 class InProcess final : public Backend {
  public:
   explicit InProcess(const InProcessOptions& options = {});
@@ -56,8 +60,15 @@ class InProcess final : public Backend {
   void DescribeProcess(v1::GetServerInfoResponse* response) const;
   Cancellation DeadlineOf(const CallOptions& options) const;
 
+  // Returns the pool, whose threads are started at first use and again in a forked child.
+  WorkPool& Pool();
+
   const InProcessOptions options_;
-  WorkPool pool_;
+  const size_t threads_;
+  std::mutex pool_mutex_;
+  std::unique_ptr<WorkPool> pool_;
+  // The child has none of the pool's threads, so it cannot end the pool.
+  const ForkGuard fork_{&pool_mutex_, [this] { static_cast<void>(pool_.release()); }};
 };
 
 }  // namespace posenc

@@ -267,6 +267,15 @@ bool IsOutput(const v1::Region& region, const Message& request) {
   return status.ok() && found;
 }
 
+bool WritesRegions(const Message& request) {
+  bool found = false;
+  const absl::Status status = ForEachRegion(request, {}, [&](const std::string&, const v1::Region&, bool is_output) {
+    found = found || is_output;
+    return absl::OkStatus();
+  });
+  return status.ok() && found;
+}
+
 bool IsInPlace(const Message& request) {
   std::vector<std::pair<std::string, v1::Region>> outputs, tensors;
   const absl::Status status =

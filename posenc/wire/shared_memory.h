@@ -100,4 +100,7 @@ bool IsOutput(const v1::Region& region, const google::protobuf::Message& request
 // overwrites its input.
 bool IsInPlace(const google::protobuf::Message& request);
 
+// Returns true if an output of the request is a region.
+bool WritesRegions(const google::protobuf::Message& request);
+
 }  // namespace posenc::wire

@@ -1,8 +1,12 @@
 #include "posenc/base/shared_cache.h"
 
 #include <malloc.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <functional>
+#include <future>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -260,6 +264,55 @@ TEST(SharedCacheThreadsTest, StaysWithinItsBytes) {
       }
     });
   }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Runs `work` in a forked child. Returns false if it does not return true there, or hangs.
+bool InChild(const std::function<bool()>& work) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(30);
+    _exit(work() ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST_F(SharedCacheTest, AForkedChildComputesWhatItsParentWasComputing) {
+  Get("a");
+  std::promise<void> begun, ends;
+  std::thread other([&] {
+    (void)cache_.Get("b", [&]() -> absl::StatusOr<std::string> {
+      begun.set_value();
+      ends.get_future().wait();
+      return "parent";
+    });
+  });
+  begun.get_future().wait();
+  EXPECT_TRUE(InChild([this] {
+    const int before = computed_;
+    return Get("b") == Get("b") && Get("a") == Get("a") && computed_ == before + 1;
+  }));
+  ends.set_value();
+  other.join();
+  EXPECT_EQ(Get("b", 6), "parent");
+}
+
+TEST_F(SharedCacheTest, AForkedChildFindsItUnlocked) {
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> threads;
+  for (int n = 0; n < 4; ++n) {
+    threads.emplace_back([this, &stop] {
+      while (!stop) cache_.Find("a");
+    });
+  }
+  int failed = 0;
+  for (int n = 0; n < 200 && failed == 0; ++n) {
+    failed += !InChild([this] { return Get("a") == Get("a"); });
+  }
+  EXPECT_EQ(failed, 0);
+  stop = true;
   for (std::thread& thread : threads) thread.join();
 }
 

@@ -1,6 +1,10 @@
 /* Calls libposenc.so from C11, as a program without C++ and Protocol Buffers does. Prints each failed check. */
+#define _POSIX_C_SOURCE 200809L
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "posenc/c_api/posenc.h"
 
@@ -367,6 +371,45 @@ static void ReadsModels(void) {
   posenc_free(answer);
 }
 
+/* Rotates as `call` says. Returns the answer's code. */
+static int CodeOf(posenc_context* context, const posenc_call* call) {
+  const posenc_answer* answer = posenc_run(context, call);
+  const int code = answer->code;
+  posenc_free(answer);
+  return code;
+}
+
+static void EndsCancelledCalls(posenc_context* context) {
+  const posenc_input input = {"q.tensor", kQuery, sizeof kQuery};
+  posenc_call call = Rotation(&input, NULL);
+  int32_t cancelled = 0;
+  call.cancelled = &cancelled;
+  CHECK(CodeOf(context, &call) == 0);
+  cancelled = 1;
+  CHECK(CodeOf(context, &call) == 1);
+  /* A caller that was compiled before the field existed. */
+  call.struct_size = offsetof(posenc_call, cancelled);
+  CHECK(CodeOf(context, &call) == 0);
+}
+
+static void WorksInAForkedChild(void) {
+  posenc_context* context = posenc_create(NULL);
+  const posenc_input input = {"q.tensor", kQuery, sizeof kQuery};
+  const posenc_call call = Rotation(&input, NULL);
+  CHECK(CodeOf(context, &call) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(30);
+    const int code = CodeOf(context, &call);
+    posenc_destroy(context);
+    _exit(code);
+  }
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  CHECK(CodeOf(context, &call) == 0);
+  posenc_destroy(context);
+}
+
 int main(void) {
   CHECK(posenc_abi_version() == POSENC_ABI_VERSION);
   CHECK(strlen(posenc_version()) > 0);
@@ -385,6 +428,8 @@ int main(void) {
   RotatesAChunkOntoItself(context);
   RefusesOtherStreams(context);
   ReadsModels();
+  EndsCancelledCalls(context);
+  WorksInAForkedChild();
   posenc_destroy(context);
   posenc_destroy(NULL);
   posenc_free(NULL);

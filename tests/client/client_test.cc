@@ -315,11 +315,15 @@ TEST_F(ClientTest, RepeatsACallInPlaceOnlyWhereItWasRefused) {
   calls = 0;
   EXPECT_EQ(Client(options_).AddBias(request).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(calls, 1);
-  // A call that writes to other memory may be repeated.
+  // A call that writes to other memory may be repeated, if the server has ended it.
   request.mutable_output()->set_offset(8);
   calls = 0;
   EXPECT_EQ(Client(options_).AddBias(request).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(calls, options_.retry.max_attempts);
+  service_.add_bias = [&] { return ++calls, broken; };
+  calls = 0;
+  EXPECT_EQ(Client(options_).AddBias(request).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(calls, 1) << "the first may still write there when a second has ended";
 }
 
 // gRPC's own retries do not keep requests above 256 KiB.

@@ -247,6 +247,8 @@ TEST(Outputs, OfOtherRequestsMayBeInPlace) {
   EXPECT_THAT(Find(scores), IsOk());
   EXPECT_TRUE(IsInPlace(scores));
   EXPECT_FALSE(IsInPlace(Rotation(Part(kToken, 0, 80), Part(kToken, 80, 80))));
+  EXPECT_TRUE(WritesRegions(Rotation(Part(kToken, 0, 80), Part(kToken, 80, 80))));
+  EXPECT_FALSE(WritesRegions(Rotation(Part(kToken, 0, 80))));
   EXPECT_FALSE(IsInPlace(v1::GetServerInfoRequest()));
   v1::GenerateTableRequest table;
   *table.mutable_cos_output() = *table.mutable_sin_output() = Part(kToken, 0, 80);

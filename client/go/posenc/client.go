@@ -43,8 +43,8 @@ type TLS struct {
 // Options of a connection. The zero value is a connection without encryption, for a server on this machine only.
 type Options struct {
 	TLS *TLS
-	// NoRetries turns off the retries of UNAVAILABLE calls. Calls that overwrite their own operand in shared memory
-	// need it, because a retry after a lost connection could rotate twice.
+	// NoRetries turns off the retries of UNAVAILABLE calls. Calls with outputs in shared memory need it: after a
+	// lost connection the first attempt may still write there, also over a later call's.
 	NoRetries bool
 	// Dial holds further options of gRPC; they override those of Connect.
 	Dial []grpc.DialOption

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, Self
 from posenc.errors import CODES, DETAILS, Error, make_error
 
 _ABI_VERSION = 1
-_CALL = 9  # fields of a posenc_call, words of 64 bits
+_CALL = 10  # fields of a posenc_call, words of 64 bits
 _MOST_ADDED = 32  # bytes that a call adds to its kind of request
 _ANSWER = struct.Struct("=Qi4xQQQQQ")
 _ANSWER_MEMORY = ctypes.c_char * _ANSWER.size
@@ -56,10 +56,10 @@ class Context:
         if not pointer:
             raise ValueError("threads, max_request_bytes and max_output_bytes must be 0 or more, and fit this machine")
         # Bound here, because modules may be gone when the interpreter ends.
-        self.pointer, self._destroy, self._getpid, self._process = pointer, library().posenc_destroy, os.getpid, os.getpid()
+        self.pointer, self._destroy = pointer, library().posenc_destroy
 
     def __del__(self) -> None:
-        if hasattr(self, "pointer") and self._process == self._getpid():  # a forked child has no threads to end
+        if hasattr(self, "pointer"):
             self._destroy(self.pointer)
 
 
@@ -85,11 +85,14 @@ class Call:
         for n, path in enumerate(paths):
             words[_CALL + 3 * n] = self._text(path)
         words[:_CALL] = (8 * _CALL, self._text(rpc), ctypes.addressof(self._request), self._size,
-                         self.address + 8 * self._inputs, len(paths), self.address + 8 * self._outputs, 0, 0)
+                         self.address + 8 * self._inputs, len(paths), self.address + 8 * self._outputs, 0, 0, 0)
 
     def set(self, inputs: Iterable[Memory], outputs: Sequence[tuple[int, int]] = (), timeout_ns: int = 0,
-            added: bytes = b"") -> Self:
-        """`outputs`: address and size; address 0: memory of the answer's. `added`: further bytes of the request."""
+            added: bytes = b"", cancelled: int = 0) -> Self:
+        """`outputs`: address and size; address 0: memory of the answer's. `added`: further bytes of the request.
+
+        `cancelled`: the address of a c_int32 that ends the call when it is set, or 0.
+        """
         words, at = self._words, self._inputs
         for view in inputs:
             words[at + 1], words[at + 2] = view.address, view.size
@@ -97,7 +100,7 @@ class Call:
         for address, size in outputs:
             words[at], words[at + 1] = address, size
             at += 2
-        words[3], words[7], words[8] = self._size + len(added), len(outputs), timeout_ns
+        words[3], words[7], words[8], words[9] = self._size + len(added), len(outputs), timeout_ns, cancelled
         if added:
             self._request[self._size:words[3]] = added
         return self

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
-import os
-import weakref
+import functools
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
@@ -13,7 +11,8 @@ from posenc import _descriptors as d
 from posenc import _tensors
 from posenc._library import Call, Context, Options, Stream, answer_of, library
 from posenc._plans import Request, encode
-from posenc._streams import RotatedRows, Rotation, in_threads
+from posenc._streams import RotatedRows, Rotation
+from posenc._threads import in_thread, in_threads
 from posenc._wire import Message, new_message, own_tensors
 from posenc.aio import AsyncClient
 from posenc.client import Client
@@ -31,14 +30,10 @@ class _Local:
             raise ValueError("threads, max_request_bytes and max_output_bytes must be 0 or more")
         self._options = Options(ctypes.sizeof(Options), threads, max_request_bytes, max_output_bytes)
         self.context: Context | None = Context(self._options)
-        _LIVING.add(self)
-
-    def after_fork(self) -> None:
-        if self.context is not None:
-            self.context = Context(self._options)
 
     def run(self, rpc: d.Rpc, request: Mapping[str, Any], like: Any, timeout: float | None, shapes: Sequence[str],
-            out: Sequence[Any] | None) -> Message:
+            out: Sequence[Any] | None, cancelled: ctypes.c_int32 | None = None) -> Message:
+        """`cancelled`: ends the call when it is set."""
         context = self._open()
         encoded = encode(rpc.request, request, False)
         kind = _tensors.kind_of(like)
@@ -48,7 +43,8 @@ class _Local:
             call = calls.pop()
         except IndexError:
             call = _call(rpc, encoded, len(own_tensors(rpc.response)))
-        call.set(encoded.views, outputs, _nanoseconds(timeout), encoded.position)
+        flag = 0 if cancelled is None else ctypes.addressof(cancelled)
+        call.set(encoded.views, outputs, _nanoseconds(timeout), encoded.position, flag)
         answer = answer_of(library().posenc_run(context.pointer, call.address), outputs)
         calls.append(call)
         assert answer.message is not None
@@ -120,17 +116,6 @@ def _targets(encoded: Request, kind: _tensors.Kind, shapes: Sequence[str], out: 
     return targets, places
 
 
-_LIVING: weakref.WeakSet[_Local] = weakref.WeakSet()
-
-
-def _restart_after_fork() -> None:
-    for one in list(_LIVING):
-        one.after_fork()
-
-
-os.register_at_fork(after_in_child=_restart_after_fork)
-
-
 class LocalClient(Client):
     def __init__(self, threads: int, max_request_bytes: int, max_output_bytes: int):
         self._local = _Local(threads, max_request_bytes, max_output_bytes)
@@ -158,7 +143,9 @@ class AsyncLocalClient(AsyncClient):
 
     async def _run(self, rpc: d.Rpc, request: Mapping[str, Any], like: Any, timeout: float | None, shapes: Sequence[str],
                    out: Sequence[Any] | None) -> Message:
-        return await asyncio.to_thread(self._local.run, rpc, request, like, timeout, shapes, out)
+        cancelled = ctypes.c_int32()
+        work = functools.partial(self._local.run, rpc, request, like, timeout, shapes, out, cancelled)
+        return await in_thread(work, lambda: setattr(cancelled, "value", 1))
 
     def _tiles(self, name: str, request: Mapping[str, Any], like: Any, timeout: float | None) -> AsyncIterator[Any]:
         return in_threads(self._local.tiles(d.api().rpcs[name], request, like, timeout))

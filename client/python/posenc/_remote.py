@@ -15,7 +15,8 @@ from posenc import _tensors
 from posenc._plans import encode
 from posenc._retry import Retries, RetryPolicy
 from posenc._shared_memory import Lease, SharedMemory, shared_memory_of
-from posenc._streams import RotatedRows, Rotation, in_threads
+from posenc._streams import RotatedRows, Rotation
+from posenc._threads import in_threads
 from posenc._tls import TLS
 from posenc._wire import Message, join, new_message, own_tensors
 from posenc.aio import AsyncClient
@@ -45,33 +46,67 @@ class _Exchange:
 
     def __init__(self, rpc: d.Rpc, request: Mapping[str, Any], like: Any, out: Sequence[Any] | None,
                  shared: SharedMemory | None):
-        self._leases: dict[str, Lease] = {}
-        if shared is not None:
-            request, self._leases = shared.place(rpc, request)
-        encoded = encode(rpc.request, request, True)
-        self._data = join(encoded.pieces())
-        self._shared = shared
-        # Calls in a caller's own shared memory are repeated only if they had not begun. Our blocks are filled again.
-        self.has_regions = encoded.regions > 2 * len(self._leases)
-        self._rpc, self._kind, self._out = rpc, _tensors.kind_of(like), out
+        self._rpc, self._request, self._kind, self._out = rpc, request, _tensors.kind_of(like), out
         for n, tensor in enumerate(out or ()):
             _tensors.destination(_tensors.kind_of(tensor), tensor, f"out[{n}]")
+        self._shared = shared
+        self._large = {} if shared is None else shared.large(rpc, request)
+        self._leases: dict[str, Lease] = {}
+        self._data: Any = None
+        self._renewals = 0
+        self.has_regions = False
+        if not self._large:
+            self._encode(request)
 
-    def attempt(self) -> bytes:
+    @property
+    def may_wait(self) -> bool:
+        """True if attempt() may wait for the server, or copies much."""
+        return bool(self._large)
+
+    def attempt(self, seconds: float) -> Any:
         """Returns the bytes to send."""
+        if self._data is None:
+            assert self._shared is not None
+            request, self._leases = self._shared.place(self._rpc, self._request, self._large, seconds)
+            self._encode(request)
         for lease in self._leases.values():
             lease.fill()
         return self._data
 
-    def has_lost_memory(self, error: Error) -> bool:
-        """True if the server does not know our blocks. Another exchange then gets new ones, or none."""
-        return self._shared is not None and bool(self._leases) and self._shared.has_lost(error)
+    def _encode(self, request: Mapping[str, Any]) -> None:
+        encoded = encode(self._rpc.request, request, True)
+        self._data = join(encoded.pieces())
+        # Calls in a caller's own shared memory are repeated only if they had not begun. Our blocks are filled again.
+        self.has_regions = encoded.regions > 2 * len(self._leases)
+
+    def fail(self, error: Error) -> bool:
+        """Notes that an attempt has failed. Returns True if the next one, with other blocks or none, needs no wait."""
+        if not self._leases:
+            return False
+        if not error.reason:  # the error is not the server's, which may still be at work
+            self.end()
+            return False
+        for lease in self._leases.values():
+            lease.end_call()
+        assert self._shared is not None
+        if not self._shared.has_lost(error):
+            return False
+        self.end()
+        self._large = self._shared.large(self._rpc, self._request)
+        self._renewals += 1
+        return self._renewals <= 2
+
+    def end(self) -> None:
+        """Gives back the blocks that are not an answer's, also if a traceback still holds this object."""
+        self._leases = {}
+        self._data = None if self._large else self._data
 
     def answer(self, data: bytes) -> Message:
         answer = new_message(self._rpc.response, memoryview(data), self._kind)
         if self._shared is not None and self._leases:
             self._shared.worked()
         for name, lease in self._leases.items():
+            lease.end_call()
             answer.put(name, lease.answer(self._kind))
         for n, (name, tensor) in enumerate(zip(own_tensors(self._rpc.response), self._out or ())):
             answer.put(name, _tensors.copy_into(tensor, getattr(answer, name), f"out[{n}]"))
@@ -143,16 +178,20 @@ class RemoteClient(_Remote, Client):
         exchange = _Exchange(rpc, request, like, out, self._shared)
         method = self._methods.get(rpc.path) or self._methods.setdefault(rpc.path, self._channel.unary_unary(rpc.path))
         retries = self._retries(timeout)
-        renewals = 0
-        while True:
-            try:
-                return exchange.answer(method(exchange.attempt(), timeout=retries.remaining(), metadata=self._metadata))
-            except grpc.RpcError as failed:
-                error, pushback, started = self._error(failed)
-            if renewals < 2 and exchange.has_lost_memory(error):
-                renewals, exchange = renewals + 1, _Exchange(rpc, request, like, out, self._shared)
-                continue
-            time.sleep(retries.wait_after(error, pushback, not (started and exchange.has_regions)))
+        try:
+            while True:
+                try:
+                    data = exchange.attempt(retries.remaining())
+                    return exchange.answer(method(data, timeout=retries.remaining(), metadata=self._metadata))
+                except grpc.RpcError as failed:
+                    error, pushback, started = self._error(failed)
+                except Unavailable as unshared:  # the side socket does not answer
+                    error, pushback, started = unshared, None, False
+                if exchange.fail(error):
+                    continue
+                time.sleep(retries.wait_after(error, pushback, not (started and exchange.has_regions)))
+        finally:
+            exchange.end()
 
     def _tiles(self, name: str, request: Mapping[str, Any], like: Any, timeout: float | None) -> Iterator[Any]:
         rpc = d.api().rpcs[name]
@@ -181,16 +220,23 @@ class AsyncRemoteClient(_Remote, AsyncClient):
         exchange = _Exchange(rpc, request, like, out, self._shared)
         method = self._methods.get(rpc.path) or self._methods.setdefault(rpc.path, self._channel.unary_unary(rpc.path))
         retries = self._retries(timeout)
-        renewals = 0
-        while True:
-            try:
-                return exchange.answer(await method(exchange.attempt(), timeout=retries.remaining(), metadata=self._metadata))
-            except grpc.RpcError as failed:
-                error, pushback, started = self._error(failed)
-            if renewals < 2 and exchange.has_lost_memory(error):
-                renewals, exchange = renewals + 1, _Exchange(rpc, request, like, out, self._shared)
-                continue
-            await asyncio.sleep(retries.wait_after(error, pushback, not (started and exchange.has_regions)))
+        try:
+            while True:
+                try:
+                    if exchange.may_wait:
+                        data = await asyncio.to_thread(exchange.attempt, retries.remaining())
+                    else:
+                        data = exchange.attempt(retries.remaining())
+                    return exchange.answer(await method(data, timeout=retries.remaining(), metadata=self._metadata))
+                except grpc.RpcError as failed:
+                    error, pushback, started = self._error(failed)
+                except Unavailable as unshared:  # the side socket does not answer
+                    error, pushback, started = unshared, None, False
+                if exchange.fail(error):
+                    continue
+                await asyncio.sleep(retries.wait_after(error, pushback, not (started and exchange.has_regions)))
+        finally:
+            exchange.end()
 
     def _tiles(self, name: str, request: Mapping[str, Any], like: Any, timeout: float | None) -> AsyncIterator[Any]:
         rpc = d.api().rpcs[name]
@@ -201,4 +247,6 @@ class AsyncRemoteClient(_Remote, AsyncClient):
         # On a channel without asyncio, whose calls lose the server's status if it comes while they write.
         if self._blocking is None:
             self._blocking = self._open(grpc)
-        return in_threads(streams.rows(self._blocking, rotation, self._retries(timeout), self._metadata, self._error))
+        stop = streams.Stop()
+        rows = streams.rows(self._blocking, rotation, self._retries(timeout), self._metadata, self._error, stop)
+        return in_threads(rows, stop.set)

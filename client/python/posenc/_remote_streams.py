@@ -60,13 +60,38 @@ async def tiles_async(channel: Any, rpc: d.Rpc, data: bytes, kind: _tensors.Kind
         await asyncio.sleep(retries.wait_after(error, pushback, not begun))
 
 
-def rows(channel: Any, rotation: Rotation, retries: Retries, metadata: Metadata,
-         error_of: ErrorOf) -> Iterator[RotatedRows[Any]]:
+class Stop:
+    """Ends a rotation that another thread waits for."""
+
+    def __init__(self) -> None:
+        self._is_set = threading.Event()
+        self._call: Any = None
+
+    def set(self) -> None:
+        self._is_set.set()
+        if self._call is not None:
+            self._call.cancel()
+
+    def watch(self, call: Any) -> None:
+        """Names the call that set() cancels."""
+        self._call = call
+        if self._is_set.is_set():
+            call.cancel()
+
+    def wait(self, seconds: float) -> bool:
+        """Returns True, at once, if it is set."""
+        return self._is_set.wait(seconds)
+
+
+def rows(channel: Any, rotation: Rotation, retries: Retries, metadata: Metadata, error_of: ErrorOf,
+         stop: Stop | None = None) -> Iterator[RotatedRows[Any]]:
+    stop = stop or Stop()
     while True:
         waiting = len(rotation.waiting)
         places, ended = threading.Semaphore(IN_FLIGHT), threading.Event()
         parts = _parts(rotation.header, list(rotation.waiting.values()), places, ended)
         call: Any = channel.stream_stream(rotation.rpc.path)(parts, timeout=retries.remaining(), metadata=metadata)
+        stop.watch(call)
         try:
             for answer in call:
                 done = rotation.take(answer)
@@ -80,7 +105,8 @@ def rows(channel: Any, rotation: Rotation, retries: Retries, metadata: Metadata,
             ended.set()
             places.release()  # ends the thread of gRPC's that reads parts
             call.cancel()
-        time.sleep(_wait_after(retries, error, pushback, len(rotation.waiting) < waiting))
+        if stop.wait(_wait_after(retries, error, pushback, len(rotation.waiting) < waiting)):
+            raise error
 
 
 def _parts(header: bytes, chunks: Sequence[Chunk], places: threading.Semaphore, ended: threading.Event) -> Iterator[bytes]:

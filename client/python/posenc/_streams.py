@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import dataclasses
 import itertools
-from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from posenc import _descriptors as d
 from posenc import _tensors
@@ -170,15 +169,3 @@ def _bytes(value: int | memoryview) -> memoryview:
     if not isinstance(value, memoryview):
         raise ValueError("a number in place of a message")
     return value
-
-
-async def in_threads(items: Iterator[Any]) -> AsyncIterator[Any]:
-    """Computes each item in a thread, while the event loop runs."""
-    try:
-        while (item := await asyncio.to_thread(next, items, None)) is not None:
-            yield item
-    finally:
-        try:
-            cast("Generator[Any, None, None]", items).close()
-        except ValueError:
-            pass  # this task was cancelled; the generator ends with the item that it computes in a thread

@@ -9,8 +9,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import itertools
 import math
 import sys
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -193,6 +195,16 @@ def destination(kind: Kind, tensor: Any, field: str) -> View:
     if isinstance(tensor, np.ndarray) and not tensor.flags.writeable:
         raise invalid(field, "read-only", "must be writable")
     return view
+
+
+def check_apart(out: Sequence[Any] | None) -> None:
+    """Raises an error if two outputs of a call have memory in common: one result would overwrite the other."""
+    if out is None or len(out) < 2:
+        return
+    views = [destination(kind_of(tensor), tensor, f"out[{n}]") for n, tensor in enumerate(out)]
+    for (n, one), (m, other) in itertools.combinations(enumerate(views), 2):
+        if one.overlaps(other):
+            raise invalid(f"out[{m}]", f"in the memory of out[{n}]", "must not overlap another output", "CONFLICT")
 
 
 def check_same(to: View, answer: View, field: str) -> None:

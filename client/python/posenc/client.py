@@ -13,6 +13,7 @@ from posenc import messages as m
 from posenc._descriptors import api
 from posenc._model import ModelLike, model_of
 from posenc._streams import CHUNK_BYTES, RotatedRows, Rotation
+from posenc._tensors import check_apart
 from posenc._wire import Message
 
 if TYPE_CHECKING:
@@ -247,6 +248,7 @@ class Client(abc.ABC):
         rpc = api().rpcs.get(name)
         if rpc is None or name.startswith("Stream"):
             raise ValueError(f"rpc: is {name!r}; must be a unary RPC")
+        check_apart(out)
         return self._run(rpc, request, like, timeout, shapes, out)
 
     @abc.abstractmethod

@@ -203,6 +203,43 @@ def test_out_is_checked(client):
             client.rope(Q, model=LLAMA, positions=3, layout="BSHD", out=out)
 
 
+def overlapping_outputs(memory):
+    """Pairs of outputs for Q and K with memory in common, made of a flat tensor."""
+    whole = memory[:Q.size].reshape(Q.shape)
+    return [(whole, memory[:K.size].reshape(K.shape)), (whole, memory[Q.size - 1:Q.size - 1 + K.size].reshape(K.shape)),
+            (memory[K.size - 1:K.size - 1 + Q.size].reshape(Q.shape), memory[:K.size].reshape(K.shape))]
+
+
+def test_outputs_must_not_overlap(client):
+    """One result would overwrite the other."""
+    with pytest.raises(posenc.InvalidArgument) as caught:
+        client.rope(Q, Q, model=LLAMA, positions=3, layout="BSHD", out=[same := np.empty_like(Q), same])
+    assert caught.value.reason == "CONFLICT" and caught.value.field == "out[1]"
+    for out in overlapping_outputs(np.empty(Q.size + K.size, np.float32)):
+        with pytest.raises(posenc.InvalidArgument, match=r"out.1.: is in the memory of out.0."):
+            client.rope(Q, K, model=LLAMA, positions=3, layout="BSHD", out=out)
+
+
+def test_outputs_side_by_side(client):
+    expected = client.rope(Q, K, model=LLAMA, positions=3, layout="BSHD")
+    memory = np.empty(Q.size + K.size, np.float32)
+    out = memory[:Q.size].reshape(Q.shape), memory[Q.size:].reshape(K.shape)
+    client.rope(Q, K, model=LLAMA, positions=3, layout="BSHD", out=out)
+    assert (out[0] == expected.q).all() and (out[1] == expected.k).all()
+
+
+@pytest.mark.parametrize("shift", [0, 1, Q.size - 1])
+def test_an_output_in_the_memory_of_another_operand(client, shift):
+    """All operands are read before an output overwrites them."""
+    expected = client.rope(Q, Q + 1, model=LLAMA, positions=3, layout="BSHD")
+    memory = np.empty(3 * Q.size, np.float32)
+    q, k = memory[:Q.size].reshape(Q.shape), memory[Q.size:2 * Q.size].reshape(Q.shape)
+    q[:], k[:] = Q, Q + 1
+    out = memory[Q.size + shift:2 * Q.size + shift].reshape(Q.shape), np.empty_like(Q)
+    client.rope(q, k, model=LLAMA, positions=3, layout="BSHD", out=out)
+    assert (out[0] == expected.q).all() and (out[1] == expected.k).all()
+
+
 def test_an_answer_of_64_mib(client):
     q = np.ones((1, 2048, 64, 128), np.float32)
     answer = client.rope(q, settings={**SETTINGS, "rotary_dim": 128}, positions=0, layout="BSHD").q

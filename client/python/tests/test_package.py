@@ -90,6 +90,36 @@ table()
 """)
 
 
+def test_children_forked_while_other_threads_compute():
+    """Neither what they compute nor what they lock is waited for in the child."""
+    assert python(ROTATE + """
+import os, signal, threading
+import numpy
+client, q = posenc.local(), numpy.ones((1, 64, 4, 128), "f4")
+def rotate(theta):
+    client.rope(q, model={"model_type": "llama", "hidden_size": 512, "num_attention_heads": 4, "rope_theta": 1e4 + theta},
+                positions=3, layout="BSHD")
+computed = [0] * 4
+def compute(n):
+    while True:
+        computed[n] += 1
+        rotate(4 * computed[n] + n)
+for n in range(4):
+    threading.Thread(target=compute, args=[n], daemon=True).start()
+for fork in range(100):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        for n in range(4):
+            for ago in range(3):
+                rotate(4 * (computed[n] - ago) + n)
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7, fork
+print("forked", flush=True)
+os._exit(0)
+""").endswith("forked\n")
+
+
 def pyright(*paths):
     result = subprocess.run([BIN / "pyright", "--outputjson", "--pythonpath", sys.executable, *map(str, paths)],
                             capture_output=True, text=True, check=False, cwd=HERE)

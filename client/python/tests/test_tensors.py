@@ -142,5 +142,5 @@ def test_destinations_change_from_call_to_call(local):
     q, k = local.rope(Q, Q, model=LLAMA, positions=3, layout="BSHD", out=[np.zeros_like(Q)])
     assert (q == expected).all() and (k == expected).all()
     with pytest.raises(posenc.InvalidArgument) as error:
-        local.rope(Q, model=LLAMA, positions=3, layout="BSHD", out=[np.zeros_like(Q)] * 3)
+        local.rope(Q, model=LLAMA, positions=3, layout="BSHD", out=[np.zeros_like(Q) for _ in range(3)])
     assert (error.value.field, error.value.value) == ("out", "3")

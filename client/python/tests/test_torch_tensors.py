@@ -33,6 +33,17 @@ def test_bfloat16_has_the_bits_of_numpys(client):
     assert (client.rope(q, **ROTATION).q.view(torch.int16).numpy() == theirs.view(np.int16)).all()
 
 
+def test_outputs_must_not_overlap(client):
+    memory = torch.empty(2 * Q.size)
+    q = torch.from_numpy(Q)
+    for begin in (0, 1, Q.size - 1):
+        out = [memory[:Q.size].view(Q.shape), memory[begin:begin + Q.size].view(Q.shape)]
+        with pytest.raises(posenc.InvalidArgument, match=r"out.1.: is in the memory of out.0."):
+            client.rope(q, q, **ROTATION, out=out)
+        with pytest.raises(posenc.InvalidArgument, match=r"out.1.: is in the memory of out.0."):
+            client.rope(q, q, **ROTATION, out=[out[0].numpy(), out[1]])
+
+
 def test_strided_tensors(client):
     expected = client.rope(torch.from_numpy(Q), **ROTATION).q
     for q in (torch.from_numpy(Q).transpose(1, 2).contiguous().transpose(1, 2), torch.from_numpy(np.repeat(Q, 2, -1))[..., ::2],

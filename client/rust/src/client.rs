@@ -31,8 +31,8 @@ pub struct Tls {
 /// clients (client/service_config.json).
 #[derive(Clone, Debug)]
 pub struct RetryPolicy {
-    /// Including the first; 1: no retries. Calls that overwrite their own operand in shared memory need 1, because a
-    /// retry after a lost connection could rotate twice.
+    /// Including the first; 1: no retries. Calls with outputs in shared memory need 1: after a lost
+    /// connection the first attempt may still write there, also over a later call's.
     pub max_attempts: u32,
     pub initial_backoff: Duration,
     pub max_backoff: Duration,

@@ -32,8 +32,8 @@ export interface Options {
   /** Absent: not encrypted, for a server on this machine only. */
   tls?: Tls;
   /**
-   * False turns off the retries of UNAVAILABLE calls. Calls that overwrite their own operand in shared memory need it,
-   * because a retry after a lost connection could rotate twice.
+   * False turns off the retries of UNAVAILABLE calls. Calls with outputs in shared memory need it: after a
+   * lost connection the first attempt may still write there, also over a later call's.
    */
   retries?: boolean;
   /** Further options of gRPC's channel; they override the others. */

@@ -36,8 +36,8 @@ public final class Posenc implements AutoCloseable {
    * Options of a connection.
    *
    * @param tls null: not encrypted, for a server on this machine only
-   * @param retries false turns off the retries of UNAVAILABLE calls. Calls that overwrite their own operand in shared
-   *     memory need it, because a retry after a lost connection could rotate twice.
+   * @param retries false turns off the retries of UNAVAILABLE calls. Calls with outputs in shared memory
+   *     need it: after a lost connection the first attempt may still write there, also over a later call's.
    */
   public record Options(Tls tls, boolean retries) {
     public Options() {
