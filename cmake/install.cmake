@@ -46,8 +46,8 @@ function(public_headers target)
   target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${ARGN})
 endfunction()
 public_headers(posenc_base
-  posenc/base/busy_threads.h posenc/base/byte_source.h posenc/base/dtype.h posenc/base/fork.h posenc/base/interruption.h
-  posenc/base/limits.h posenc/base/memory_account.h posenc/base/modes.h posenc/base/shared_cache.h posenc/base/status.h
+  posenc/base/busy_threads.h posenc/base/byte_source.h posenc/base/dtype.h posenc/base/fork.h posenc/base/input_file.h
+  posenc/base/interruption.h posenc/base/limits.h posenc/base/memory_account.h posenc/base/modes.h posenc/base/shared_cache.h posenc/base/status.h
   posenc/base/task_queue.h posenc/base/tensor.h posenc/base/version.h posenc/base/work_pool.h)
 public_headers(posenc
   posenc/settings/fields.h posenc/settings/settings.h posenc/settings/relative_settings.h

@@ -14,6 +14,8 @@ namespace {
 
 constexpr uint64_t kMostPairs = 65536, kMostTensors = 1 << 20, kMostFactors = 65536;
 constexpr uint64_t kLongestName = 1024, kLongestValue = 65536, kMostValueBytes = 16 << 20;
+// A vocabulary of 262,144 tokens has 776,000 strings in arrays, and 20 MiB.
+constexpr uint64_t kMostStrings = 1 << 22, kMostHeaderBytes = 256 << 20;
 constexpr uint64_t kMostDimensions = 4;  // GGML_MAX_DIMS
 constexpr uint64_t kLargestAlignment = 1 << 20, kDefaultAlignment = 32;
 constexpr uint64_t kWindow = 1 << 18;  // bytes that one read fetches
@@ -54,6 +56,16 @@ class Reading {
   uint64_t at() const { return at_; }
   uint64_t left() const { return source_.size - at_; }
 
+  // Counts the strings of an array.
+  absl::Status AddStrings(uint64_t count, const std::string& field) {
+    if (count <= kMostStrings - strings_) {
+      strings_ += count;
+      return absl::OkStatus();
+    }
+    return InvalidArgument("OUT_OF_RANGE", field, fmt::format("{} strings", count),
+                           fmt::format("must be at most {} strings, with the arrays before it", kMostStrings));
+  }
+
   // `field`: what the bytes are part of, for errors.
   absl::StatusOr<std::string> Bytes(uint64_t count, const std::string& field) {
     POSENC_RETURN_IF_ERROR(Need(count, field));
@@ -87,15 +99,18 @@ class Reading {
 
  private:
   absl::Status Need(uint64_t count, const std::string& field) const {
-    if (count <= left()) return absl::OkStatus();
+    const bool in_file = count <= left();
+    if (in_file && count <= kMostHeaderBytes - at_) return absl::OkStatus();
     return InvalidArgument("MALFORMED", field, fmt::format("{} bytes at offset {}", count, at_),
-                           fmt::format("must lie within the file, which has {} bytes", source_.size));
+                           in_file ? fmt::format("must lie within the file's first {} bytes", kMostHeaderBytes)
+                                   : fmt::format("must lie within the file, which has {} bytes", source_.size));
   }
 
   const GgufSource& source_;
   uint64_t at_ = 0;
   std::string window_;
   uint64_t window_at_ = 0;
+  uint64_t strings_ = 0;
 };
 
 struct Counts {
@@ -155,6 +170,7 @@ absl::Status SkipValue(Reading& file, GgufValueType type, const std::string& fie
                            fmt::format("must lie within the file, of which {} bytes are left", file.left()));
   }
   if (element_size != 0) return file.Skip(count * element_size, field);
+  POSENC_RETURN_IF_ERROR(file.AddStrings(count, field));
   for (uint64_t n = 0; n < count; ++n) {
     POSENC_ASSIGN_OR_RETURN(const auto length, file.Get<uint64_t>(field));
     POSENC_RETURN_IF_ERROR(file.Skip(length, field));

@@ -72,7 +72,8 @@ struct GgufSource {
 
 // Reads the header and the tensors of frequency factors at their offsets. Leaves out tokenizer.* and strings and arrays
 // of general.* above 64 KiB. INVALID_ARGUMENT names the key or tensor that breaks the format or a limit: 65,536 pairs,
-// 1,048,576 tensors, keys and names of 1 KiB, values of 64 KiB, 16 MiB of values in all, 65,536 factors.
+// 1,048,576 tensors, keys and names of 1 KiB, values of 64 KiB, 16 MiB of values in all, 65,536 factors, and for all
+// that comes before the tensors' data, also what is left out, 256 MiB with 4,194,304 strings in arrays.
 absl::StatusOr<Gguf> ReadGguf(const GgufSource& source);
 // Overload for a file in memory.
 absl::StatusOr<Gguf> ReadGguf(std::string_view bytes);

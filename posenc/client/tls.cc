@@ -16,7 +16,7 @@ absl::Status Naming(const std::string& path, const absl::Status& status) {
 
 absl::StatusOr<std::string> Read(const std::string& path) {
   if (path.empty()) return "";
-  absl::StatusOr<std::string> pem = transport::ReadPem(path);
+  absl::StatusOr<std::string> pem = transport::ReadPem(path, Streams::kRead);
   if (!pem.ok()) return Naming(path, pem.status());
   return pem;
 }

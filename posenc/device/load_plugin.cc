@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "absl/status/status.h"
+#include "posenc/base/input_file.h"
 #include "posenc/device/plugin.h"
 
 namespace posenc {
@@ -17,6 +18,9 @@ absl::StatusOr<LoadedPlugin> LoadPlugin(const std::string& path) {
   if (path.find('/') == path.npos) {
     return Refused(path, "must be a path, such as ./libposenc_cuda.so: no directories are searched");
   }
+  // dlopen() of a pipe would wait for a writer.
+  if (const absl::Status file = InputFile::Open(path, 0).status(); !file.ok())
+    return Refused(path, std::string(file.message()));
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) {
     const char* why = dlerror();

@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -51,6 +52,10 @@ class ConfigObject {
   std::string PathOf(std::initializer_list<std::string_view> names) const;
   // Returns null if the field is absent or JSON null, or if `name` is empty.
   const nlohmann::json* Find(std::string_view name) const;
+  // Like Find(name) != nullptr, but the field does not count as read.
+  bool Has(std::string_view name) const { return FindUnread(name) != nullptr; }
+  // Names that the other functions looked for, in this object and its copies, whether the file has them or not.
+  const std::set<std::string, std::less<>>& read() const { return *read_; }
 
   // Number and Integer read the first of `names` that is present. Integer's range is 0 .. 2^40.
   absl::StatusOr<std::optional<double>> Number(std::initializer_list<std::string_view> names) const;
@@ -64,8 +69,11 @@ class ConfigObject {
   absl::StatusOr<std::optional<ConfigObject>> Object(std::string_view name) const;
 
  private:
+  const nlohmann::json* FindUnread(std::string_view name) const;
+
   std::string path_;
   const nlohmann::json& tree_;
+  std::shared_ptr<std::set<std::string, std::less<>>> read_ = std::make_shared<std::set<std::string, std::less<>>>();
 };
 
 }  // namespace posenc

@@ -75,8 +75,7 @@ absl::StatusOr<LayerBlock> BlockByType(Part& part, const RopeBlocks& blocks, con
   if (!blocks.empty() && part.config.Find("rope_scaling") != nullptr && own != nullptr && own->takes_rope_scaling) {
     result.block = blocks[0].second;
     if (result.block->type_key == "type") LeaveDefault(part, *result.block);
-    result.flat = true;
-    return result;
+    return result;  // not flat: the class makes it the block of these layers
   }
   if (!blocks.empty() && copied) {
     result.block = blocks[0].second;

@@ -14,6 +14,7 @@
 #include "posenc/model/part.h"
 #include "posenc/model/parts.h"
 #include "posenc/model/recognize.h"
+#include "posenc/model/unread_fields.h"
 
 namespace posenc {
 
@@ -52,6 +53,7 @@ absl::StatusOr<Part> OpenPart(const ModelSource& source, const nlohmann::json& f
     }
     part.type.partial = 1;
     part.type.mla = is_latent;
+    part.type.rotary_dim_field = "rotary_dim";
     part.Say("UNKNOWN_MODEL_TYPE", "model_type",
              fmt::format("\"{}\" is not known: the file is read by the general rules{}, with the request's pairing",
                          Quote(component.model_type), is_latent ? " of multi-head latent attention" : ""));
@@ -248,9 +250,13 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
     common.whole_head = part.whole_head;
     common.bias_table_rows = part.bias_table_rows;
     if (common.bias && !has_alibi) common.bias_table_heads = TableHeadsOf(part);
-    return std::vector<ModelLayers>{std::move(common)};
+    std::vector<ModelLayers> all{std::move(common)};
+    if (!has_alibi) POSENC_RETURN_IF_ERROR(NoteUnreadFields(part, all));
+    return all;
   }
-  return RotaryLayersOf(part, common);
+  POSENC_ASSIGN_OR_RETURN(std::vector<ModelLayers> all, RotaryLayersOf(part, common));
+  POSENC_RETURN_IF_ERROR(NoteUnreadFields(part, all));
+  return all;
 }
 
 void AddNote(Note note, std::vector<Note>& notes) {

@@ -303,6 +303,7 @@ struct ModelType {
   std::optional<SineTable> sines;
   std::optional<SineGrid> grid;
 
+  bool adds_table = false;     // kAxial: the class also adds a learned table, fitted to the image, to its input
   std::string_view note = "";  // advice to callers on positions or tensors
 
   std::vector<PartType> parts;

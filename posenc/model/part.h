@@ -65,7 +65,8 @@ struct Part {
   // INVALID_ARGUMENT (UNSUPPORTED) that names the scheme that the type has instead of the requested one.
   absl::Status HasOther() const {
     return InvalidArgument("UNSUPPORTED", config.Path("model_type"), type.name,
-                           fmt::format("must have what the call needs: it has {}", SchemeName(type.scheme)));
+                           fmt::format("must have what the call needs: it has {}{}", SchemeName(type.scheme),
+                                       type.adds_table ? ", and a learned table that is fitted to the image" : ""));
   }
 };
 

@@ -113,6 +113,13 @@ absl::StatusOr<RotarySettings> AxialOf(Part& part) {
   settings.output_pairing = part.type.output_pairing;
   if (part.type.own_halves) settings.half_split_parts = part.type.axes;
   if (!part.type.note.empty()) part.Say("POSITIONS", "", std::string(part.type.note));
+  if (part.type.adds_table) {
+    part.Say(
+        "NOT_PART_OF_ROTATION", "model_type",
+        fmt::format("model_type \"{}\" also adds a learned table of positions, fitted to the image's patches, to its "
+                    "input; the answer does not",
+                    part.type.name));
+  }
   return settings;
 }
 

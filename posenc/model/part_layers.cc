@@ -34,7 +34,7 @@ absl::Status CheckHasRotary(const Part& part) {
 bool MentionsRope(const Part& part) {
   for (std::string_view name :
        {"rope_theta", "rope_scaling", "rope_parameters", "rotary_dim", "rotary_pct", "qk_rope_head_dim"}) {
-    if (part.config.Find(name) != nullptr) return true;
+    if (part.config.Has(name)) return true;
   }
   return false;
 }

@@ -28,6 +28,16 @@ void NoteUnused(Part& part, const Given& used, const Given& unused) {
            fmt::format("{} is ignored: {}, {}, is used", *unused.value, used.path, *used.value));
 }
 
+// Why a class does not read a field outside the block for these layers, for which it reads `own`.
+std::string WhyNot(const ModelType& type, std::string_view own, std::string_view name) {
+  const auto reads = [name](const LayerDefaults& layers) { return layers.theta_field == name; };
+  const auto others = std::find_if(type.by_layer.begin(), type.by_layer.end(), reads);
+  if (others != type.by_layer.end()) {
+    return fmt::format("because model_type \"{}\" reads it for {} layers only", type.name, others->layer_type);
+  }
+  return fmt::format("because model_type \"{}\" reads {}", type.name, own.empty() ? "no such field" : own);
+}
+
 // Reads a field outside the block: under the known class's name for it, or, for an unknown class, under either name.
 absl::StatusOr<Given> Outer(Part& part, std::string_view own, std::string_view usual, std::string_view older) {
   if (!part.known) {
@@ -35,10 +45,8 @@ absl::StatusOr<Given> Outer(Part& part, std::string_view own, std::string_view u
     return Given{value, part.config.PathOf({usual, older})};
   }
   const std::string_view other = own == usual ? older : usual;
-  if (part.config.Find(other) != nullptr) {
-    part.Say("NOT_USED", std::string(other),
-             fmt::format("ignored, because model_type \"{}\" reads {}", part.type.name,
-                         own.empty() ? "no such field" : own));
+  if (part.config.Has(other)) {
+    part.Say("NOT_USED", std::string(other), fmt::format("ignored, {}", WhyNot(part.type, own, other)));
   }
   if (own.empty()) return Given{};
   POSENC_ASSIGN_OR_RETURN(const auto value, part.config.Number({own}));
@@ -61,11 +69,17 @@ absl::Status NoteContradiction(Part& part, const RopeBlock& block) {
   return absl::OkStatus();
 }
 
-// Reads the share of a head that rotates from a number of elements, for classes that know such a field.
-absl::Status ReadRotaryDim(Part& part, RopeParameters& p) {
+// Reads the share of a head that rotates from a number of elements, for classes that know such a field, unless the
+// share is given.
+absl::Status ReadRotaryDim(Part& part, const Given& given, RopeParameters& p) {
   POSENC_ASSIGN_OR_RETURN(const auto elements, part.config.Number({part.type.rotary_dim_field}));
-  if (!elements || p.partial_rotary_factor) return absl::OkStatus();
+  if (!elements) return absl::OkStatus();
   POSENC_ASSIGN_OR_RETURN(const int64_t head_dim, HeadDimOf(part));
+  if (given.value) {
+    const Given share{*elements / static_cast<double>(head_dim), part.config.Path(part.type.rotary_dim_field)};
+    NoteUnused(part, given, share);
+    return absl::OkStatus();
+  }
   p.partial_rotary_factor = *elements / static_cast<double>(head_dim);
   part.Comes("rope_parameters.partial_rotary_factor", part.config.Path(part.type.rotary_dim_field));
   return absl::OkStatus();
@@ -152,7 +166,9 @@ absl::Status Standardize(Part& part, RopeBlock& block, const BlockContext& conte
     }
   }
   NoteUnused(part, {p.partial_rotary_factor, in_block("partial_rotary_factor")}, outer_partial);
-  if (!outer_partial.value) POSENC_RETURN_IF_ERROR(ReadRotaryDim(part, p));
+  const Given partial =
+      p.partial_rotary_factor ? Given{p.partial_rotary_factor, in_block("partial_rotary_factor")} : outer_partial;
+  POSENC_RETURN_IF_ERROR(ReadRotaryDim(part, partial, p));
   if (!p.partial_rotary_factor && !part.type.share_of_whole_head) {
     const std::string name(part.type.partial_field);
     const bool is_null = part.known && !block.complete && config.tree().contains(name) &&
@@ -190,9 +206,12 @@ absl::Status Standardize(Part& part, RopeBlock& block, const BlockContext& conte
       return InvalidArgument("MISSING", in_block("factor"), "",
                              "must be given with rope_type \"yarn\"; null: it is computed from the lengths");
     }
-    if (!context.flat && p.truncate) {
-      part.Say("NOT_USED", in_block("truncate"), "not read from a layer type's block: true is used");
-      p.truncate.reset();
+    if (!context.flat) {
+      if (p.truncate && *p.truncate != block.truncate_beside.value_or(true)) {
+        part.Say("NOT_USED", in_block("truncate"),
+                 fmt::format("not read from a layer type's block: {} is used", block.truncate_beside.value_or(true)));
+      }
+      p.truncate = block.truncate_beside;
     }
     for (auto& [name, field] : {std::pair{"beta_fast", &p.beta_fast}, {"beta_slow", &p.beta_slow}}) {
       if (*field == 0.0) {
@@ -323,6 +342,9 @@ void NoteNulls(Part& part, const RopeBlock& block) {
   for (const std::string& name : block.nulls) {
     if (name == "factor" && from_lengths) continue;
     part.Say("DEFAULTED", fmt::format("{}.{}", block.path, name), "null: read as if it were absent");
+  }
+  for (const std::string& path : block.beside) {
+    part.Say("NOT_USED", path, "ignored: it lies beside the layer types' blocks, and their own fields are read");
   }
 }
 

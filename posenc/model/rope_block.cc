@@ -97,6 +97,16 @@ absl::Status ReadSections(const ConfigObject& block, const ModelType& type, Rope
   return absl::OkStatus();
 }
 
+std::vector<std::string_view> KnownFields(const ModelType& type) {
+  std::vector<std::string_view> known = OthersOf(type);
+  known.insert(known.end(), {"type", "rope_type"});
+  const RopeParameters none;
+  VisitFields(none, [&known](std::string_view name, const auto&) {
+    if (!IsOurs(name)) known.push_back(name);
+  });
+  return known;
+}
+
 absl::StatusOr<RopeBlock> ReadBlock(const ConfigObject& block, const ModelType& type) {
   RopeBlock result;
   POSENC_ASSIGN_OR_RETURN(const auto rope_type, RopeTypeOf(block, type));
@@ -127,11 +137,7 @@ absl::StatusOr<RopeBlock> ReadBlock(const ConfigObject& block, const ModelType& 
     POSENC_ASSIGN_OR_RETURN(result.long_mscale, block.Number({"long_mscale"}));
   }
 
-  std::vector<std::string_view> known = OthersOf(type);
-  known.insert(known.end(), {"type", "rope_type"});
-  VisitFields(result.parameters, [&known](std::string_view name, const auto&) {
-    if (!IsOurs(name)) known.push_back(name);
-  });
+  const std::vector<std::string_view> known = KnownFields(type);
   for (const auto& [key, value] : block.tree().items()) {
     if (std::find(known.begin(), known.end(), key) == known.end()) {
       return InvalidArgument(
@@ -174,11 +180,19 @@ absl::StatusOr<RopeBlocks> ReadRopeBlocks(const ConfigObject& config, const Mode
     blocks.emplace_back("", std::move(read));
     return blocks;
   }
-  if (block->tree().size() > kMaxLayerTypes) {
-    return InvalidArgument("OUT_OF_RANGE", block->path(), fmt::format("{} blocks", block->tree().size()),
-                           fmt::format("must name at most {} different layer types", kMaxLayerTypes));
-  }
+  const std::vector<std::string_view> known = KnownFields(type);
+  std::vector<std::string> beside;
+  POSENC_ASSIGN_OR_RETURN(std::optional<bool> truncate, block->Bool("truncate"));
+  if (!truncate && block->tree().contains("truncate")) truncate = false;  // as Python's None
   for (const auto& [layer_type, value] : block->tree().items()) {
+    if (!value.is_object() && std::find(known.begin(), known.end(), layer_type) != known.end()) {
+      if (layer_type != "truncate" && !value.is_null()) beside.push_back(block->Path(layer_type));
+      continue;
+    }
+    if (blocks.size() == kMaxLayerTypes) {
+      return InvalidArgument("OUT_OF_RANGE", block->path(), fmt::format("more than {} blocks", kMaxLayerTypes),
+                             fmt::format("must name at most {} different layer types", kMaxLayerTypes));
+    }
     if (layer_type.empty()) {
       return InvalidArgument("UNKNOWN_FIELD", block->path(), "a block named \"\"", "must name layer types");
     }
@@ -189,6 +203,11 @@ absl::StatusOr<RopeBlocks> ReadRopeBlocks(const ConfigObject& config, const Mode
     }
     POSENC_ASSIGN_OR_RETURN(RopeBlock read, ReadBlock(*nested, type));
     blocks.emplace_back(layer_type, std::move(read));
+  }
+  for (auto& [layer_type, read] : blocks) {
+    if (!read) continue;
+    read->beside = beside;
+    read->truncate_beside = truncate;
   }
   return blocks;
 }

@@ -24,14 +24,18 @@ struct RopeBlock {
   bool null_attention_factor = false;
   std::optional<double> short_mscale, long_mscale;  // ModelType::mscale_by_length
   std::vector<std::string> nulls;                   // fields that are null, where transformers takes no null
-  bool complete = false;                            // theta and the rotated share are not read outside the block
+  // Fields that lie beside the layer types' blocks. transformers reads truncate there, and there only.
+  std::vector<std::string> beside;  // paths of the others
+  std::optional<bool> truncate_beside;
+  bool complete = false;  // theta and the rotated share are not read outside the block
 };
 
 // Each layer type is read, listed and explained; models have up to three.
 inline constexpr size_t kMaxLayerTypes = 16;
 
 // The file's blocks: one for all layers (key ""), or one per layer type, at most kMaxLayerTypes. Empty if the file has
-// none. A null block of a layer type is nullopt: these layers have no rotary embedding.
+// none. A null block of a layer type is nullopt: these layers have no rotary embedding. Fields beside the layer types'
+// blocks are known, but not read.
 using RopeBlocks = std::vector<std::pair<std::string, std::optional<RopeBlock>>>;
 
 // Returns INVALID_ARGUMENT naming a field that is unknown (never ignored), has the wrong type, or whose two spellings

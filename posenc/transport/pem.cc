@@ -7,11 +7,8 @@
 #include <openssl/x509v3.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <ctime>
-#include <fstream>
 #include <memory>
-#include <system_error>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -117,20 +114,10 @@ std::string UtcOf(system_clock::time_point time) {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromChrono(time), absl::UTCTimeZone());
 }
 
-absl::StatusOr<std::string> ReadPem(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    const int error = errno;
-    const std::string why = "cannot be read: " + std::system_category().message(error);
-    if (error == EMFILE || error == ENFILE || error == ENOMEM) return absl::UnavailableError(why);
-    return absl::InvalidArgumentError(why);
-  }
-  std::string bytes(kMaxFileBytes + 1, '\0');
-  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  bytes.resize(static_cast<size_t>(file.gcount()));
-  if (file.bad()) return absl::InvalidArgumentError("cannot be read");
-  if (bytes.size() > kMaxFileBytes) return absl::InvalidArgumentError("has more than 1 MiB");
-  return bytes;
+absl::StatusOr<std::string> ReadPem(const std::string& path, Streams streams) {
+  absl::StatusOr<std::string> text = ReadFile(path, kMaxFileBytes, streams);
+  if (text.ok() || absl::IsUnavailable(text.status())) return text;
+  return absl::InvalidArgumentError(text.status().message());
 }
 
 absl::Status CheckCertificates(const std::string& pem) { return Parse(pem).status(); }

@@ -8,12 +8,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "posenc/base/input_file.h"
 
 namespace posenc::transport {
 
 // Returns the PEM text of a file of at most 1 MiB. Errors have no path: UNAVAILABLE if the process has no descriptor or
 // memory left, else INVALID_ARGUMENT.
-absl::StatusOr<std::string> ReadPem(const std::string& path);
+absl::StatusOr<std::string> ReadPem(const std::string& path, Streams streams = Streams::kRefused);
 
 // Returns INVALID_ARGUMENT if the text has no certificate, or one that does not parse.
 absl::Status CheckCertificates(const std::string& pem);

@@ -6,15 +6,15 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iostream>
 #include <system_error>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "posenc/base/gguf.h"
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 
 namespace posenc {
@@ -23,8 +23,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kMostBytes = 16 << 20;  // the service has a lower limit and reports it
-constexpr size_t kMostListed = 10;         // names of files in an error
-constexpr size_t kLongestMessage = 8192;   // bytes; a path has at most 4096
+constexpr uint64_t kMostReferenceBytes = 4096;
+constexpr size_t kMostListed = 10;        // names of files in an error
+constexpr size_t kLongestMessage = 8192;  // bytes; a path has at most 4096
 
 absl::Status WithMessage(const absl::Status& status, const std::string& message) {
   const ErrorDetails details = DetailsOf(status);
@@ -48,60 +49,29 @@ absl::Status Unreadable(const std::string& path, const char* what, int error) {
   return IsLack(error) ? absl::UnavailableError(message) : absl::PermissionDeniedError(message);
 }
 
-absl::StatusOr<std::string> ReadStream(std::istream& stream, const std::string& name) {
-  std::string bytes(kMostBytes + 1, '\0');
-  stream.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  bytes.resize(static_cast<size_t>(stream.gcount()));
-  if (bytes.empty()) return Wrong(name, "is empty; it can be read only once");
-  if (bytes.size() <= kMostBytes) return bytes;
-  return Wrong(name, absl::StrCat("has more than ", kMostBytes, " bytes; give a model's file by its path"));
-}
-
-absl::StatusOr<v1::ModelConfig> ModelOf(std::string bytes, const std::string& name) {
+// Errors do not name the file.
+absl::StatusOr<v1::ModelConfig> ReadModel(const std::string& path, Streams streams) {
+  POSENC_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path, kMostBytes, streams));
+  const auto read = [&file](uint64_t offset, uint64_t count) { return file.Read(offset, count); };
+  POSENC_ASSIGN_OR_RETURN(const std::string start, file.Read(0, std::min<uint64_t>(file.size(), kGgufMagic.size())));
   v1::ModelConfig model;
-  if (!bytes.starts_with(kGgufMagic)) {
-    model.set_config_json(std::move(bytes));
+  if (start == kGgufMagic || fs::path(path).extension() == ".gguf") {
+    POSENC_ASSIGN_OR_RETURN(const Gguf gguf, ReadGguf(GgufSource{file.size(), read}));
+    model.set_gguf(WriteGguf(gguf));
     return model;
   }
-  const absl::StatusOr<Gguf> gguf = ReadGguf(bytes);
-  if (!gguf.ok()) return In(name, gguf.status());
-  model.set_gguf(WriteGguf(*gguf));
+  if (file.size() > kMostBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("has ", file.size(), " bytes; a config.json has at most ", kMostBytes));
+  }
+  POSENC_ASSIGN_OR_RETURN(*model.mutable_config_json(), file.Read(0, file.size()));
   return model;
 }
 
-absl::StatusOr<v1::ModelConfig> ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return Unreadable(path, "cannot open", errno);
-  std::error_code unknown;
-  if (!fs::is_regular_file(path, unknown)) {  // a pipe
-    POSENC_ASSIGN_OR_RETURN(std::string bytes, ReadStream(file, path));
-    return ModelOf(std::move(bytes), path);
-  }
-  const GgufSource source{fs::file_size(path, unknown),
-                          [&](uint64_t offset, uint64_t count) -> absl::StatusOr<std::string> {
-                            std::string bytes(count, '\0');
-                            file.clear();
-                            file.seekg(static_cast<std::streamoff>(offset));
-                            file.read(bytes.data(), static_cast<std::streamsize>(count));
-                            if (static_cast<uint64_t>(file.gcount()) == count) return bytes;
-                            return absl::UnavailableError("cannot read, or was truncated while it was read");
-                          }};
-  const auto start = source.read(0, std::min<uint64_t>(source.size, kGgufMagic.size()));
-  if (!start.ok()) return In(path, start.status());
-  v1::ModelConfig model;
-  if (*start == kGgufMagic || fs::path(path).extension() == ".gguf") {
-    const absl::StatusOr<Gguf> gguf = ReadGguf(source);
-    if (!gguf.ok()) return In(path, gguf.status());
-    model.set_gguf(WriteGguf(*gguf));
-    return model;
-  }
-  if (source.size > kMostBytes) {
-    return Wrong(path, absl::StrCat("has ", source.size, " bytes; a config.json has at most ", kMostBytes));
-  }
-  auto text = source.read(0, source.size);
-  if (!text.ok()) return In(path, text.status());
-  model.set_config_json(*std::move(text));
-  return model;
+absl::StatusOr<v1::ModelConfig> ReadNamed(const std::string& path, Streams streams) {
+  auto model = ReadModel(path, streams);
+  if (model.ok()) return model;
+  return In(path == "-" && streams == Streams::kRead ? "standard input" : path, model.status());
 }
 
 // Returns the names of a folder's entries that are config.json or end in .gguf, or all folders in it; sorted.
@@ -109,6 +79,7 @@ absl::StatusOr<std::vector<std::string>> Names(const fs::path& folder, bool fold
   std::vector<std::string> names;
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    InterruptionPoint();
     std::error_code unknown;
     const fs::path name = entry->path().filename();
     const bool fits = folders ? entry->is_directory(unknown) : name == "config.json" || name.extension() == ".gguf";
@@ -130,10 +101,10 @@ std::string List(const std::vector<std::string>& names) {
 absl::StatusOr<fs::path> SnapshotOf(const fs::path& folder) {
   const fs::path snapshots = folder / "snapshots";
   POSENC_ASSIGN_OR_RETURN(const std::vector<std::string> names, Names(snapshots, /*folders=*/true));
-  std::string main;
-  std::ifstream file(folder / "refs" / "main");
-  if (!file && IsLack(errno)) return Unreadable((folder / "refs" / "main").string(), "cannot open", errno);
-  file >> main;
+  const std::string file = folder / "refs" / "main";
+  absl::StatusOr<std::string> reference = ReadFile(file, kMostReferenceBytes);
+  if (!reference.ok() && !absl::IsNotFound(reference.status())) return In(file, reference.status());
+  const std::string main(absl::StripAsciiWhitespace(reference.ok() ? *reference : ""));
   if (std::find(names.begin(), names.end(), main) != names.end()) return snapshots / main;
   if (names.size() == 1 && main.empty()) return snapshots / names[0];
   if (names.empty()) return Wrong(folder.string(), "has no snapshots: the download did not complete");
@@ -148,9 +119,7 @@ absl::StatusOr<v1::ModelConfig> ReadFolder(fs::path folder) {
   }
   POSENC_ASSIGN_OR_RETURN(const std::vector<std::string> names, Names(folder, /*folders=*/false));
   if (names.size() == 1) {
-    const fs::path file = folder / names[0];
-    if (!fs::is_regular_file(file, unknown)) return Wrong(file.string(), "is not a file");
-    return ReadFile(file);
+    return ReadNamed(folder / names[0], Streams::kRefused);
   }
   if (!names.empty()) {
     return Wrong(folder.string(), absl::StrCat("has several model files; give one of them: ", List(names)));
@@ -200,24 +169,17 @@ absl::Status NoSuchFile(const std::string& path) {
           : absl::StrCat("download a snapshot and give its folder, e.g. in the Hugging Face cache: ", cache)));
 }
 
-absl::StatusOr<v1::ModelConfig> ReadFileOrFolder(const std::string& path) {
-  if (path == "-") {
-    const std::string name = "standard input";
-    POSENC_ASSIGN_OR_RETURN(std::string bytes, ReadStream(std::cin, name));
-    return ModelOf(std::move(bytes), name);
-  }
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (IsLack(error.value())) return Unreadable(path, "cannot open", error.value());
-  if (fs::is_directory(status)) return ReadFolder(path);
-  if (!fs::exists(status)) return NoSuchFile(path);
-  return ReadFile(path);
+absl::StatusOr<v1::ModelConfig> ReadFileOrFolder(const std::string& path, Streams streams) {
+  std::error_code unknown;
+  if (fs::is_directory(path, unknown)) return ReadFolder(path);
+  auto model = ReadNamed(path, streams);
+  return absl::IsNotFound(model.status()) ? NoSuchFile(path) : std::move(model);
 }
 
 }  // namespace
 
-absl::StatusOr<v1::ModelConfig> ReadModelFile(const std::string& path) {
-  auto model = ReadFileOrFolder(path);
+absl::StatusOr<v1::ModelConfig> ReadModelFile(const std::string& path, Streams streams) {
+  auto model = ReadFileOrFolder(path, streams);
   if (model.ok()) return model;
   // Names of files, which the message has, need not be UTF-8.
   return WithMessage(model.status(), Quote(std::string(model.status().message()), kLongestMessage));

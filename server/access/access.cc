@@ -4,36 +4,26 @@
 #include <openssl/sha.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
-#include <sstream>
 #include <utility>
 
+#include "posenc/base/input_file.h"
 #include "posenc/base/status.h"
-#include "server/core/descriptor.h"
 #include "server/core/log.h"
-#include "server/core/reread_file.h"
 
 namespace posenc::server {
 namespace {
 
 constexpr char kPolicyFlag[] = "--policy";
 constexpr char kTokensFlag[] = "--token-file";
-constexpr std::streamsize kMostBytes = 1 << 20;
+constexpr uint64_t kMostBytes = 1 << 20;
 constexpr std::string_view kScheme = "Bearer ";
 
 absl::StatusOr<std::string> ReadText(std::string_view flag, const std::string& path) {
-  POSENC_RETURN_IF_ERROR(CheckReadableAgain(flag, path));
-  std::ifstream file(path, std::ios::binary);
-  if (const int error = errno; !file && IsOutOfDescriptors(error)) return Unavailable("OVERLOADED", TextOf(error));
-  std::string text(static_cast<size_t>(kMostBytes) + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad()) return InvalidArgument("NOT_FOUND", flag, path, "must be a file that can be read");
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (file.gcount() > kMostBytes) {
-    return InvalidArgument("OUT_OF_RANGE", flag, path, "must have at most " + std::to_string(kMostBytes) + " bytes");
-  }
-  return text;
+  absl::StatusOr<std::string> text = ReadFile(path, kMostBytes);
+  if (text.ok()) return text;
+  const std::string why(text.status().message());
+  if (absl::IsUnavailable(text.status())) return Unavailable("OVERLOADED", why);
+  return InvalidArgument(absl::IsInvalidArgument(text.status()) ? "UNSUPPORTED" : "NOT_FOUND", flag, path, why);
 }
 
 absl::Status Unauthenticated(std::string_view reason, std::string_view limit) {

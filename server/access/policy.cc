@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
+#include "posenc/base/json_text.h"
 #include "posenc/base/status.h"
 #include "server/core/refusal.h"
 
@@ -18,8 +19,8 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr std::string_view kPolicy = "policy";  // the whole file in errors
 constexpr size_t kLongestName = 64;
-constexpr int kDeepest = 8;
 constexpr double kMostRequests = 1e9;  // a second
 constexpr double kMostThreads = 1e6;
 constexpr double kMostWeight = 1e3;
@@ -155,29 +156,6 @@ absl::StatusOr<Identity> ReadIdentity(const Json& json, const std::string& place
   return identity;
 }
 
-absl::StatusOr<Json> ParseJson(const std::string& text) {
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
-  std::string twice;
-  bool is_deep = false;
-  const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    is_deep = is_deep || depth > kDeepest;
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second) {
-      twice = parsed.get<std::string>();
-    }
-    return !is_deep;  // what a text of an error writes by recursion is never deep
-  };
-  Json json = Json::parse(text, check, /*allow_exceptions=*/false);
-  if (!twice.empty()) return Wrong("MALFORMED", Quote(twice), "given twice", "must be given once");
-  if (is_deep) {
-    return Wrong("OUT_OF_RANGE", "policy", "deeply nested", absl::StrCat("must be nested ", kDeepest, " deep at most"));
-  }
-  if (json.is_discarded()) return Wrong("MALFORMED", "policy", "", "must be valid JSON");
-  if (!json.is_object()) return WrongType("policy", json, "an object");
-  return json;
-}
-
 absl::Status ReadIdentities(const Json& json, Policy* policy) {
   Fields fields(json, "");
   const Json* identities = fields.Find("identities");
@@ -287,7 +265,9 @@ std::string_view NameOf(Right right) {
 
 absl::StatusOr<Policy> ParsePolicy(const std::string& policy, const std::string& tokens) {
   Policy parsed;
-  POSENC_ASSIGN_OR_RETURN(const Json json, ParseJson(policy));
+  Json json;
+  POSENC_RETURN_IF_ERROR(ParseJson(policy, kPolicy, &json));
+  if (!json.is_object()) return WrongType(std::string(kPolicy), json, "an object");
   POSENC_RETURN_IF_ERROR(ReadIdentities(json, &parsed));
   POSENC_RETURN_IF_ERROR(ReadTokens(tokens, &parsed));
   return parsed;

@@ -6,7 +6,6 @@
 #include "posenc/base/status.h"
 #include "posenc/transport/pem.h"
 #include "server/core/log.h"
-#include "server/core/reread_file.h"
 
 namespace posenc::server {
 namespace {
@@ -24,7 +23,6 @@ absl::Status Naming(std::string_view flag, const std::string& path, const absl::
 }
 
 absl::StatusOr<std::string> Read(std::string_view flag, const std::string& path) {
-  POSENC_RETURN_IF_ERROR(CheckReadableAgain(flag, path));
   absl::StatusOr<std::string> pem = transport::ReadPem(path);
   if (!pem.ok()) return Naming(flag, path, pem.status());
   return pem;

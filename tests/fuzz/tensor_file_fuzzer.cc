@@ -60,7 +60,7 @@ void Read(std::string_view bytes) {
   } else if (!absl::IsInvalidArgument(tensor.status()) || tensor.status().message().find(path) == std::string::npos) {
     fuzz::Fail("an error without the file's name: " + tensor.status().ToString());
   }
-  const auto file = InputFile::Open(path);
+  const auto file = InputFile::Open(path, bytes.size());
   if (!IsNpy(bytes) && file.ok()) {
     if (const auto all = ReadSafetensorsHeader(*file); all.ok()) {
       for (const StoredTensor& stored : *all) {

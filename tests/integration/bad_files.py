@@ -38,6 +38,11 @@ def text(file):
     return file if isinstance(file, bytes) else json.dumps(file, indent=1).encode()
 
 
+def of_tomorrow(**changes):
+    """A file of unknown model_type, which is read by the general rules."""
+    return {"model_type": "of_tomorrow", "head_dim": 128, "num_hidden_layers": 2, "rope_theta": 1e4, **changes}
+
+
 def with_text(file, old, new):
     """The file's text with a piece replaced by what Python's json would not write."""
     whole = text(file).decode()
@@ -215,6 +220,14 @@ REFUSED = [
      "rope_theta", {"input_pairing": 2}),
     ("unknown type in many bytes", {"model_type": "\ufffd" * 20, "head_dim": 64}, "model_type", "UNSUPPORTED",
      "\ufffd" * 20, "rope_theta", {"input_pairing": 2}),
+    # A scaling that the general rules do not know: the layers would rotate by other frequencies than the model's.
+    ("Mistral's block", {"head_dim": 128, "rope_theta": 1e6, "yarn": {"factor": 36, "beta": 32, "alpha": 1,
+                                                                      "original_max_position_embeddings": 8192}},
+     "yarn", "UNSUPPORTED", None, "rope_scaling or rope_parameters", {"input_pairing": 1}),
+    ("scaling beside the block", of_tomorrow(rope_scaling_type="yarn"), "rope_scaling_type", "UNSUPPORTED", '"yarn"',
+     "no other scaling", {"input_pairing": 2}),
+    ("block of another name", of_tomorrow(position_scaling={"original_max_position_embeddings": 4096, "factor": 4}),
+     "position_scaling", "UNSUPPORTED", None, "no other scaling", {"input_pairing": 2}),
     ("unknown diffusers class", {"_class_name": "TransformerOfTomorrow"}, "_class_name", "UNSUPPORTED",
      "TransformerOfTomorrow", "must be a known class", {}),
     ("diffusers theta", {"_class_name": "BriaTransformer2DModel", "rope_theta": 0}, "rope_theta", "OUT_OF_RANGE", "0",
@@ -268,6 +281,22 @@ NOTED = [
         "AutoConfig": "configuration_deepseek.DeepseekV3Config"}}, "RECOGNIZED", "model_type"),
     ("Llama by its class", {**without(LLAMA, "model_type"), "architectures": ["LlamaForCausalLM"]}, "RECOGNIZED",
      "model_type"),
+    ("a ratio of tomorrow", of_tomorrow(rope_ratio=8), "NOT_USED", "rope_ratio"),
+    ("layers of tomorrow", of_tomorrow(no_rope_layers=[1, 0]), "NOT_USED", "no_rope_layers"),
+    ("local theta of tomorrow", of_tomorrow(rope_local_base_freq=1e4), "NOT_USED", "rope_local_base_freq"),
+    ("layers by theta of tomorrow", of_tomorrow(layer_rope_theta=[1e4, 0]), "NOT_USED", "layer_rope_theta"),
+    ("types of layers of tomorrow", of_tomorrow(first_k_dense_replace=1), "NOT_USED", "first_k_dense_replace"),
+    ("two widths of tomorrow", of_tomorrow(partial_rotary_factor=0.25, rotary_dim=64), "NOT_USED", "rotary_dim"),
+    ("rotary_dim of a class without", llama(rotary_dim=64), "NOT_USED", "rotary_dim"),
+    ("rotary_dim of MiniMax", {"model_type": "minimax", "head_dim": 128, "rotary_dim": 64}, "NOT_USED", "rotary_dim"),
+    ("Nomic's factor", {"model_type": "nomic_bert", "hidden_size": 768, "num_attention_heads": 12,
+                       "rotary_scaling_factor": 2}, "NOT_USED",
+     "rotary_scaling_factor"),
+    ("tower with two encodings", {"model_type": "qwen3_vl_vision", "hidden_size": 1152, "num_heads": 16},
+     "NOT_PART_OF_ROTATION", "model_type"),
+    ("number beside the blocks", {**GEMMA, "rope_parameters": {
+        "sliding_attention": TYPE, "full_attention": TYPE, "original_max_position_embeddings": 4096}}, "NOT_USED",
+     "rope_parameters.original_max_position_embeddings"),
     ("two thetas", scaled({"type": "default", "rope_theta": 5e5}, rope_theta=1e6), "NOT_USED", "rope_theta"),
     ("odd share of a head", {"model_type": "gpt_neox", "hidden_size": 512, "num_attention_heads": 8, "rotary_pct": 0.33},
      "WIDTH_ROUNDED_UP", "rotary_pct"),

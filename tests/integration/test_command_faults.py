@@ -192,19 +192,20 @@ def test_a_tensor_above_the_free_memory_is_not_read(posenc, tmp_path):
 
 
 def test_a_stream_is_read_up_to_the_limit(posenc):
-    said = posenc("--server", "unix:nobody", "load", "--rate", 1, "--mix", "/dev/zero", exit_code=(1, 2)).stderr
-    assert f"has more than {64 << 20} bytes" in said
+    said = posenc("--server", "unix:nobody", "load", "--rate", 1, "--mix", "-", exit_code=(1, 2), stdin=" " * (65 << 20))
+    assert f"has more than {64 << 20} bytes" in said.stderr
 
 
 @pytest.mark.skipif("asan" in os.environ.get("POSENC_BUILD_DIR", ""), reason="the sanitizer reserves terabytes")
 def test_lack_of_memory_is_an_error(command_program, tmp_path):
     write_sparse(tmp_path / "large.npy", (1 << 10, 1 << 18), 1 << 30)
     limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29))
-    for command, exit_code in ((ROPE, 1), (("diagnose", "--before", "/dev/zero", "--after", "/dev/zero"), 3),
+    for command, exit_code in ((ROPE, 1), (("diagnose", "--before", "-", "--after", "large.npy"), 3),
                                (("diagnose", "--table-cos", "large.npy", "--table-sin", "large.npy"), 3)):
-        command = ["/dev/zero" if word == "q.npy" else str(word) for word in command]
-        ended = subprocess.run([*command_program, *command, "--json"], preexec_fn=limit, cwd=tmp_path,
-                               capture_output=True, timeout=SECONDS, text=True)
+        command = ["-" if word == "q.npy" else str(word) for word in command]
+        with open("/dev/zero", "rb") as endless:
+            ended = subprocess.run([*command_program, *command, "--json"], preexec_fn=limit, cwd=tmp_path, stdin=endless,
+                                   capture_output=True, timeout=SECONDS, text=True)
         assert ended.returncode == exit_code and "memory" in ended.stderr, ended
 
 

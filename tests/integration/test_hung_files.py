@@ -29,8 +29,11 @@ class Lease:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def end(self):
         os.close(self._file)
+
+    def __exit__(self, *_):
+        self.end()
 
 
 @pytest.mark.parametrize("hung", ["--token-file", "--tls-client-ca"])

@@ -2,22 +2,20 @@
 
 import concurrent.futures
 import contextlib
-import errno
-import os
 import resource
 import shutil
 import signal
-import time
 
 import grpc
 import pytest
-from client import SECONDS
 from server_process import SANITIZER_BYTES
+from test_hung_files import Lease
+from test_lifecycle import wait_until
 from test_oip_repository import LLAMA, add, repository, rotates, serve, states, until  # noqa: F401: fixtures
 
 
 class Hung:
-    """A model in the form of the Hugging Face cache, whose refs/main is a pipe: who reads it waits, as on a file system
+    """A model in the form of the Hugging Face cache, whose refs/main has a lease: who reads it waits, as on a file system
     that hangs."""
 
     def __init__(self, repository, name, configs):
@@ -25,33 +23,25 @@ class Hung:
         self.snapshot.mkdir(parents=True)
         self.main.parent.mkdir()
         shutil.copy(configs / LLAMA, self.snapshot / "config.json")
-        self.pipe = None
+        self.lease = None
         self.hang()
 
     def hang(self):
-        self.main.unlink(missing_ok=True)
-        os.mkfifo(self.main)
+        self.heal()
+        self.lease = Lease(self.main)
 
     def heal(self):
-        """Whoever reads from now on need not wait."""
-        self.main.unlink()
+        """Whoever reads from now on need not wait; whoever waits still does."""
+        self.main.unlink(missing_ok=True)
         self.main.write_text("0123")
 
     def wait_for_reader(self):
-        """Returns when the server has begun to read, which then waits for what is written."""
-        deadline = time.monotonic() + SECONDS
-        while self.pipe is None:
-            try:
-                self.pipe = os.open(self.main, os.O_WRONLY | os.O_NONBLOCK)
-            except OSError as error:
-                assert error.errno == errno.ENXIO and time.monotonic() < deadline, "nobody reads"
-                time.sleep(0.01)
+        """Returns when the server has begun to read."""
+        wait_until(self.lease.is_awaited, "nobody reads")
 
     def let_go(self):
-        with contextlib.suppress(BrokenPipeError):
-            os.write(self.pipe, b"0123\n")
-        os.close(self.pipe)
-        self.pipe = None
+        self.lease.end()
+        self.lease = None
 
 
 @pytest.fixture
@@ -64,7 +54,7 @@ def hung(repository, configs):  # noqa: F811
         return made[-1]
     yield make
     for one in made:
-        if one.pipe is not None:
+        if one.lease is not None:
             one.let_go()
 
 
@@ -74,10 +64,10 @@ def test_a_reload_that_hangs_holds_up_nothing(serve, repository, configs, hung, 
     rights = '{"identities": [{"name": "%s", "anonymous": true, "allow": ["compute", "info", "models"]}]}'
     policy.write_text(rights % "me")
     server, client = serve("--model-repository", repository, "--model-control", "on", "--threads", "2", "--policy", policy)
-    pipe = hung("h")
+    model = hung("h")
     add(repository, "m1", configs)
     server.signal(signal.SIGHUP)
-    pipe.wait_for_reader()
+    model.wait_for_reader()
     for _ in range(4):
         client.call("RepositoryModelLoad", model_name="m1")
         client.call("RepositoryModelUnload", model_name="m0")
@@ -94,15 +84,15 @@ def test_changes_during_a_reload_stay(serve, repository, configs, hung):  # noqa
     for name in ("goes", "m0", "m1"):
         add(repository, name, configs)
     server, client = serve("--model-repository", repository, "--model-control", "on")
-    pipe = hung("h")
+    model = hung("h")
     (repository / "m0" / "config.json").write_text("{")
     shutil.rmtree(repository / "goes")
     server.signal(signal.SIGHUP)
-    pipe.wait_for_reader()
+    model.wait_for_reader()
     add(repository, "m2", configs)
     client.call("RepositoryModelLoad", model_name="m2")
     client.call("RepositoryModelUnload", model_name="m1")
-    pipe.let_go()
+    model.let_go()
     until(client, "h", True)
     found = {name: state for name, (state, _) in states(client).items()}
     assert found == {"h": "READY", "m0": "UNAVAILABLE", "m1": "UNAVAILABLE", "m2": "READY"}
@@ -112,20 +102,20 @@ def test_changes_during_a_reload_stay(serve, repository, configs, hung):  # noqa
 def test_a_load_that_hangs_holds_up_no_other_call(serve, repository, configs, hung):  # noqa: F811
     add(repository, "m0", configs)
     server, client = serve("--model-repository", repository, "--model-control", "on", "--threads", "2")
-    pipe = hung("h")
+    model = hung("h")
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         load = thread.submit(client.call, "RepositoryModelLoad", model_name="h")
-        pipe.wait_for_reader()
+        model.wait_for_reader()
         for _ in range(4):
             client.call("RepositoryModelLoad", model_name="m0")
             client.call("SystemSharedMemoryUnregister")
         assert rotates(client, "h") == "NOT_FOUND"
         # The file system is well again, and a later call reads the model before the first one does.
-        pipe.heal()
+        model.heal()
         client.call("RepositoryModelLoad", model_name="h")
         assert rotates(client, "h") is True
         client.call("RepositoryModelUnload", model_name="h")
-        pipe.let_go()
+        model.let_go()
         load.result()
     assert states(client)["h"] == ("UNAVAILABLE", "unloaded"), "the call that began first is not the last"
 
@@ -148,26 +138,26 @@ def test_a_lack_of_descriptors_keeps_the_models(serve, repository, configs, hung
     server, client = serve("--model-repository", repository, "--model-control", "on")
     ready = ("READY", "")
     assert states(client) == {"m0": ready, "m1": ready}
-    pipe = hung("h")
+    model = hung("h")
     server.signal(signal.SIGHUP)
-    pipe.wait_for_reader()  # the repository is listed by then; h comes first
+    model.wait_for_reader()  # the repository is listed by then; h comes first
     with no_descriptors(server):
-        pipe.let_go()
+        model.let_go()
         server.log_with("models read status=")
     assert "models read status=OK" not in server.log() and "stay as they were" in server.log()
     found = states(client)
     assert found.pop("h")[0] == "UNAVAILABLE" and found == {"m0": ready, "m1": ready}
     assert rotates(client, "m0.rotary") is True and rotates(client, "m1.rotary") is True
-    pipe.heal()
+    model.heal()
     server.signal(signal.SIGHUP)
     until(client, "h", True)
     server.log_with("models read status=OK")
-    pipe.hang()
+    model.hang()
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         load = thread.submit(client.refusal, "RepositoryModelLoad", model_name="h")
-        pipe.wait_for_reader()
+        model.wait_for_reader()
         with no_descriptors(server):
-            pipe.let_go()
+            model.let_go()
             refusal = load.result()
     assert (refusal.code, refusal.field) == (grpc.StatusCode.UNAVAILABLE, "model_name")
     assert "Too many open files" in refusal.message and states(client)["h"] == ready

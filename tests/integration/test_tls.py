@@ -177,7 +177,7 @@ def test_wrong_files_are_named(authority, stranger, server_program, tmp_path):
     garbage.write_text("-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n")
     cases = ((garbage, key, "--tls-cert"), (certificate, garbage, "--tls-key"),
              (certificate, stranger.issue("other")[1], "is not the key of the certificate"),
-             (tmp_path / "missing", key, "cannot be read"), (*authority.issue("old", days=-1), "expired"))
+             (tmp_path / "missing", key, "No such file"), (*authority.issue("old", days=-1), "expired"))
     for wrong_certificate, wrong_key, why in cases:
         with pytest.raises(AssertionError) as error:
             ServerProcess(server_program, tmp_path, "--tls-cert", wrong_certificate, "--tls-key", wrong_key)

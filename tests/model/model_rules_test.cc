@@ -85,6 +85,51 @@ TEST(ModelRules, TruncateOfALayerTypesBlockIsNotRead) {
   EXPECT_THAT(layers[1].notes, HasNote("NOT_USED", "config_json.rope_parameters.full_attention.truncate"));
 }
 
+// transformers makes the older block the one of the full_attention layers, so the same holds for it.
+TEST(ModelRules, TruncateAndLengthOfAnOlderBlock) {
+  const auto layers = Read(R"({"model_type": "olmo3", "head_dim": 64, "num_hidden_layers": 4,
+      "max_position_embeddings": 65536, "original_max_position_embeddings": 4096,
+      "rope_scaling": {"rope_type": "yarn", "factor": 8, "truncate": false}})");
+  ASSERT_EQ(layers.size(), 2u);
+  EXPECT_FALSE(ParametersOf(layers[1]).truncate.has_value());
+  EXPECT_THAT(layers[1].notes, HasNote("NOT_USED", "config_json.rope_scaling.truncate"));
+  EXPECT_EQ(ParametersOf(layers[1]).original_max_position_embeddings, 65536);
+}
+
+// Ling-1T's file, and one that gives the same width as a share.
+TEST(ModelRules, FilesOfUnknownTypeSayHowManyElementsRotate) {
+  for (const char* width : {R"("rotary_dim": 64)", R"("partial_rotary_factor": 0.5)",
+                            R"("partial_rotary_factor": 0.5, "rotary_dim": 64)"}) {
+    const std::string file = R"({"model_type": "bailing_of_tomorrow", "head_dim": 128, "rope_theta": 600000, )";
+    const auto all = ReadModel({.config_json = file + width + "}", .input_pairing = Pairing::kHalfSplit}, {});
+    ASSERT_THAT(all, IsOk());
+    EXPECT_EQ(ParametersOf((*all)[0]).partial_rotary_factor, 0.5) << width;
+    EXPECT_EQ((*all)[0].notes.size(), 1u) << width;  // that the type is not known
+  }
+}
+
+// As Laguna XS is published. transformers reads the blocks' own lengths, but truncate beside them.
+TEST(ModelRules, NumbersBesideTheBlocksOfLayerTypes) {
+  const auto read = [](const std::string& beside) {
+    return Read(R"({"model_type": "olmo3", "head_dim": 64, "num_hidden_layers": 4, "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 500000}, )" +
+                beside + R"(,
+        "full_attention": {"rope_type": "yarn", "factor": 8, "original_max_position_embeddings": 8192,
+                           "rope_theta": 500000}}})");
+  };
+  const auto length = read(R"("original_max_position_embeddings": 4096)");
+  ASSERT_EQ(length.size(), 2u);
+  EXPECT_EQ(ParametersOf(length[1]).original_max_position_embeddings, 8192);
+  EXPECT_THAT(length[1].notes, HasNote("NOT_USED", "config_json.rope_parameters.original_max_position_embeddings"));
+  const auto truncate = read(R"("truncate": false)");
+  ASSERT_EQ(truncate.size(), 2u);
+  EXPECT_EQ(ParametersOf(truncate[1]).truncate, false);
+  EXPECT_THAT(ReadModel({.config_json = R"({"model_type": "olmo3", "head_dim": 64, "rope_parameters": {
+                  "full_attention": {"rope_type": "default"}, "warp": 3}})"},
+                        {}),
+              IsInvalid("OUT_OF_RANGE", "config_json.rope_parameters.warp"));
+}
+
 TEST(ModelRules, OlmosTopLevelThetaIsForFullAttentionOnly) {
   const auto layers = Read(R"({"model_type": "olmo3", "head_dim": 64, "num_hidden_layers": 4, "rope_theta": 1e7})");
   ASSERT_EQ(layers.size(), 2u);

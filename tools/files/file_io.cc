@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "posenc/base/cgroup.h"
+#include "posenc/base/input_file.h"
 #include "posenc/base/status.h"
 
 namespace posenc {
@@ -43,68 +44,6 @@ uint64_t FreeMemory() {
     }
   }
   return std::numeric_limits<uint64_t>::max();
-}
-
-absl::StatusOr<InputFile> InputFile::Open(const std::string& path, uint64_t limit) {
-  const int descriptor = path == "-" ? dup(STDIN_FILENO) : open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return SystemError(path, "open");
-  InputFile file(path == "-" ? "standard input" : path, descriptor, limit);
-  struct stat information;
-  if (fstat(descriptor, &information) != 0) return SystemError(path, "read");
-  if (S_ISDIR(information.st_mode)) return absl::InvalidArgumentError(path + ": is a folder; give a file");
-  if (path == "-" || !S_ISREG(information.st_mode)) {
-    POSENC_RETURN_IF_ERROR(file.ReadStream());
-  } else {
-    file.size_ = static_cast<uint64_t>(information.st_size);
-  }
-  return file;
-}
-
-absl::Status InputFile::ReadStream() {
-  char buffer[1 << 16];
-  for (ssize_t got = 0; (got = read(descriptor_, buffer, sizeof buffer)) != 0;) {
-    if (got < 0 && errno != EINTR) return SystemError(path_, "read");
-    if (got > 0) content_.append(buffer, static_cast<size_t>(got));
-    if (content_.size() > limit_) return TooLong();
-  }
-  if (content_.empty()) return absl::InvalidArgumentError(path_ + ": is empty; only one flag can read it");
-  size_ = content_.size();
-  return absl::OkStatus();
-}
-
-absl::Status InputFile::TooLong() const {
-  return absl::InvalidArgumentError(
-      absl::StrCat(path_, ": has more than ", limit_, " bytes, the most that can be read into memory"));
-}
-
-InputFile::InputFile(InputFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      descriptor_(std::exchange(other.descriptor_, kClosed)),
-      limit_(other.limit_),
-      size_(other.size_),
-      content_(std::move(other.content_)) {}
-
-InputFile::~InputFile() {
-  if (descriptor_ != kClosed) close(descriptor_);
-}
-
-absl::StatusOr<std::string> InputFile::Read(uint64_t offset, uint64_t count) const {
-  if (count > size_ || offset > size_ - count) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path_, ": is truncated: has ", size_, " bytes, needs ", count, " from byte ", offset));
-  }
-  if (count > limit_) return TooLong();
-  if (!content_.empty()) return content_.substr(offset, count);
-  std::string bytes(count, '\0');
-  size_t done = 0;
-  while (done < count) {
-    const ssize_t got = pread(descriptor_, bytes.data() + done, count - done, static_cast<off_t>(offset + done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return SystemError(path_, "read");
-    if (got == 0) return absl::InvalidArgumentError(absl::StrCat(path_, ": was truncated while it was read"));
-    done += static_cast<size_t>(got);
-  }
-  return bytes;
 }
 
 absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
@@ -193,8 +132,10 @@ absl::Status OutputFile::Commit() {
 }
 
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, uint64_t limit) {
-  POSENC_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path, limit));
-  return file.Read(0, file.size());
+  absl::StatusOr<std::string> bytes = ReadFile(path, limit, Streams::kRead);
+  if (bytes.ok()) return bytes;
+  return absl::Status(bytes.status().code(),
+                      absl::StrCat(path == "-" ? "standard input" : path, ": ", bytes.status().message()));
 }
 
 absl::Status WriteWholeFile(const std::string& path, std::string_view bytes) {

@@ -1,4 +1,4 @@
-// Reads of files at offsets, and atomic writes of files.
+// Files that a command's flags name: whole files, and atomic writes. posenc/base/input_file.h reads parts of files.
 #pragma once
 
 #include <cstdint>
@@ -16,36 +16,6 @@ bool IsStream(const std::string& path);
 
 // Returns the free memory in bytes, within the cgroup's limit; 2^64 - 1 if it cannot be read.
 uint64_t FreeMemory();
-
-// A file, open for reading; "-" is standard input. A stream is read into memory when it is opened. Errors of all
-// functions in this header name the file.
-class InputFile {
- public:
-  // `limit`: most bytes that a stream may have, and that one Read() may return. The default leaves memory for a copy
-  // and for an answer.
-  static absl::StatusOr<InputFile> Open(const std::string& path, uint64_t limit = FreeMemory() / 3);
-  InputFile(InputFile&& other) noexcept;
-  InputFile& operator=(InputFile&&) = delete;
-  ~InputFile();
-
-  const std::string& path() const { return path_; }
-  uint64_t size() const { return size_; }
-  // Returns `count` bytes from byte `offset`. Returns INVALID_ARGUMENT if the file ends earlier ("truncated"), or if
-  // `count` exceeds the limit.
-  absl::StatusOr<std::string> Read(uint64_t offset, uint64_t count) const;
-
- private:
-  InputFile(std::string path, int descriptor, uint64_t limit)
-      : path_(std::move(path)), descriptor_(descriptor), limit_(limit) {}
-  absl::Status ReadStream();
-  absl::Status TooLong() const;
-
-  std::string path_;
-  int descriptor_;
-  uint64_t limit_;
-  uint64_t size_ = 0;
-  std::string content_;  // of a stream
-};
 
 // A stream gets the bytes with Commit(), from a temporary file in TMPDIR or /tmp. A file is written under a temporary
 // name in the same directory. Commit() renames it to `path`, replacing an existing file. Without Commit() the
@@ -71,7 +41,8 @@ class OutputFile {
   bool named_;  // true if the file already has the name temporary_
 };
 
-// Reads the whole file. Returns INVALID_ARGUMENT if it is larger than `limit` bytes.
+// Reads a file or a stream. Returns INVALID_ARGUMENT if it has more than `limit` bytes. Errors of all functions in this
+// header name the file.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, uint64_t limit);
 // Writes the file atomically: on an error the old file is unchanged.
 absl::Status WriteWholeFile(const std::string& path, std::string_view bytes);

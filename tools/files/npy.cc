@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -30,20 +32,27 @@ std::string_view Trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t\n") - first + 1);
 }
 
-// Returns the value of 'key' in the dict, up to the comma or brace that ends it at depth 0; nullopt if absent.
-std::optional<std::string_view> Find(std::string_view dict, std::string_view key) {
-  const size_t at = dict.find(key);
-  if (at == std::string_view::npos) return std::nullopt;
-  std::string_view rest = Trim(dict.substr(at + key.size()));
-  if (!rest.starts_with(':')) return std::nullopt;
-  rest.remove_prefix(1);
-  int depth = 0;
-  for (size_t end = 0; end < rest.size(); ++end) {
-    const char c = rest[end];
-    if (depth == 0 && (c == ',' || c == '}')) return Trim(rest.substr(0, end));
-    depth += (c == '(' || c == '[') - (c == ')' || c == ']');
+struct Entry {
+  std::string_view key, value;  // Python literals
+};
+
+// Returns the entries of "{KEY: VALUE, ...}", which end at the commas outside brackets; nullopt if it is no such text.
+std::optional<std::vector<Entry>> EntriesOf(std::string_view dict) {
+  dict = Trim(dict);
+  if (dict.size() < 2 || dict.front() != '{' || dict.back() != '}') return std::nullopt;
+  std::string_view rest = Trim(dict.substr(1, dict.size() - 2));
+  std::vector<Entry> entries;
+  while (!rest.empty()) {
+    const size_t colon = rest.find(':');
+    if (colon == std::string_view::npos) return std::nullopt;
+    size_t end = colon + 1;
+    for (int depth = 0; end < rest.size() && (depth > 0 || rest[end] != ','); ++end) {
+      depth += (rest[end] == '(' || rest[end] == '[') - (rest[end] == ')' || rest[end] == ']');
+    }
+    entries.push_back({Trim(rest.substr(0, colon)), Trim(rest.substr(colon + 1, end - colon - 1))});
+    rest = Trim(rest.substr(std::min(end + 1, rest.size())));
   }
-  return std::nullopt;
+  return entries;
 }
 
 absl::StatusOr<v1::DataType> ParseType(std::string_view descr) {
@@ -99,17 +108,25 @@ absl::StatusOr<StoredTensor> ReadNpyHeader(const InputFile& file) {
   if (length > file.size() - prefix) return absl::InvalidArgumentError("is truncated within its header");
   POSENC_ASSIGN_OR_RETURN(const std::string text, file.Read(prefix, length));
 
-  const auto descr = Find(text, "'descr'"), order = Find(text, "'fortran_order'"), shape = Find(text, "'shape'");
-  if (!descr || !order || !shape) {
+  // NumPy requires these keys and no other. Of a key that is given twice, Python takes the last value.
+  const auto entries = EntriesOf(text);
+  std::map<std::string_view, std::string_view> values;
+  for (const Entry& entry : entries.value_or(std::vector<Entry>())) {
+    if (values.emplace(entry.key, entry.value).second) continue;
+    return absl::InvalidArgumentError(absl::StrCat("has a malformed header: ", Quote(entry.key), " is given twice"));
+  }
+  if (values.size() != 3 || !values.contains("'descr'") || !values.contains("'fortran_order'") ||
+      !values.contains("'shape'")) {
     return absl::InvalidArgumentError(absl::StrCat("has a malformed header: ", Quote(text)));
   }
+  const std::string_view descr = values["'descr'"];
   StoredTensor stored{
-      .header = {}, .type_name = std::string(*descr), .begin = prefix + length, .size = file.size() - prefix - length};
-  POSENC_ASSIGN_OR_RETURN(stored.header.dtype, ParseType(*descr));
-  if (*order != "False") {
+      .header = {}, .type_name = std::string(descr), .begin = prefix + length, .size = file.size() - prefix - length};
+  POSENC_ASSIGN_OR_RETURN(stored.header.dtype, ParseType(descr));
+  if (values["'fortran_order'"] != "False") {
     return absl::InvalidArgumentError("is in Fortran order; save numpy.ascontiguousarray(array) instead");
   }
-  POSENC_ASSIGN_OR_RETURN(stored.header.shape, ParseShape(*shape));
+  POSENC_ASSIGN_OR_RETURN(stored.header.shape, ParseShape(values["'shape'"]));
   POSENC_ASSIGN_OR_RETURN(const uint64_t expected, ByteSize(stored.header));
   if (stored.size != expected) {
     return absl::InvalidArgumentError(

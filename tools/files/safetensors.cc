@@ -2,19 +2,19 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 #include <string_view>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "posenc/base/json_text.h"
 #include "posenc/base/status.h"
 
 namespace posenc {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using nlohmann::json;
 
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMostOfHeader = 16 << 20;  // bytes; about 100,000 tensors
@@ -29,36 +29,18 @@ constexpr SafetensorsType kSafetensorsTypes[] = {{v1::DATA_TYPE_FP32, "F32"},  {
                                                  {v1::DATA_TYPE_BOOL, "BOOL"}};
 
 // Returns an array of non-negative integers; nullopt if it is no array or has another element.
-std::optional<std::vector<int64_t>> Integers(const Json& object, std::string_view key) {
+std::optional<std::vector<int64_t>> Integers(const json& object, std::string_view key) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_array()) return std::nullopt;
   std::vector<int64_t> values;
-  for (const Json& element : *found) {
+  for (const json& element : *found) {
     if (!element.is_number_unsigned() || element.get<uint64_t>() > INT64_MAX) return std::nullopt;
     values.push_back(element.get<int64_t>());
   }
   return values;
 }
 
-absl::StatusOr<Json> ParseHeader(const std::string& text) {
-  // JSON does not define repeated keys; the safetensors format forbids them.
-  bool repeated = false;
-  std::set<std::string> names;
-  const Json header = Json::parse(
-      text,
-      [&](int depth, Json::parse_event_t event, Json& parsed) {
-        if (depth == 1 && event == Json::parse_event_t::key) {
-          repeated = repeated || !names.insert(parsed.get<std::string>()).second;
-        }
-        return true;
-      },
-      /*allow_exceptions=*/false);
-  if (!header.is_object()) return absl::InvalidArgumentError("has a header that is not a JSON object");
-  if (repeated) return absl::InvalidArgumentError("names a tensor twice");
-  return header;
-}
-
-absl::StatusOr<StoredTensor> ParseTensor(const std::string& name, const Json& entry) {
+absl::StatusOr<StoredTensor> ParseTensor(const std::string& name, const json& entry) {
   const auto wrong = [&name](const std::string& what) {
     return absl::InvalidArgumentError(absl::StrCat("has a malformed header: tensor \"", Quote(name), "\": ", what));
   };
@@ -100,7 +82,11 @@ absl::StatusOr<std::vector<StoredTensor>> ReadSafetensorsHeader(const InputFile&
   }
   if (length > file.size() - kLengthBytes) return absl::InvalidArgumentError("is truncated within its header");
   POSENC_ASSIGN_OR_RETURN(const std::string text, file.Read(kLengthBytes, length));
-  POSENC_ASSIGN_OR_RETURN(const Json header, ParseHeader(text));
+  json header;
+  if (const absl::Status status = ParseJson(text, "header", &header); !status.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("has a malformed header: ", status.message()));
+  }
+  if (!header.is_object()) return absl::InvalidArgumentError("has a header that is not a JSON object");
 
   std::vector<StoredTensor> tensors;
   for (const auto& [name, entry] : header.items()) {
@@ -131,7 +117,7 @@ absl::StatusOr<std::vector<StoredTensor>> ReadSafetensorsHeader(const InputFile&
 
 absl::StatusOr<std::string> MakeSafetensorsHeader(const std::vector<TensorHeader>& tensors,
                                                   const std::map<std::string, std::string>& metadata) {
-  Json header = Json::object();
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   uint64_t offset = 0;
   for (const TensorHeader& tensor : tensors) {

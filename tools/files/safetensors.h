@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "tools/files/file_io.h"
+#include "posenc/base/input_file.h"
 #include "tools/files/tensor_header.h"
 
 namespace posenc {

@@ -8,9 +8,9 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "posenc/base/input_file.h"
 #include "posenc/base/status.h"
 #include "tools/files/npy.h"
 #include "tools/files/safetensors.h"
@@ -25,9 +25,9 @@ absl::Status WrongSuffix(const std::string& path) {
   return absl::InvalidArgumentError(absl::StrCat(path, ": its name must end in .npy or .safetensors"));
 }
 
-// Prepends the file's name to the error message, if it is not there yet.
+// Begins the message with the file's name.
 absl::Status In(const std::string& path, const absl::Status& status) {
-  if (status.ok() || absl::StartsWith(status.message(), path)) return status;
+  if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
 }
 
@@ -75,7 +75,10 @@ absl::StatusOr<InputFile> Open(const std::string& path) {
   std::error_code unknown;
   const bool named = path.ends_with(kNpy) || path.ends_with(kSafetensors);
   if (!named && !IsStream(path) && !std::filesystem::is_directory(path, unknown)) return WrongSuffix(path);
-  return InputFile::Open(path);
+  // A third leaves memory for a copy and for an answer.
+  auto file = InputFile::Open(path, FreeMemory() / 3, Streams::kRead);
+  if (!file.ok()) return In(path == "-" ? "standard input" : path, file.status());
+  return file;
 }
 
 // `name`: empty for the file's only tensor.
@@ -90,7 +93,9 @@ absl::StatusOr<v1::Tensor> Read(const InputFile& file, const std::string& name) 
   v1::Tensor tensor;
   tensor.set_dtype(stored->header.dtype);
   tensor.mutable_shape()->Add(stored->header.shape.begin(), stored->header.shape.end());
-  POSENC_ASSIGN_OR_RETURN(*tensor.mutable_data(), file.Read(stored->begin, stored->size));
+  auto data = file.Read(stored->begin, stored->size);
+  if (!data.ok()) return In(file.path(), data.status());
+  *tensor.mutable_data() = *std::move(data);
   return tensor;
 }
 

@@ -11,6 +11,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "posenc/base/json_text.h"
 #include "posenc/base/status.h"
 #include "posenc/wire/model_file.h"
 #include "tools/files/file_io.h"
@@ -19,7 +20,7 @@
 namespace posenc::load {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using nlohmann::json;
 
 constexpr int kVersion = 1;
 constexpr uint64_t kMostBytes = uint64_t{64} << 20;
@@ -43,7 +44,7 @@ absl::Status Wrong(std::string_view field, std::string_view limit) {
 // Reads an object's fields, each once; other fields are an error.
 class Fields {
  public:
-  Fields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {}
+  Fields(const json& object, std::string where) : object_(object), where_(std::move(where)) {}
 
   template <typename T>
   absl::Status Take(const char* name, T* out) {
@@ -57,7 +58,7 @@ class Fields {
     } else if constexpr (std::is_integral_v<T>) {
       if (!found->is_number_integer()) return Wrong(Path(name), "must be a whole number");
     } else {
-      const auto whole = [](const Json& value) { return value.is_number_integer(); };
+      const auto whole = [](const json& value) { return value.is_number_integer(); };
       if (!found->is_array() || !std::all_of(found->begin(), found->end(), whole)) {
         return Wrong(Path(name), "must be a list of whole numbers");
       }
@@ -65,7 +66,7 @@ class Fields {
     *out = found->template get<T>();
     return absl::OkStatus();
   }
-  const Json* Take(const char* name) {
+  const json* Take(const char* name) {
     known_.push_back(name);
     const auto found = object_.find(name);
     return found == object_.end() ? nullptr : &*found;
@@ -83,14 +84,14 @@ class Fields {
   }
 
  private:
-  const Json& object_;
+  const json& object_;
   const std::string where_;
   std::vector<std::string> known_;
 };
 
-absl::StatusOr<Entry> ParseEntry(const Json& json, const std::string& where, const std::string& directory) {
-  if (!json.is_object()) return Wrong(where, "must be an object");
-  Fields fields(json, where);
+absl::StatusOr<Entry> ParseEntry(const json& object, const std::string& where, const std::string& directory) {
+  if (!object.is_object()) return Wrong(where, "must be an object");
+  Fields fields(object, where);
   Entry entry;
   std::string transport = "unary", model;
   POSENC_RETURN_IF_ERROR(fields.Take("name", &entry.name));
@@ -111,7 +112,7 @@ absl::StatusOr<Entry> ParseEntry(const Json& json, const std::string& where, con
   std::string gguf;
   POSENC_RETURN_IF_ERROR(fields.Take("gguf", &gguf));
   if (!absl::Base64Unescape(gguf, &entry.gguf)) return Wrong(fields.Path("gguf"), "must be base64");
-  if (const Json* request = fields.Take("request")) {
+  if (const json* request = fields.Take("request")) {
     if (!request->is_object()) return Wrong(fields.Path("request"), "must be an object");
     entry.request_json = request->dump();
   }
@@ -150,16 +151,17 @@ absl::Status CheckMix(const Mix& mix) {
     POSENC_RETURN_IF_ERROR(CheckRange(entry, "key_heads", entry.key_heads, 0));
     POSENC_RETURN_IF_ERROR(CheckRange(entry, "head_dim", entry.head_dim, 1));
     // Protobuf's parser accepts more than JSON, but a recorded mix must be JSON.
-    if (!entry.request_json.empty() && !Json::accept(entry.request_json)) {
-      return Wrong(absl::StrCat(Quote(entry.name), ".request"), "is not JSON");
+    if (json request; !entry.request_json.empty()) {
+      POSENC_RETURN_IF_ERROR(ParseJson(entry.request_json, absl::StrCat(Quote(entry.name), ".request"), &request));
     }
     if (entry.offsets.empty()) return Wrong(absl::StrCat(Quote(entry.name), ".offsets"), "must have at least one");
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<Mix> ParseMix(const std::string& json, const std::string& directory) {
-  const Json root = Json::parse(json, nullptr, /*allow_exceptions=*/false);
+absl::StatusOr<Mix> ParseMix(const std::string& text, const std::string& directory) {
+  json root;
+  POSENC_RETURN_IF_ERROR(ParseJson(text, "mix", &root));
   if (!root.is_object()) return Wrong("mix", "is not a JSON object");
   Fields fields(root, "");
   int64_t version = 0;
@@ -169,7 +171,7 @@ absl::StatusOr<Mix> ParseMix(const std::string& json, const std::string& directo
     return InvalidArgument("OUT_OF_RANGE", "version", absl::StrCat(version), absl::StrCat("must be ", kVersion));
   }
   POSENC_RETURN_IF_ERROR(fields.Take("seed", &mix.seed));
-  const Json* calls = fields.Take("calls");
+  const json* calls = fields.Take("calls");
   POSENC_RETURN_IF_ERROR(fields.CheckAllTaken());
   if (calls == nullptr || !calls->is_array()) return Wrong("calls", "must be a list of objects");
   for (size_t i = 0; i < calls->size(); ++i) {
@@ -194,6 +196,7 @@ absl::Status ReadModel(const std::string& path, Entry* entry) {
 }
 
 std::string MixToJson(const Mix& mix) {
+  using Json = nlohmann::ordered_json;
   Json calls = Json::array();
   for (const Entry& entry : mix.entries) {
     Json call = {{"name", entry.name},           {"weight", entry.weight},
@@ -204,7 +207,7 @@ std::string MixToJson(const Mix& mix) {
                  {"offsets", entry.offsets}};
     if (!entry.config_json.empty()) call["config_json"] = entry.config_json;
     if (!entry.gguf.empty()) call["gguf"] = absl::Base64Escape(entry.gguf);
-    if (!entry.request_json.empty()) call["request"] = Json::parse(entry.request_json, nullptr, false);
+    if (!entry.request_json.empty()) call["request"] = json::parse(entry.request_json, nullptr, false);
     calls.push_back(std::move(call));
   }
   return Json{{"version", kVersion}, {"seed", mix.seed}, {"calls", std::move(calls)}}.dump(

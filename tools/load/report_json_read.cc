@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "posenc/base/json_text.h"
 #include "posenc/base/status.h"
 #include "tools/load/histogram.h"
 #include "tools/load/report_json.h"
@@ -16,14 +17,14 @@
 namespace posenc::load {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Tree = nlohmann::json;
 
 constexpr std::string_view kSchema = "posenc.load/1";
 constexpr int64_t kMost = int64_t{1} << 53;  // limit of any count, so that sums of counts cannot overflow
 
 // A position in the report. *status holds the first error; nothing is read after it.
 struct Place {
-  const Json* json;  // null if absent
+  const Tree* json;  // null if absent
   std::string path;
   absl::Status* status;
 
@@ -43,7 +44,7 @@ struct Place {
   bool Has(const char* name) const { return json != nullptr && json->is_object() && json->contains(name); }
 
   // True if there is a value of the required type; a wrong type is an error.
-  bool Is(bool (Json::*kind)() const, const char* limit) const {
+  bool Is(bool (Tree::*kind)() const, const char* limit) const {
     if (json == nullptr || !status->ok()) return false;
     if (!(json->*kind)()) Refuse(limit);
     return status->ok();
@@ -56,22 +57,22 @@ struct Place {
 };
 
 void Read(const Place& place, bool* value) {
-  if (place.Is(&Json::is_boolean, "must be true or false")) *value = place.json->get<bool>();
+  if (place.Is(&Tree::is_boolean, "must be true or false")) *value = place.json->get<bool>();
 }
 
 void Read(const Place& place, std::string* value) {
-  if (place.Is(&Json::is_string, "must be a string")) *value = place.json->get<std::string>();
+  if (place.Is(&Tree::is_string, "must be a string")) *value = place.json->get<std::string>();
 }
 
 void Read(const Place& place, double* value) {
-  if (!place.Is(&Json::is_number, "must be a number")) return;
+  if (!place.Is(&Tree::is_number, "must be a number")) return;
   *value = place.json->get<double>();
   if (*value < 0) place.Refuse("must not be negative");
 }
 
 void Read(const Place& place, int64_t* value) {
   const char* limit = "must be a whole number from 0 to 2^53";
-  if (!place.Is(&Json::is_number_unsigned, limit)) return;
+  if (!place.Is(&Tree::is_number_unsigned, limit)) return;
   if (place.json->get<uint64_t>() > uint64_t{kMost}) return place.Refuse(limit);
   *value = place.json->get<int64_t>();
 }
@@ -94,7 +95,7 @@ void Read(const Place& place, Step* value);
 
 template <typename T>
 void Read(const Place& place, std::map<std::string, T>* value) {
-  if (!place.Is(&Json::is_object, "must be an object")) return;
+  if (!place.Is(&Tree::is_object, "must be an object")) return;
   for (const auto& [name, json] : place.json->items()) {
     Read({&json, fmt::format("{}[\"{}\"]", place.path, Quote(name)), place.status}, &(*value)[name]);
   }
@@ -102,8 +103,8 @@ void Read(const Place& place, std::map<std::string, T>* value) {
 
 template <typename T>
 void Read(const Place& place, std::vector<T>* value) {
-  if (!place.Is(&Json::is_array, "must be a list")) return;
-  for (const Json& json : *place.json) {
+  if (!place.Is(&Tree::is_array, "must be a list")) return;
+  for (const Tree& json : *place.json) {
     const std::string path = fmt::format("{}[{}]", place.path, value->size());
     Read({&json, path, place.status}, &value->emplace_back());
   }
@@ -210,29 +211,11 @@ void Read(const Place& place, Results* value) {
   Read(place.At("timeline"), &value->timeline);
 }
 
-// Rejects deep nesting, because nlohmann's trees and the mix are printed by recursive functions.
-bool NestedTooDeep(std::string_view text) {
-  constexpr int kDeepest = 64;
-  int depth = 0;
-  bool quoted = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '"') quoted = !quoted;
-    if (quoted) {
-      i += text[i] == '\\';
-    } else {
-      depth += (text[i] == '{' || text[i] == '[') - (text[i] == '}' || text[i] == ']');
-    }
-    if (depth > kDeepest) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 absl::StatusOr<Results> FromJson(std::string_view text) {
-  if (NestedTooDeep(text)) return absl::InvalidArgumentError("is nested too deeply for a report of posenc load");
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return absl::InvalidArgumentError("is not JSON, or truncated");
+  Tree json;
+  POSENC_RETURN_IF_ERROR(ParseJson(text, "report", &json));
   const std::string schema =
       json.is_object() && json.contains("schema") && json["schema"].is_string() ? json["schema"] : "";
   if (schema.rfind("posenc.load/", 0) != 0) return absl::InvalidArgumentError("is not a report of posenc load");

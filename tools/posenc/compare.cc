@@ -35,7 +35,7 @@ bool HoldsSettings(const std::string& text) {
 }
 
 absl::Status ReadSide(const std::string& path, const v1::ModelConfig& choice, v1::ComparedSettings* side) {
-  POSENC_ASSIGN_OR_RETURN(v1::ModelConfig model, ReadModelFile(path));
+  POSENC_ASSIGN_OR_RETURN(v1::ModelConfig model, ReadModelFile(path, Streams::kRead));
   const std::string text = model.config_json();
   if (!HoldsSettings(text)) {
     *side->mutable_model() = std::move(model);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "posenc/base/gguf.h"
+#include "posenc/base/json_text.h"
 #include "posenc/model/gguf_fields.h"
 #include "tools/posenc/field_flags.h"
 
@@ -18,8 +19,8 @@ constexpr int64_t kClsRows = 3;     // of BEiT's table
 
 // Returns the first of these fields that the model's config.json, or its text part, has; null if it has none.
 nlohmann::json FieldOf(const v1::ModelConfig& model, std::initializer_list<const char*> names) {
-  const auto json = nlohmann::json::parse(model.config_json(), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return nullptr;
+  nlohmann::json json;
+  if (!ParseJson(model.config_json(), "config_json", &json).ok() || !json.is_object()) return nullptr;
   for (const auto* object : {&json, json.contains("text_config") ? &json["text_config"] : &json}) {
     for (const char* name : names) {
       if (object->is_object() && object->contains(name)) return (*object)[name];

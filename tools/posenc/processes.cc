@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -25,6 +24,7 @@ extern char** environ;
 namespace posenc::command {
 namespace {
 
+constexpr uint64_t kMostPortBytes = 16;
 constexpr int kCannotStart = 127;  // exit code of a child that could not execute the program, as a shell's
 
 volatile std::sig_atomic_t stopped = 0;
@@ -125,10 +125,9 @@ absl::StatusOr<OwnServer> OwnServer::Start(const std::string& folder) {
   OwnServer server(process, log);
   const absl::Time limit = absl::Now() + absl::Minutes(1);
   while (!stopped) {
-    std::string port;
-    std::ifstream file(port_file);
-    if (std::getline(file, port) && !file.eof()) {
-      server.address_ = "127.0.0.1:" + port;
+    const std::string port = ReadWholeFile(port_file, kMostPortBytes).value_or("");
+    if (port.ends_with('\n')) {
+      server.address_ = "127.0.0.1:" + port.substr(0, port.size() - 1);
       return server;
     }
     if (waitpid(process, nullptr, WNOHANG) != 0) {

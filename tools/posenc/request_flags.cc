@@ -31,7 +31,7 @@ absl::Status ModelFlags::CheckUnused() const {
 
 absl::StatusOr<v1::ModelConfig> ModelFlags::Get() const {
   if (!read_) {
-    POSENC_ASSIGN_OR_RETURN(read_, ReadModelFile(path_));
+    POSENC_ASSIGN_OR_RETURN(read_, ReadModelFile(path_, Streams::kRead));
   }
   v1::ModelConfig config = *read_;
   config.MergeFrom(config_);

@@ -14,12 +14,14 @@ from typing import Any, Protocol, TypeAlias, cast
 import numpy as np
 
 from posenc._descriptors import api
+from posenc._files import open_file, read_all
 from posenc._tensors import NUMPY
 from posenc._wire import Encoded, Encoder, join, new_message
 from posenc.errors import Error, InvalidArgument, invalid
 
 
 _GGUF = b"GGUF"  # the first bytes of such a file
+_MOST_CONFIG = 16 << 20  # bytes; the service has a lower limit and reports it
 
 
 class PretrainedConfig(Protocol):
@@ -52,7 +54,10 @@ class Model:
         """The contents of the config.json."""
         if "config_json" not in self._fields:
             raise ValueError("a GGUF has no config.json")
-        return cast("dict[str, Any]", json.loads(self._fields["config_json"]))
+        try:
+            return cast("dict[str, Any]", json.loads(self._fields["config_json"]))
+        except RecursionError:
+            raise invalid("model", "", "must be at most 64 levels deep") from None
 
 
 ModelLike: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | PretrainedConfig | Model"
@@ -68,7 +73,10 @@ def _choice(layer: int | str | None, component: str | None) -> dict[str, Any]:
 def _file(source: Any) -> dict[str, Any]:
     """Returns the field of ModelConfig that holds a model's file."""
     if isinstance(source, Mapping):
-        return {"config_json": json.dumps(dict(cast("Mapping[str, Any]", source))).encode()}
+        try:
+            return {"config_json": json.dumps(dict(cast("Mapping[str, Any]", source))).encode()}
+        except RecursionError:
+            raise invalid("model", "", "must be at most 64 levels deep") from None
     if isinstance(source, (str, os.PathLike)):
         return _read(pathlib.Path(cast("str | os.PathLike[str]", source)))
     if hasattr(source, "to_json_string"):
@@ -83,10 +91,10 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
         config = path / "config.json"
     if not config.is_dir():
         try:
-            with open(config, "rb") as file:
-                start = file.read(len(_GGUF))
-                if start != _GGUF and config.suffix != ".gguf":
-                    return {"config_json": start + file.read()}
+            with open_file(config) as file:
+                if file.read(len(_GGUF)) != _GGUF and config.suffix != ".gguf":
+                    file.seek(0)
+                    return {"config_json": read_all(file, _MOST_CONFIG)}
         except OSError as error:
             raise invalid("model", path, f"must be a readable file or folder: {error.strerror}", "NOT_FOUND") from error
     from posenc._library import read_model

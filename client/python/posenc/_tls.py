@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import pathlib
 from typing import TypeAlias
 
+from posenc._files import read_file
+
+_MOST_PEM = 1 << 20  # bytes
 File: TypeAlias = "str | os.PathLike[str] | bytes"
 
 
@@ -26,4 +28,4 @@ class TLS:
 
 
 def _read(file: File | None) -> bytes | None:
-    return file if file is None or isinstance(file, bytes) else pathlib.Path(file).read_bytes()
+    return file if file is None or isinstance(file, bytes) else read_file(file, _MOST_PEM)

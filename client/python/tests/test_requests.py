@@ -138,6 +138,26 @@ def test_bad_files_of_models(local, gguf, tmp_path):
         assert caught.value.field.startswith(field) and str(path) in caught.value.message
 
 
+def test_what_is_no_file_is_not_read(local, tmp_path):
+    """A reader would wait for a writer, or never reach the end."""
+    os.mkfifo(tmp_path / "config.json")
+    (tmp_path / "zero.json").symlink_to("/dev/zero")
+    (tmp_path / "loop.json").symlink_to("loop.json")
+    with open(tmp_path / "sparse.json", "wb") as file:
+        file.truncate(64 << 30)
+    for name, message in (("config.json", "regular file"), (".", "regular file"), ("zero.json", "regular file"),
+                          ("loop.json", "symbolic links"), ("sparse.json", "more than")):
+        with pytest.raises(posenc.InvalidArgument, match=message):
+            local.rope(Q, model=tmp_path / name, positions=3, layout="BSHD")
+        with pytest.raises(OSError, match="Is a directory" if name == "." else message):
+            posenc.TLS(ca=tmp_path / name).contents()
+    deep = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(posenc.InvalidArgument, match="64 levels"):
+        posenc.Model({"model_type": "llama", "x": deep})
+
+
 def test_layers(client):
     gemma = {"model_type": "gemma3_text", "hidden_size": 512, "num_attention_heads": 4, "head_dim": 128,
              "num_hidden_layers": 6, "sliding_window": 512}

@@ -147,6 +147,15 @@ TEST(TensorWriter, LeavesTheOldFileUntilItCommits) {
   EXPECT_EQ(Contents(path), NumpyPrefix("{'descr': '<f2', 'fortran_order': False, 'shape': (2,), }") + "abcd");
 }
 
+TEST(Npy, RefusesAKeyThatIsGivenTwiceOrUnknown) {
+  const std::string twice =
+      NumpyPrefix("{'descr': '<f4', 'fortran_order': False, 'shape': (1,), 'shape': (2,), }") + "12345678";
+  EXPECT_THAT(ErrorOf(twice), HasSubstr("'shape' is given twice"));
+  const std::string unknown =
+      NumpyPrefix("{'descr': '<f4', 'fortran_order': False, 'shape': (1,), 'shapes': (2,), }") + "1234";
+  EXPECT_THAT(ErrorOf(unknown), HasSubstr("has a malformed header"));
+}
+
 TEST(TensorWriter, WritesToADeviceAndRefusesADirectory) {
   const std::string path = TemporaryPath("link.npy");
   unlink(path.c_str());

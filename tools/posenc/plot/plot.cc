@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "posenc/base/json_text.h"
 #include "posenc/base/status.h"
 #include "posenc/wire/model_file.h"
 #include "tools/files/file_io.h"
@@ -26,8 +27,8 @@ constexpr int kLeastSide = 200, kMostSide = 8000;  // pixels
 
 // A positive number of the model's config.json, also of its text part; 0 if there is none.
 double ModelNumber(const v1::ModelConfig& model, const char* name) {
-  const auto json = nlohmann::json::parse(model.config_json(), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return 0;
+  nlohmann::json json;
+  if (!ParseJson(model.config_json(), "config_json", &json).ok() || !json.is_object()) return 0;
   for (const auto* object : {&json, json.contains("text_config") ? &json["text_config"] : &json}) {
     if (!object->is_object() || !object->contains(name) || !(*object)[name].is_number()) continue;
     return std::max(0.0, (*object)[name].get<double>());
@@ -150,7 +151,7 @@ Missing AnalysisFlags::WhatIsMissing() const {
 absl::StatusOr<std::optional<v1::AnalyzeRequest>> AnalysisFlags::GetOverlay(const v1::AnalyzeRequest& request) const {
   if (overlay_.empty()) return std::nullopt;
   v1::AnalyzeRequest other = request;
-  POSENC_ASSIGN_OR_RETURN(*other.mutable_rotary()->mutable_model(), ReadModelFile(overlay_));
+  POSENC_ASSIGN_OR_RETURN(*other.mutable_rotary()->mutable_model(), ReadModelFile(overlay_, Streams::kRead));
   return other;
 }
 
