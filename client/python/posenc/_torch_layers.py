@@ -43,7 +43,7 @@ class _Rotation:
     """An encoding of the model's file."""
     layer_type: str
     rotary: dict[str, Any]
-    axes: int
+    axis: list[int]  # of each pair; empty: there is one
     needs_length: bool
     inv_freq: list[float]
     attention_scaling: float
@@ -90,7 +90,7 @@ def _rotations(config: Any, component: str | None) -> list[_Rotation]:
 
 def _rotation(layer_type: str, info: Any) -> _Rotation:
     frequencies, sequence = info.plan.frequencies[0], info.sequences[0]
-    return _Rotation(layer_type, info.plan.rotary.to_dict(), max(frequencies.axis, default=0) + 1, sequence.seq_len > 0,
+    return _Rotation(layer_type, info.plan.rotary.to_dict(), list(frequencies.axis), sequence.seq_len > 0,
                      list(frequencies.inv_freq), sequence.attention_scaling)
 
 
@@ -119,10 +119,10 @@ def _matching(module: torch.nn.Module, label: str | None, config: Any, rotations
     same_type = [rotation for rotation in rotations if label is not None and rotation.layer_type == label]
     reasons: list[str] = []
     for rotation in same_type or [*_with_own_parameters(label, config, rotations), *rotations]:
-        for axis_dimension, ids in _probes(rotation.axes):
+        for axis_dimension, axis_order, ids in _probes(rotation.axis):
             try:
                 answers = _real(_ask(module, ids, label, torch.float32))
-                found = _table(rotation, axis_dimension, ids, answers)
+                found = _table(rotation, axis_dimension, axis_order, ids, answers)
             except Exception as error:  # whatever the module raises for ids of this shape
                 found = f"{type(error).__name__}: {error}"
             if isinstance(found, Table):
@@ -145,22 +145,22 @@ def _with_own_parameters(label: str | None, config: Any, rotations: list[_Rotati
                 continue
 
 
-def _table(rotation: _Rotation, axis_dimension: str, ids: torch.Tensor, answers: list[torch.Tensor]) -> Table | str:
+def _table(rotation: _Rotation, axis_dimension: str, axis_order: list[int], ids: torch.Tensor,
+           answers: list[torch.Tensor]) -> Table | str:
     """Returns the table that has the answers for these ids, or how the nearest one differs."""
     shapes = [list(answer.shape) for answer in answers]
     nearest = math.inf
     for form in _FORMS:
-        for reverses_axes in (False, True) if axis_dimension != "NONE" else (False,):
-            table = Table(rotation.rotary, form, rotation.axes, axis_dimension, reverses_axes,
-                          needs_length=rotation.needs_length)
-            table = dataclasses.replace(table, has_batch=len(shapes[0]) > len(table.shape(ids)))
-            if shapes != [table.shape(ids)] * 2:
-                continue
-            tables = rotary_table(ids, table.as_text(), torch.float32)
-            off = max(float((got - answer).abs().max()) for got, answer in zip(tables, answers, strict=True))
-            if off <= _PROBE_TOLERANCE:
-                return table
-            nearest = min(nearest, off)
+        table = Table(rotation.rotary, form, max(rotation.axis, default=0) + 1, axis_dimension, axis_order,
+                      needs_length=rotation.needs_length)
+        table = dataclasses.replace(table, has_batch=len(shapes[0]) > len(table.shape(ids)))
+        if shapes != [table.shape(ids)] * 2:
+            continue
+        tables = rotary_table(ids, table.as_text(), torch.float32)
+        off = max(float((got - answer).abs().max()) for got, answer in zip(tables, answers, strict=True))
+        if off <= _PROBE_TOLERANCE:
+            return table
+        nearest = min(nearest, off)
     return f"it returns shapes {shapes}" if nearest == math.inf else f"the nearest differs by {nearest:.2g}"
 
 
@@ -176,12 +176,14 @@ def _real(answers: list[torch.Tensor]) -> list[torch.Tensor]:
     return [part.cpu().float() for part in parts]
 
 
-def _probes(axes: int) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields position_ids, which differ by axis, and where they have the axes."""
-    if axes > 1:
-        ids = torch.stack([torch.tensor(_PROBED).roll(axis) for axis in range(axes)])
-        yield from (("FIRST", ids[:, None]), ("LAST", ids.T.contiguous()), ("LAST", ids.T[None].contiguous()))
-    yield "NONE", torch.tensor([_PROBED])
+def _probes(axis: list[int]) -> Iterator[tuple[str, list[int], torch.Tensor]]:
+    """Yields position_ids, which differ by axis, and where and in which order they have the settings' axes."""
+    axes, used = list(range(max(axis, default=0) + 1)), sorted(set(axis))
+    orders = [axes, axes[::-1], used] if len(axes) > 1 else []
+    for order in [order for n, order in enumerate(orders) if order not in orders[:n]]:
+        ids = torch.stack([torch.tensor(_PROBED).roll(axis) for axis in range(len(order))])
+        yield from (("FIRST", order, ids[:, None]), ("LAST", order, ids.T.contiguous()), ("LAST", order, ids.T[None].contiguous()))
+    yield "NONE", [], torch.tensor([_PROBED])
 
 
 def _is_plain(name: str, value: Any) -> bool:

@@ -34,7 +34,7 @@ class Table:
     form: str
     axes: int = 1
     axis_dimension: str = "NONE"  # position of the axes in position_ids: FIRST, which may be absent, or LAST
-    reverses_axes: bool = False  # position_ids have the last axis first
+    axis_order: list[int] = dataclasses.field(default_factory=list)  # axes of the settings that position_ids have, in order
     has_batch: bool = False  # the answer has a first dimension of 1, which position_ids do not have
     needs_length: bool = False  # the frequencies depend on the sequence's length
 
@@ -49,22 +49,21 @@ class Table:
     def width(self) -> int:
         return self.rotary["rotary_dim"] // 2 * _COLUMNS[self.form]
 
-    def has_axes(self, ids: torch.Tensor) -> bool:
-        """True if the ids differ by axis. Raises ValueError for a shape that they cannot have."""
-        if self.axes == 1 or self.axis_dimension == "NONE" or (self.axis_dimension == "FIRST" and ids.dim() < 3):
-            return False
-        found = ids.shape[0 if self.axis_dimension == "FIRST" else -1] if ids.dim() else 0
-        if found != self.axes:
-            raise ValueError(f"position_ids: is of shape {list(ids.shape)}; must have {self.axes} axes in its "
+    def by_axis(self, ids: torch.Tensor) -> torch.Tensor | None:
+        """Returns the ids with the axes first, or None if they do not differ by axis."""
+        if self.axis_dimension == "NONE" or (self.axis_dimension == "FIRST" and ids.dim() < 3):
+            return None
+        first = ids.movedim(-1, 0) if self.axis_dimension == "LAST" and ids.dim() else ids
+        axes = len(self.axis_order)
+        if first.dim() == 0 or first.shape[0] not in (1, axes):
+            raise ValueError(f"position_ids: is of shape {list(ids.shape)}; must have {axes} axes in its "
                              f"{self.axis_dimension.lower()} dimension")
-        return True
+        return first.expand(axes, *first.shape[1:])
 
     def shape(self, ids: torch.Tensor) -> list[int]:
         """Returns the shape of the cosines and sines."""
-        rows = list(ids.shape)
-        if self.has_axes(ids):
-            rows.pop(0 if self.axis_dimension == "FIRST" else -1)
-        return [*([1] if self.has_batch else []), *rows, self.width]
+        by_axis = self.by_axis(ids)
+        return [*([1] if self.has_batch else []), *(ids.shape if by_axis is None else by_axis.shape[1:]), self.width]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -80,24 +79,25 @@ def _answer(table: Table, position_ids: torch.Tensor, dtype: torch.dtype, **fiel
         ids = ids.to("cpu", torch.int64)
     else:
         ids = ids.to("cpu", torch.float64 if ids.dtype == torch.float64 else torch.float32)
-    positions: dict[str, Any] = {}
-    if table.has_axes(ids):
-        positions["axis_dimension"] = table.axis_dimension
-        ids = ids.reshape(table.axes, -1) if table.axis_dimension == "FIRST" else ids.reshape(-1, table.axes)
-        if table.reverses_axes:
-            ids = ids.flip(0 if table.axis_dimension == "FIRST" else -1)
+    more: dict[str, Any] = {}
+    by_axis = table.by_axis(ids)
+    if by_axis is not None:
+        more["axis_dimension"] = "FIRST"
+        ids = ids.new_zeros(table.axes, by_axis[0].numel())
+        ids[table.axis_order] = by_axis.flatten(1)
     else:
         ids = ids.reshape(-1)
         if table.axes > 1:
-            positions["axis_dimension"] = "NONE"
+            more["axis_dimension"] = "NONE"
     if table.needs_length:
         # transformers compares its maximum of fractional positions + 1 with a whole length.
         length = math.ceil(float(ids.max())) + 1 if ids.numel() else 1
-        positions |= {"scaling_length_rule": "GIVEN", "seq_len": [max(length, 1)]}
+        more |= {"scaling_length_rule": "GIVEN", "seq_len": [max(length, 1)]}
+    array = ids.contiguous().numpy()
+    positions: Any = {"ids": array, **more} if more else array
     source: Any = table.encoded
     form: Any = table.form
-    return client().table(like=ids, settings=source, positions={"ids": ids.contiguous().numpy(), **positions},
-                          dtype=_DTYPES[dtype], form=form, **fields)
+    return client().table(like=ids, settings=source, positions=positions, dtype=_DTYPES[dtype], form=form, **fields)
 
 
 @torch.library.custom_op("posenc::rotary_table", mutates_args=(),
@@ -116,36 +116,43 @@ def _fake(position_ids: torch.Tensor, settings: str, dtype: torch.dtype) -> tupl
     return position_ids.new_empty(shape, dtype=dtype), position_ids.new_empty(shape, dtype=dtype)
 
 
-def _keep(context: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    position_ids, context.settings, _ = inputs
-    context.save_for_backward(position_ids, *output)
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    position_ids, ctx.settings, _ = inputs
+    ctx.save_for_backward(position_ids, *output)
 
 
-def _backward(context: Any, cos_gradient: torch.Tensor, sin_gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+def _backward(ctx: Any, cos_gradient: torch.Tensor, sin_gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
     """An angle is the sum of its axis' position times a frequency."""
-    position_ids, cos, sin = context.saved_tensors
-    table = _read(context.settings)
-    rates = _rates(table, position_ids).to(cos.device, cos.dtype)
-    gradient = (sin_gradient * cos - cos_gradient * sin) @ rates
-    if not table.has_axes(position_ids):
+    position_ids, cos, sin = ctx.saved_tensors
+    table = _read(ctx.settings)
+    gradient = (sin_gradient * cos - cos_gradient * sin) @ _rates(position_ids, ctx.settings).to(cos.dtype)
+    if table.by_axis(position_ids) is None:
         gradient = gradient.sum(-1)
     elif table.axis_dimension == "FIRST":
-        gradient = gradient.movedim(-1, 0)
-    return gradient.reshape(position_ids.shape).to(position_ids.dtype), None, None
+        gradient = gradient[..., table.axis_order].movedim(-1, 0)
+    else:
+        gradient = gradient[..., table.axis_order]
+    return gradient.sum_to_size(position_ids.shape).to(position_ids.dtype), None, None
 
 
-def _rates(table: Table, position_ids: torch.Tensor) -> torch.Tensor:
-    """Returns the derivatives of the angles by the positions, [width, axes]."""
+@torch.library.custom_op("posenc::rotary_rates", mutates_args=(), schema="(Tensor position_ids, str settings) -> Tensor")
+def _rates(position_ids: torch.Tensor, settings: str) -> torch.Tensor:
+    """Returns the derivatives of the angles by the positions, [width, axes]: frequencies, which may depend on the length."""
+    table = _read(settings)
     plan = _answer(table, position_ids, torch.float32, hints={"return_plan": True}).info.plan.frequencies[0]
     frequencies = torch.zeros(len(plan.inv_freq), table.axes, dtype=torch.float64)
     for pair, frequency in enumerate(plan.inv_freq):
         frequencies[pair, plan.axis[pair] if plan.axis else 0] = frequency
-    if table.reverses_axes:
-        frequencies = frequencies.flip(1)
     if table.form == "REPEAT_INTERLEAVED":
-        return frequencies.repeat_interleave(2, 0)
+        return frequencies.repeat_interleave(2, 0).to(position_ids.device)
     parts = frequencies.chunk(table.rotary.get("half_split_parts") or 1)
-    return torch.cat([part for part in parts for _ in range(_COLUMNS[table.form])])
+    return torch.cat([part for part in parts for _ in range(_COLUMNS[table.form])]).to(position_ids.device)
+
+
+@_rates.register_fake
+def _fake_rates(position_ids: torch.Tensor, settings: str) -> torch.Tensor:
+    table = _read(settings)
+    return position_ids.new_empty((table.width, table.axes), dtype=torch.float64)
 
 
 rotary_table.register_autograd(_backward, setup_context=_keep)
