@@ -7,9 +7,10 @@ import importlib
 import inspect
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from posenc._model import Model
 from posenc._torch_table import Table, client, rotary_table
@@ -55,10 +56,12 @@ def learn(config: Any, original: torch.nn.Module, component: str | None) -> Lear
     if "position_ids" not in parameters:
         raise ValueError("its forward takes no position_ids")
     rotations = _rotations(config, component)
-    with torch.device("cpu"), torch.no_grad():
+    with torch.device("cpu"), torch.no_grad(), unset_fake_temporarily():
         module = _comparable(original, config)
-        types: Any = getattr(module, "rope_type", None)
-        labels: list[str | None] = list(types) if isinstance(types, dict) and "layer_type" in parameters else [None]
+        types: Any = getattr(module, "rope_type", None)  # a dict by layer_type, if the module has several
+        labels: list[str | None] = [*types] if isinstance(types, dict) and "layer_type" in parameters else [None]
+        if not labels:
+            raise ValueError("none of its layer types rotates")
         layers = {label: _matching(module, label, config, rotations) for label in labels}
         narrow = _ask(module, layers[labels[0]].probed, labels[0], torch.bfloat16)
     return Learned(layers, narrow[0].dtype == torch.bfloat16, narrow[0].is_complex(),
@@ -104,9 +107,10 @@ def _not_negated(rotation: _Rotation) -> _Rotation | None:
 
 
 def _comparable(original: torch.nn.Module, config: Any) -> torch.nn.Module:
-    """Returns the module, or one made anew if its frequencies were rounded to another type or are on no device."""
+    """Returns the module, or one made anew if its frequencies were rounded to another type or have no numbers."""
     buffers: list[torch.Tensor] = [one for one in original.buffers() if one.is_floating_point()]
-    if all(one.dtype in (torch.float32, torch.float64) and one.device.type != "meta" for one in buffers):
+    if all(one.dtype in (torch.float32, torch.float64) and one.device.type != "meta" and not isinstance(one, FakeTensor)
+           for one in buffers):
         return original
     made: Any = type(original)
     try:
@@ -134,9 +138,10 @@ def _matching(module: torch.nn.Module, label: str | None, config: Any, rotations
 
 def _with_own_parameters(label: str | None, config: Any, rotations: list[_Rotation]) -> Iterator[_Rotation]:
     """Yields the encodings with the parameters of a type that a module has, but no layer of the model (DeepSeek V4)."""
-    own = (getattr(config, "rope_parameters", None) or {}).get(label)
+    by_type: dict[str | None, Any] = getattr(config, "rope_parameters", None) or {}
+    own = by_type.get(label)
     if isinstance(own, dict):
-        parameters: dict[str, Any] = {name: value for name, value in own.items() if name != "partial_rotary_factor"}
+        parameters = cast("dict[str, Any]", own) | {"partial_rotary_factor": None}
         for rotation in rotations:
             try:
                 settings: Any = rotation.rotary | {"rope_parameters": parameters}
@@ -145,7 +150,7 @@ def _with_own_parameters(label: str | None, config: Any, rotations: list[_Rotati
                 continue
 
 
-def _table(rotation: _Rotation, axis_dimension: str, axis_order: list[int], ids: torch.Tensor,
+def _table(rotation: _Rotation, axis_dimension: str, axis_order: tuple[int, ...], ids: torch.Tensor,
            answers: list[torch.Tensor]) -> Table | str:
     """Returns the table that has the answers for these ids, or how the nearest one differs."""
     shapes = [list(answer.shape) for answer in answers]
@@ -176,14 +181,13 @@ def _real(answers: list[torch.Tensor]) -> list[torch.Tensor]:
     return [part.cpu().float() for part in parts]
 
 
-def _probes(axis: list[int]) -> Iterator[tuple[str, list[int], torch.Tensor]]:
+def _probes(axis: list[int]) -> Iterator[tuple[str, tuple[int, ...], torch.Tensor]]:
     """Yields position_ids, which differ by axis, and where and in which order they have the settings' axes."""
-    axes, used = list(range(max(axis, default=0) + 1)), sorted(set(axis))
-    orders = [axes, axes[::-1], used] if len(axes) > 1 else []
-    for order in [order for n, order in enumerate(orders) if order not in orders[:n]]:
+    axes, used = tuple(range(max(axis, default=0) + 1)), tuple(sorted(set(axis)))
+    for order in dict.fromkeys((axes, axes[::-1], used)) if len(axes) > 1 else ():
         ids = torch.stack([torch.tensor(_PROBED).roll(axis) for axis in range(len(order))])
         yield from (("FIRST", order, ids[:, None]), ("LAST", order, ids.T.contiguous()), ("LAST", order, ids.T[None].contiguous()))
-    yield "NONE", [], torch.tensor([_PROBED])
+    yield "NONE", (), torch.tensor([_PROBED])
 
 
 def _is_plain(name: str, value: Any) -> bool:

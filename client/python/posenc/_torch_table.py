@@ -34,7 +34,7 @@ class Table:
     form: str
     axes: int = 1
     axis_dimension: str = "NONE"  # position of the axes in position_ids: FIRST, which may be absent, or LAST
-    axis_order: list[int] = dataclasses.field(default_factory=list)  # axes of the settings that position_ids have, in order
+    axis_order: tuple[int, ...] = ()  # axes of the settings that position_ids have, in order
     has_batch: bool = False  # the answer has a first dimension of 1, which position_ids do not have
     needs_length: bool = False  # the frequencies depend on the sequence's length
 
@@ -84,14 +84,15 @@ def _answer(table: Table, position_ids: torch.Tensor, dtype: torch.dtype, **fiel
     if by_axis is not None:
         more["axis_dimension"] = "FIRST"
         ids = ids.new_zeros(table.axes, by_axis[0].numel())
-        ids[table.axis_order] = by_axis.flatten(1)
+        ids[list(table.axis_order)] = by_axis.flatten(1)
     else:
         ids = ids.reshape(-1)
         if table.axes > 1:
             more["axis_dimension"] = "NONE"
     if table.needs_length:
-        # transformers compares its maximum of fractional positions + 1 with a whole length.
-        length = math.ceil(float(ids.max())) + 1 if ids.numel() else 1
+        # transformers compares the largest position, which may be fractional, plus 1 with a whole length.
+        largest = ids.max().item() if ids.numel() else 0
+        length = math.ceil(largest) + 1 if math.isfinite(largest) else 1
         more |= {"scaling_length_rule": "GIVEN", "seq_len": [max(length, 1)]}
     array = ids.contiguous().numpy()
     positions: Any = {"ids": array, **more} if more else array
@@ -110,7 +111,7 @@ def rotary_table(position_ids: torch.Tensor, settings: str, dtype: torch.dtype) 
     return cos.reshape(shape).to(device), sin.reshape(shape).to(device)
 
 
-@rotary_table.register_fake
+@rotary_table.register_fake  # pyright: ignore[reportUnknownMemberType]
 def _fake(position_ids: torch.Tensor, settings: str, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     shape = _read(settings).shape(position_ids)
     return position_ids.new_empty(shape, dtype=dtype), position_ids.new_empty(shape, dtype=dtype)
@@ -129,9 +130,9 @@ def _backward(ctx: Any, cos_gradient: torch.Tensor, sin_gradient: torch.Tensor) 
     if table.by_axis(position_ids) is None:
         gradient = gradient.sum(-1)
     elif table.axis_dimension == "FIRST":
-        gradient = gradient[..., table.axis_order].movedim(-1, 0)
+        gradient = gradient[..., list(table.axis_order)].movedim(-1, 0)
     else:
-        gradient = gradient[..., table.axis_order]
+        gradient = gradient[..., list(table.axis_order)]
     return gradient.sum_to_size(position_ids.shape).to(position_ids.dtype), None, None
 
 
@@ -149,10 +150,10 @@ def _rates(position_ids: torch.Tensor, settings: str) -> torch.Tensor:
     return torch.cat([part for part in parts for _ in range(_COLUMNS[table.form])]).to(position_ids.device)
 
 
-@_rates.register_fake
+@_rates.register_fake  # pyright: ignore[reportUnknownMemberType]
 def _fake_rates(position_ids: torch.Tensor, settings: str) -> torch.Tensor:
     table = _read(settings)
     return position_ids.new_empty((table.width, table.axes), dtype=torch.float64)
 
 
-rotary_table.register_autograd(_backward, setup_context=_keep)
+rotary_table.register_autograd(_backward, setup_context=_keep)  # pyright: ignore[reportUnknownMemberType]

@@ -11,6 +11,7 @@ transformers = pytest.importorskip("transformers")
 import posenc  # noqa: E402
 import posenc.torch  # noqa: E402
 from rotary_models import GROUPED, MODELS, config_of, model_of, rotary_modules  # noqa: E402
+from torch._subclasses import FakeTensorMode  # noqa: E402
 
 
 @pytest.fixture(params=MODELS)
@@ -208,8 +209,12 @@ def test_gradients_of_positions(name, part, shape):
     assert not any(one.requires_grad for one in ours(torch.zeros(1, 3, 8), ids, *arguments))
 
 
-def test_models_of_other_types_are_replaced_too():
-    """The buffers of a bfloat16 or meta model have no frequencies that could be compared."""
+def test_models_without_numbers_are_replaced_too():
+    """The buffers of a bfloat16, meta or fake model have no frequencies that could be compared."""
+    with FakeTensorMode():
+        model = model_of("llama")
+        assert posenc.torch.replace(model).replaced == ["rotary_emb"]
+        assert model(torch.zeros(1, 4, dtype=torch.int64), use_cache=False).last_hidden_state.shape == (1, 4, 64)
     for to in (torch.bfloat16, torch.float16, "meta"):
         model = model_of("llama").to(to)
         assert posenc.torch.replace(model).replaced == ["rotary_emb"]
