@@ -155,9 +155,8 @@ bool HasNote(const v1::LayerComparison& group, std::string_view code) {
 
 // True if all that differs are constants per query, which softmax cancels.
 bool SameSoftmax(const v1::CompareResponse& response) {
-  return std::all_of(
-      response.layers().begin(), response.layers().end(),
-      [](const v1::LayerComparison& group) { return group.same() || HasNote(group, "SAME_SOFTMAX"); });
+  return std::all_of(response.layers().begin(), response.layers().end(),
+                     [](const v1::LayerComparison& group) { return group.same() || HasNote(group, "SAME_SOFTMAX"); });
 }
 
 std::string Report(const v1::CompareResponse& response) {
