@@ -159,6 +159,14 @@ std::shared_ptr<const RotaryPlan> Held(std::shared_ptr<const RotaryPlan> plan, b
   return {held, release};
 }
 
+// Returns the plan for another length with the same frequencies. Its copy counts for the account like any allocation.
+std::shared_ptr<const RotaryPlan> WithLength(std::shared_ptr<const RotaryPlan> plan, int64_t seq_len, bool computed) {
+  if (plan->seq_len == seq_len) return Held(std::move(plan), computed);
+  RotaryPlan copy = *plan;
+  copy.seq_len = seq_len;
+  return std::make_shared<const RotaryPlan>(std::move(copy));
+}
+
 // Visitor of settings: adds each field's name and value to a cache key if the field is set.
 struct AddToKey {
   Fingerprint& key;
@@ -324,7 +332,11 @@ void RotaryPlan::AddTo(Fingerprint& fingerprint) const {
 std::string Rotary::CacheKey(int64_t seq_len) const {
   std::string text;
   Fingerprint key(&text);
-  key.Add(static_cast<int64_t>(arithmetic_)).Add(rotary_dim()).Add(NeedsSeqLen() ? seq_len : 0);
+  key.Add(static_cast<int64_t>(arithmetic_)).Add(rotary_dim());
+  if (NeedsSeqLen()) {
+    const RopeInput input = Input(seq_len);
+    key.Add(method_->branch(input)).Add(method_->branch_needs_seq_len(input) ? seq_len : 0);
+  }
   AddToKey add{key};
   add("max_position_embeddings", settings_.max_position_embeddings);
   add("xpos", settings_.xpos);
@@ -339,18 +351,19 @@ std::string Rotary::CacheKey(int64_t seq_len) const {
 
 absl::StatusOr<std::shared_ptr<const RotaryPlan>> Rotary::Plan(int64_t seq_len) const {
   const bool computes = method_ != nullptr || std::holds_alternative<AxialRope>(settings_.frequencies);
+  const int64_t length = NeedsSeqLen() ? seq_len : 0;
   if (computes && plan_source_ == PlanSource::kCacheOnly) {
-    std::shared_ptr<const RotaryPlan> plan = PlanCache().Find(CacheKey(seq_len));
+    std::shared_ptr<const RotaryPlan> plan = PlanCache().Find(CacheKey(length));
     if (plan == nullptr) return WouldBlock();
-    return Held(std::move(plan), false);
+    return WithLength(std::move(plan), length, false);
   }
   if (computes) {
     bool computed = false;
-    POSENC_ASSIGN_OR_RETURN(auto plan, PlanCache().Get(CacheKey(seq_len), [&] {
+    POSENC_ASSIGN_OR_RETURN(auto plan, PlanCache().Get(CacheKey(length), [&] {
       computed = true;
-      return MakePlan(seq_len);
+      return MakePlan(length);
     }));
-    return Held(std::move(plan), computed);
+    return WithLength(std::move(plan), length, computed);
   }
   POSENC_ASSIGN_OR_RETURN(RotaryPlan plan, MakePlan(seq_len));
   return std::make_shared<const RotaryPlan>(std::move(plan));

@@ -33,7 +33,7 @@ struct RotaryPlan {
   void AddTo(Fingerprint& fingerprint) const;
 };
 
-// Process-wide cache of plans, keyed by everything that determines them. Thread-safe.
+// Process-wide cache of plans, keyed by everything that determines their frequencies. Thread-safe.
 SharedCache<RotaryPlan>& PlanCache();
 
 // Where the plans of a call come from.

@@ -350,6 +350,13 @@ absl::Status CompareGroup(const v1::CompareRequest& request, const Group& group,
   } else {
     const LargeBlocksMayBeRefused scope;
     message->set_same(ComparePlans(message->a().method(), a.encoding, b.encoding, &lacks_weights, message));
+    if (!message->same() && SameSoftmax(a.encoding.plan, b.encoding.plan)) {
+      AddNote(
+          "SAME_SOFTMAX", "alibi.form",
+          "the forms differ by a constant per query for keys up to the query, which softmax cancels: causal attention "
+          "is the same",
+          message);
+    }
   }
   AddNotes(a, b, lacks_weights, message);
   return absl::OkStatus();

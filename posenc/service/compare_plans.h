@@ -25,6 +25,10 @@ std::map<std::string, std::string> SizesOfWeights(const ModelLayers& layers);
 // tensors a digest, which is all that a comparison needs, so that copies are small.
 void PrepareBiasPlan(v1::Plan* plan);
 
+// True if both are ALiBi and differ at most in the form: by a constant per query for keys up to the query, which
+// softmax cancels.
+bool SameSoftmax(const v1::Plan& a, const v1::Plan& b);
+
 // Compares two encodings of the same `method`, and appends the fields and sizes that differ. Returns true if none does.
 // Sizes are compared if both sides have them. `lacks_weights` becomes true if the method has learned weights that were
 // not compared, because they are not given on both sides.

@@ -2,6 +2,7 @@
 
 import json
 
+import gguf_file
 import pytest
 import samples
 from google.protobuf import json_format
@@ -116,3 +117,19 @@ def test_what_cannot_be_compared_exits_as_diff_does(posenc, configs, tmp_path, a
     paths = {"llama": configs / LLAMA, "phi": configs / "phi-3-mini-128k-instruct.json"}
     ended = posenc("compare", *(argument.format(**paths) for argument in arguments), exit_code=3)
     assert said in ended.stderr and ended.stdout == ""
+
+
+@pytest.mark.parametrize("model_type, config, keys", [
+    ("bloom", {"n_head": 32, "n_layer": 32, "hidden_size": 4096}, {}),
+    ("mpt", {"n_heads": 32, "n_layers": 32, "d_model": 4096, "attn_config": {"alibi": True, "alibi_bias_max": 8}},
+     {"attention__max_alibi_bias": 8.0}),
+])
+def test_alibi_of_a_gguf_is_the_same_in_causal_attention(posenc, tmp_path, model_type, config, keys):
+    """The forms differ by a constant per query; other slopes are another encoding."""
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type, **config}))
+    (tmp_path / "model.gguf").write_bytes(gguf_file.model(model_type, **keys))
+    done = posenc("compare", "config.json", "model.gguf", exit_code=4)
+    assert done.stdout.startswith("same in causal attention: the biases of a and b differ, but softmax cancels the difference")
+    assert "note: alibi.form: the forms differ by a constant per query" in done.stdout
+    (tmp_path / "other.gguf").write_bytes(gguf_file.model("mpt", attention__max_alibi_bias=4.0))
+    assert posenc("compare", "config.json", "other.gguf", exit_code=1).stdout.startswith("different: ")

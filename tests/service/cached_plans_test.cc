@@ -43,6 +43,39 @@ TEST(CachedPlans, APlanThatIsKept) {
   EXPECT_THAT(Prepare(request, true), IsOk());
 }
 
+// Lengths at which the formula takes the same branch have the same frequencies, unless the branch stretches by length.
+TEST(CachedPlans, LengthsOfABranchShareAPlan) {
+  v1::ApplyRotaryRequest dynamic = Request(12345.75);
+  v1::RotarySettings& settings = *dynamic.mutable_rotary()->mutable_settings();
+  settings.mutable_rope_parameters()->set_rope_type("dynamic");
+  settings.mutable_rope_parameters()->set_factor(4);
+  settings.set_max_position_embeddings(64);
+  v1::ApplyRotaryRequest longrope = Request(12345.875);
+  v1::RopeParameters& parameters = *longrope.mutable_rotary()->mutable_settings()->mutable_rope_parameters();
+  parameters.set_rope_type("longrope");
+  parameters.set_factor(4);
+  parameters.set_original_max_position_embeddings(64);
+  for (const double factor : {1.0, 2.0}) {
+    parameters.add_short_factor(factor);
+    parameters.add_long_factor(2 * factor);
+  }
+  for (v1::ApplyRotaryRequest* request : {&dynamic, &longrope}) {
+    request->mutable_positions()->set_scaling_length_rule(v1::SCALING_LENGTH_RULE_GIVEN);
+    const auto prepare = [&](int64_t length, bool cached_plans_only) {
+      request->mutable_positions()->clear_seq_len();
+      request->mutable_positions()->add_seq_len(length);
+      return Prepare(*request, cached_plans_only);
+    };
+    EXPECT_TRUE(IsWouldBlock(prepare(9, true)));
+    ASSERT_THAT(prepare(9, false), IsOk());
+    for (const int64_t length : {9, 1, 63, 64}) EXPECT_THAT(prepare(length, true), IsOk()) << length;
+    EXPECT_TRUE(IsWouldBlock(prepare(65, true)));
+    ASSERT_THAT(prepare(65, false), IsOk());
+    EXPECT_THAT(prepare(65, true), IsOk());
+    EXPECT_EQ(IsWouldBlock(prepare(66, true)), request == &dynamic);
+  }
+}
+
 TEST(CachedPlans, NoAnglesThatTakeLong) {
   v1::ApplyRotaryRequest request = Request(12346.5);
   ASSERT_THAT(Prepare(request, false), IsOk());

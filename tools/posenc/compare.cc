@@ -1,7 +1,9 @@
 #include <google/protobuf/struct.pb.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -146,17 +148,30 @@ std::string GroupReport(const v1::LayerComparison& group) {
   return text;
 }
 
+bool HasNote(const v1::LayerComparison& group, std::string_view code) {
+  return std::any_of(group.notes().begin(), group.notes().end(),
+                     [code](const v1::Note& note) { return note.code() == code; });
+}
+
+// True if all that differs are constants per query, which softmax cancels.
+bool SameSoftmax(const v1::CompareResponse& response) {
+  return std::all_of(response.layers().begin(), response.layers().end(),
+                     [](const v1::LayerComparison& group) { return group.same() || HasNote(group, "SAME_SOFTMAX"); });
+}
+
 std::string Report(const v1::CompareResponse& response) {
   int differing = 0;
   bool lacks_weights = false;
   for (const v1::LayerComparison& group : response.layers()) {
     differing += !group.same();
-    for (const v1::Note& note : group.notes()) lacks_weights |= note.code() == "WEIGHTS_NOT_COMPARED";
+    lacks_weights |= HasNote(group, "WEIGHTS_NOT_COMPARED");
   }
   std::string text = "different: a and b do not give the same positional encoding";
   if (response.same()) {
     text = "same: a and b give the same positional encoding";
     if (lacks_weights) text += ", as far as can be said without the weights";
+  } else if (SameSoftmax(response)) {
+    text = "same in causal attention: the biases of a and b differ, but softmax cancels the difference";
   } else if (response.layers_size() > 1) {
     absl::StrAppend(&text, " in ", differing, " of ", response.layers_size(), " groups of layers");
   }
@@ -174,7 +189,7 @@ absl::Status RunCompare(const CompareFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(ReadSide(flags.a, flags.choice_a, request.mutable_a()));
   POSENC_RETURN_IF_ERROR(ReadSide(flags.b, flags.choice_b, request.mutable_b()));
   POSENC_ASSIGN_OR_RETURN(const v1::CompareResponse response, session.backend().Compare(request));
-  session.set_exit_code(response.same() ? kSame : kDifferent);
+  session.set_exit_code(response.same() ? kSame : SameSoftmax(response) ? kSameSoftmax : kDifferent);
   return session.json() ? PrintJson(session, response) : PrintReport(Report(response));
 }
 
@@ -184,7 +199,8 @@ Subcommand AddCompare(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand(
       "compare",
       "Whether two models (config.json or GGUF) or settings give the same positional encoding, and where they differ.\n"
-      "Exit code: 0 they are the same, 1 they differ, 3 usage or another error");
+      "Exit code: 0 they are the same, 1 they differ, 3 usage or another error, 4 their biases differ by what softmax "
+      "cancels");
   const auto flags = std::make_shared<CompareFlags>();
   constexpr char kFile[] =
       "A config.json or GGUF, a folder that has one, -: standard input, or settings: a JSON object {\"rotary\": "

@@ -73,6 +73,8 @@ struct Subcommand {
 
 // Exit codes of the subcommands that compare.
 inline constexpr int kSame = 0, kDifferent = 1, kCannotTell = 2, kTrouble = 3;
+// `compare`: the biases differ, but not the attention that causal models compute with them.
+inline constexpr int kSameSoftmax = 4;
 inline constexpr char kComparisonExitCodes[] =
     "Exit code: 0 they match, 1 they differ, 2 the data do not tell, 3 usage or another error";
 

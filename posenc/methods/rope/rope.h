@@ -36,6 +36,8 @@ struct RopeMethod {
   bool (*needs_seq_len)(const RopeParameters& parameters) = [](const RopeParameters&) { return false; };
   // Returns the name of the branch that applies to input.seq_len; empty if the formula has only one.
   std::string_view (*branch)(const RopeInput& input) = [](const RopeInput&) { return std::string_view(); };
+  // True if the frequencies also differ by length within the branch that applies to input.seq_len.
+  bool (*branch_needs_seq_len)(const RopeInput& input) = [](const RopeInput&) { return false; };
   // Returns inv_freq [pairs] as the list, and the scalars in the order of RopeScalar.
   Numbers (*evaluate)(Frequencies arithmetic, const RopeInput& input);
   // True if frequencies are powers of theta, so that the method reads rope_theta and frequency_dim.

@@ -136,6 +136,7 @@ RopeMethod DynamicRope() {
       .complete = CompleteDynamic,
       .needs_seq_len = [](const RopeParameters&) { return true; },
       .branch = [](const RopeInput& input) -> std::string_view { return DynamicScaled(input) ? "scaled" : "unscaled"; },
+      .branch_needs_seq_len = DynamicScaled,
       .evaluate =
           [](Frequencies arithmetic, const RopeInput& input) {
             return Evaluate(arithmetic, [&](auto a) { return DynamicFormula<decltype(a)>(input); });

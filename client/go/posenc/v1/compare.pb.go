@@ -143,7 +143,7 @@ type LayerComparison struct {
 	Slopes *SlopeComparison `protobuf:"bytes,6,opt,name=slopes,proto3" json:"slopes,omitempty"`
 	// Notes on the comparison (MODEL_PRECISIONS_DIFFER, WEIGHTS_NOT_COMPARED; where one side is a GGUF FLOAT32_NUMBERS and
 	// PAIRING_NOT_COMPARED), and the notes that Explain writes for one side only; the field of the latter begins with "a."
-	// or "b.".
+	// or "b.". SAME_SOFTMAX: ALiBi biases that differ by a constant per query, which softmax cancels.
 	Notes         []*Note `protobuf:"bytes,7,rep,name=notes,proto3" json:"notes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -2682,7 +2682,7 @@ pub struct LayerComparison {
     pub slopes: ::core::option::Option<SlopeComparison>,
     /// Notes on the comparison (MODEL_PRECISIONS_DIFFER, WEIGHTS_NOT_COMPARED; where one side is a GGUF FLOAT32_NUMBERS and
     /// PAIRING_NOT_COMPARED), and the notes that Explain writes for one side only; the field of the latter begins with "a."
-    /// or "b.".
+    /// or "b.". SAME_SOFTMAX: ALiBi biases that differ by a constant per query, which softmax cancels.
     #[prost(message, repeated, tag = "7")]
     pub notes: ::prost::alloc::vec::Vec<Note>,
 }

@@ -114,7 +114,7 @@ export type LayerComparison = Message<"posenc.v1.LayerComparison"> & {
   /**
    * Notes on the comparison (MODEL_PRECISIONS_DIFFER, WEIGHTS_NOT_COMPARED; where one side is a GGUF FLOAT32_NUMBERS and
    * PAIRING_NOT_COMPARED), and the notes that Explain writes for one side only; the field of the latter begins with "a."
-   * or "b.".
+   * or "b.". SAME_SOFTMAX: ALiBi biases that differ by a constant per query, which softmax cancels.
    *
    * @generated from field: repeated posenc.v1.Note notes = 7;
    */
