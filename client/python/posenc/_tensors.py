@@ -11,7 +11,8 @@ import functools
 import importlib
 import math
 import sys
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 
@@ -181,6 +182,11 @@ def kind_of(tensor: Any) -> Kind:
     if hasattr(tensor, "__array_namespace__"):
         return _namespace(tensor.__array_namespace__())
     return _DLPACK if hasattr(tensor, "__dlpack__") else NUMPY
+
+
+def outputs(out: Any) -> Sequence[Any] | None:
+    """Returns the tensors that a caller gave as `out`: a list of them, or a single one."""
+    return cast("Sequence[Any] | None", out if out is None or isinstance(out, (list, tuple)) else [out])
 
 
 def destination(kind: Kind, tensor: Any, field: str) -> View:
