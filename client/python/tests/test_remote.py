@@ -74,7 +74,7 @@ def pushed_back(milliseconds):
 def test_push_back_replaces_the_wait(refusing, waits):
     handler, client = refusing((UNAVAILABLE, ()), (UNAVAILABLE, ()), pushed_back(250), (UNAVAILABLE, ()))
     assert client.info().version == "0.1"
-    assert handler.calls == 5 and waits == [0.1, 0.2, 0.25, 0.1]
+    assert handler.calls == 5 and waits == [0.1, 0.4, 0.25, 0.1]
 
 
 @pytest.mark.parametrize("value", [-1, "soon"])
