@@ -90,6 +90,10 @@ def test_attempts_are_limited(refusing, waits):
     with pytest.raises(posenc.Unavailable):
         client.info()
     assert handler.calls == 5
+    handler, client = refusing(*[(UNAVAILABLE, ())] * 9, wait_for_ready=True)
+    with pytest.raises(posenc.Unavailable):
+        client.info()
+    assert handler.calls == 5, "a server was reached"
     handler, client = refusing((UNAVAILABLE, ()), retry=posenc.RetryPolicy(max_attempts=1))
     with pytest.raises(posenc.Unavailable):
         client.info()
