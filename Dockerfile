@@ -34,7 +34,7 @@ FROM build AS build-cuda
 ARG BUILDARCH
 ARG TARGETARCH
 RUN test "$TARGETARCH" = "$BUILDARCH" || { echo "the target cuda is not for other architectures" >&2; exit 1; }
-RUN scripts/install-dependencies cuda && scripts/build-cuda --install && \
+RUN scripts/build-cuda --install && \
     install -D --mode=644 build/cuda/libposenc_cuda.so /plugin/usr/lib/posenc/libposenc_cuda.so && \
     cd /lib/*-linux-gnu && \
     cp --dereference --parents "$PWD/libm.so.6" "$PWD/libdl.so.2" "$PWD/libpthread.so.0" "$PWD/librt.so.1" \

@@ -97,6 +97,7 @@ int Run(std::unique_ptr<Server> server, const Config& config, int64_t descriptor
   LogFields fields = {{"port", server->port()},
                       {"metrics_port", server->metrics_port()},
                       {"health_port", server->health_port()},
+                      {"models", server->ReadyModels()},
                       {"cpu_target", CpuTarget()},
                       {"descriptors", descriptors}};
   for (const auto& [name, value] : Describe(config)) fields.emplace_back(name, value);

@@ -1,10 +1,14 @@
 #include "posenc/client/errors.h"
 
+#include <cstdlib>
 #include <string_view>
+#include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "posenc/base/status.h"
 
 namespace posenc {
@@ -49,6 +53,25 @@ absl::Status FromInfo(absl::StatusCode code, std::string_view message, const v1:
                   .byte_offset = Metadata(info, "byte_offset")});
 }
 
+// Returns the variable with the proxy that gRPC connects by, or null if it connects directly.
+const char* ProxyVariable(const std::string& address) {
+  if (address.starts_with("unix")) return nullptr;
+  const auto value_of = [](const char* name) {
+    return std::string(std::getenv(name) == nullptr ? "" : std::getenv(name));
+  };
+  const std::string host = address.substr(0, address.rfind(':'));
+  std::string without = value_of("no_grpc_proxy");
+  if (without.empty()) without = value_of("no_proxy");
+  for (std::string suffix : std::vector<std::string>(absl::StrSplit(without, ','))) {
+    absl::StripAsciiWhitespace(&suffix);
+    if (!suffix.empty() && host.ends_with(suffix)) return nullptr;
+  }
+  for (const char* name : {"grpc_proxy", "https_proxy", "http_proxy"}) {
+    if (!value_of(name).empty()) return name;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 absl::Status FromRich(const v1::RichStatus& rich) {
@@ -78,8 +101,12 @@ absl::Status FromGrpc(const grpc::Status& status, const std::string& address, bo
          {"Socket closed", "Connection reset by peer", "Broken pipe", "handshake failed", "peer certificate"}) {
       listens = listens || absl::StrContains(message, words);
     }
+    const char* proxy = ProxyVariable(address);
     const std::string hint =
-        absl::StrContains(message, "DNS resolution failed") || !absl::StrContains(address, ':')
+        proxy != nullptr
+            ? absl::StrCat("gRPC connects by the proxy of $", proxy,
+                           ", not directly: is that meant? The variable no_proxy ", "names hosts without a proxy")
+        : absl::StrContains(message, "DNS resolution failed") || !absl::StrContains(address, ':')
             ? "an address is HOST:PORT or unix:PATH, such as localhost:50051"
         : listens
             ? "a server listens there: does only one side use TLS, is a certificate wrong, or are there too many "

@@ -14,6 +14,7 @@
 #include "posenc/base/cgroup.h"
 #include "posenc/base/version.h"
 #include "posenc/command_line/arguments.h"
+#include "posenc/command_line/help_text.h"
 
 namespace posenc::server {
 namespace {
@@ -285,12 +286,13 @@ struct ArgumentParser::Flags {
   Config config;
   CLI::App app{
       "gRPC server that computes positional encodings for attention.\n"
-      "Sizes are in bytes and may have a suffix (KiB, MiB, GiB). Defaults are in brackets. Each flag can also be\n"
-      "set by an environment variable: POSENC_SERVER_MAX_HEADS sets --max-heads.",
+      "Sizes are in bytes and may have a suffix (KiB, MiB, GiB). Defaults are in\n"
+      "brackets. Each flag can also be set by an environment variable:\n"
+      "POSENC_SERVER_MAX_HEADS sets --max-heads.",
       "posenc-server"};
 
   Flags() {
-    app.set_version_flag("--version", std::string("posenc-server ") + kVersion);
+    app.set_version_flag("-V,--version", std::string("posenc-server ") + kVersion);
     VisitSettings(config, AddOption(&app));
   }
 };
@@ -311,7 +313,7 @@ ParsedArguments ArgumentParser::Parse(int argc, const char* const* argv, const M
     parsed.text = std::string(version.what()) + '\n';
     return parsed;
   } catch (const CLI::Success&) {
-    parsed.text = app.help();
+    parsed.text = WrapHelp(app.help());
     return parsed;
   } catch (const CLI::ParseError& error) {
     return Wrong(ParseErrorMessage(app, error));
@@ -355,7 +357,7 @@ std::string Complete(const Machine& machine, Config* config) {
         std::min((config->max_connections + 1) / 2, kConnectionsOfPeer * config->io_threads);
   }
   if (std::ranges::count(config->listen, "") > 0) {
-    return "--listen: is \"\"; must be ADDRESS:PORT, [ADDRESS]:PORT or unix:PATH";
+    return "--listen: is \"\"; must be ADDRESS:PORT, [ADDRESS]:PORT, :PORT or unix:PATH";
   }
   std::erase(config->tls_client_ca, "");  // an empty value is none, as for flags that are not lists
   if (config->tls_cert.empty() != config->tls_key.empty()) return "--tls-cert and --tls-key need each other";

@@ -16,6 +16,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "grpc/grpc.h"
 #include "grpc/support/log.h"
 #include "grpcpp/ext/health_check_service_server_builder_option.h"
@@ -319,6 +320,19 @@ absl::Status Server::StartHttp(const ServerParts& parts) {
   };
   POSENC_ASSIGN_OR_RETURN(metrics_, HttpServer::Start("--metrics-listen", address, std::move(handlers)));
   return absl::OkStatus();
+}
+
+std::string Server::ReadyModels() const {
+  constexpr size_t kMost = 100;
+  const std::shared_ptr<const Models::Table> all = models_->All();
+  std::vector<std::string> names;
+  for (const auto& [name, model] : *all) {
+    const bool is_encoding = model->ready() && name.ends_with("." + model->encoding->name);
+    if (model->ready() && model->file != nullptr && !is_encoding) names.push_back(name);
+  }
+  const size_t left_out = names.size() - std::min(names.size(), kMost);
+  names.resize(names.size() - left_out);
+  return absl::StrJoin(names, ",") + (left_out == 0 ? "" : absl::StrCat(",... and ", left_out, " more"));
 }
 
 int64_t Server::CountEndedConnections() {

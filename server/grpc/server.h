@@ -47,6 +47,8 @@ class Server {
   // Ports of --metrics-listen and --health-listen; 0 if there is none.
   int metrics_port() const { return metrics_ == nullptr ? 0 : metrics_->port(); }
   int health_port() const { return probes_ == nullptr ? 0 : probes_->port(); }
+  // Names of the models of --model-repository that are ready, without their encodings, for the log: "llama,bloom".
+  std::string ReadyModels() const;
   Admission::Counters counters() const { return core_.admission->counters(); }
   // Number of connections that have ended since the start.
   int64_t CountEndedConnections();

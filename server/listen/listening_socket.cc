@@ -67,13 +67,13 @@ absl::StatusOr<HostAndPort> Split(const std::string& address, std::string_view f
   const size_t colon = address.rfind(':');
   HostAndPort split;
   const bool in_brackets = colon != std::string::npos && address.find(']', colon) != std::string::npos;
-  if (colon != std::string::npos) split.host = address.substr(0, colon);
+  if (colon != std::string::npos) split.host = colon == 0 ? "0.0.0.0" : address.substr(0, colon);
   const bool bracketed = split.host.starts_with('[') && split.host.ends_with(']');
   if (bracketed) split.host = split.host.substr(1, split.host.size() - 2);
   if (in_brackets || split.host.empty() || (!bracketed && split.host.find(':') != std::string::npos) ||
       address.find_first_not_of("0123456789", colon + 1) != std::string::npos ||
       !absl::SimpleAtoi(address.substr(colon + 1), &split.port)) {
-    return InvalidArgument("MALFORMED", flag, address, "must be ADDRESS:PORT, [ADDRESS]:PORT or unix:PATH");
+    return InvalidArgument("MALFORMED", flag, address, "must be ADDRESS:PORT, [ADDRESS]:PORT, :PORT or unix:PATH");
   }
   if (split.port < 0 || split.port > 65535) {
     return InvalidArgument("OUT_OF_RANGE", flag, address, "a port is 0 .. 65535");

@@ -74,21 +74,30 @@ MethodMetrics::MethodMetrics(CallFamilies* families, std::string_view path, std:
     : families_(families),
       labels_(LabelsOf(path, type)),
       started_(families->started.Add(labels_)),
-      handling_(families->handling.Add(labels_, kSeconds)),
-      queued_(families->queued.Add(labels_, kSeconds)),
-      computed_(families->computed.Add(labels_, kSeconds)),
       received_(families->received.Add(labels_)),
       sent_(families->sent.Add(labels_)) {
-  // Present from the start, because a rate does not see the first value of a series.
+  // Counters are present from the start, because a rate does not see the first value of a series.
   for (const char* reason : {"INTERNAL", "OVERLOADED", "DRAINING"}) {
     errors_[reason] = &families_->errors.Add(With(labels_, "reason", reason));
   }
 }
 
-void MethodMetrics::Start() { started_.Increment(); }
+void MethodMetrics::AddHistograms() {
+  std::call_once(has_histograms_, [this] {
+    handling_ = &families_->handling.Add(labels_, kSeconds);
+    queued_ = &families_->queued.Add(labels_, kSeconds);
+    computed_ = &families_->computed.Add(labels_, kSeconds);
+  });
+}
+
+void MethodMetrics::Start() {
+  AddHistograms();
+  started_.Increment();
+}
 
 void MethodMetrics::End(int code, Duration duration) {
-  handling_.Observe(Seconds(duration));
+  AddHistograms();  // if memory ran out at the start
+  handling_->Observe(Seconds(duration));
   const size_t index = code >= 0 && static_cast<size_t>(code) < kCodes ? static_cast<size_t>(code) : 2;  // Unknown
   const std::lock_guard lock(mutex_);
   Counter*& counter = handled_[index];
@@ -97,8 +106,9 @@ void MethodMetrics::End(int code, Duration duration) {
 }
 
 void MethodMetrics::Count(Duration queued, Duration computed, size_t bytes_in, size_t bytes_out) {
-  queued_.Observe(Seconds(queued));
-  computed_.Observe(Seconds(computed));
+  AddHistograms();
+  queued_->Observe(Seconds(queued));
+  computed_->Observe(Seconds(computed));
   received_.Increment(static_cast<double>(bytes_in));
   sent_.Increment(static_cast<double>(bytes_out));
 }

@@ -29,7 +29,8 @@ class MethodMetrics {
 
   MethodMetrics(CallFamilies* families, std::string_view path, std::string_view type);
 
-  // A call of the method has come.
+  // A call of the method has come. The first one adds the histograms, whose buckets would otherwise be nearly all of an
+  // idle server's metrics.
   void Start();
   // The call has ended with this code of gRPC, so long after it came.
   void End(int code, Duration duration);
@@ -43,12 +44,15 @@ class MethodMetrics {
  private:
   static constexpr size_t kCodes = 17;
 
+  void AddHistograms();
+
   CallFamilies* const families_;
   const prometheus::Labels labels_;
   prometheus::Counter& started_;
-  prometheus::Histogram& handling_;
-  prometheus::Histogram& queued_;
-  prometheus::Histogram& computed_;
+  std::once_flag has_histograms_;
+  prometheus::Histogram* handling_ = nullptr;
+  prometheus::Histogram* queued_ = nullptr;
+  prometheus::Histogram* computed_ = nullptr;
   prometheus::Counter& received_;
   prometheus::Counter& sent_;
   std::mutex mutex_;                                       // guards the members below

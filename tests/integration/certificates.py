@@ -1,11 +1,22 @@
 """Certificates for tests, made by the openssl command."""
 
+import datetime
 import ssl
 import subprocess
 
 
 def openssl(*arguments, stdin=""):
     subprocess.run(["openssl", *map(str, arguments)], input=stdin, text=True, check=True, capture_output=True)
+
+
+def _validity(days):
+    """OpenSSL 3.4 has flags for dates; newer releases refuse negative days."""
+    said = subprocess.run(["openssl", "x509", "-help"], capture_output=True, text=True, check=False)
+    if days > 0 or "-not_after" not in said.stdout + said.stderr:
+        return "-days", days
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return [word for flag, at in (("-not_before", days - 1), ("-not_after", days))
+            for word in (flag, f"{now + datetime.timedelta(days=at):%Y%m%d%H%M%SZ}")]
 
 
 class Authority:
@@ -16,7 +27,8 @@ class Authority:
         self._directory.mkdir(parents=True)
         self.certificate, self._key = self._directory / "ca.pem", self._directory / "ca.key"
         openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", 30,
-                "-subj", f"/CN={name}", "-keyout", self._key, "-out", self.certificate)
+                "-subj", f"/CN={name}", "-addext", "keyUsage=critical,keyCertSign,cRLSign", "-keyout", self._key,
+                "-out", self.certificate)  # Python 3.13 refuses a CA without this extension
 
     def issue(self, name, days=10, names=()):
         """Returns the paths of a certificate, with further DNS names, and its key. Negative days: it has expired."""
@@ -27,7 +39,7 @@ class Authority:
         openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}",
                 "-keyout", key, "-out", request)
         openssl("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self._key, "-CAcreateserial",
-                "-days", days, "-extfile", extensions, "-out", certificate)
+                *_validity(days), "-extfile", extensions, "-out", certificate)
         return certificate, key
 
 

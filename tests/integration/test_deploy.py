@@ -34,7 +34,7 @@ def run(program, *arguments, **options):
 
 def flags(build):
     """Flag: its schema, from `posenc-server --help`."""
-    text = run(build / "bin" / "posenc-server", "--help")
+    text = re.sub(r"\n {30}", " ", run(build / "bin" / "posenc-server", "--help"))  # one line a flag
     found = re.findall(r"^  --([a-z-]+) (\S+) \[[^\]]*\]\s+(.+)$", text, re.MULTILINE)
     number = {"type": "integer", "minimum": 0}
     return {flag: {"description": about, **({"enum": unit.split("|")} if "|" in unit else TYPES.get(unit, number))}

@@ -36,7 +36,7 @@ def run_python(tmp_path):
 
 
 def test_the_python_example(shared_server, configs, run_python):
-    assert run_python("rotate.py", f"127.0.0.1:{shared_server.port}", configs / "llama-3.1-8b.json").startswith("[")
+    assert run_python("rotate_stubs.py", f"127.0.0.1:{shared_server.port}", configs / "llama-3.1-8b.json").startswith("[")
 
 
 def test_the_python_example_of_shared_memory(start_server, run_python):

@@ -70,6 +70,23 @@ def test_help_of_help_and_of_a_command_of_a_command(posenc):
     assert "did you mean rope?" in posenc("help", "roep", exit_code=2).stderr
 
 
+def test_help_of_a_method_names_the_commands_that_have_it(posenc):
+    said = posenc("help", "nope", exit_code=2).stderr
+    assert "`posenc help bias`" in said and "did you mean" not in said
+    assert "`posenc help rope`" in posenc("help", "YaRN", exit_code=2).stderr
+
+
+@pytest.mark.parametrize("command", (None, "server", *COMMANDS, *OF_COMMANDS))
+def test_no_terminal_of_80_columns_breaks_a_word(posenc, build, command):
+    if command == "server":
+        text = subprocess.run([build / "bin/posenc-server", "--help"], capture_output=True, text=True, check=True,
+                              timeout=SECONDS).stdout
+    else:
+        text = posenc("help", *(command or "").split()).stdout.split("\nExamples:")[0]
+    long = [line for line in text.splitlines() if len(line) > 80 and " " in line.strip()]
+    assert "Options:" in text and not long
+
+
 def test_common_flags_come_first(posenc):
     text = posenc("help", "rope").stdout
     groups = [text.index(f"\n{name}:\n") for name in ("Options", "Tensors", "Positions", "Model", "Precision",
@@ -138,7 +155,7 @@ def test_completion_scripts(posenc, tmp_path):
 
 def test_version(posenc):
     version = posenc("--version").stdout
-    assert posenc("version").stdout == version
+    assert posenc("version").stdout == posenc("-V").stdout == version
     assert posenc("version", "--json").stdout == '{"version":"%s"}\n' % version.split()[1]
 
 

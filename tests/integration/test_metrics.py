@@ -69,6 +69,23 @@ def observed(start_server):
     return start_server("--metrics-listen", "127.0.0.1:0", "--health-listen", "127.0.0.1:0")
 
 
+def test_methods_that_were_never_called_have_no_histograms(observed):
+    """With their buckets, an idle server would have thousands of samples."""
+    port = port_of(observed, "metrics_port")
+    before = Scrape(port)
+    assert len(before.text.splitlines()) < 500
+    assert "grpc_server_started_total" in before.names() and "posenc_compute_seconds_bucket" not in before.names()
+    with Client(observed.port) as client:
+        client.call("GenerateTable", samples.table(count=10))
+        client.when_idle()
+    assert "GenerateTable" in Scrape(port).labels("posenc_compute_seconds_bucket", "grpc_method")
+
+
+def test_a_port_alone_means_all_addresses(start_server):
+    port = port_of(start_server("--listen", ":0", "--health-listen", ":0"), "health_port")
+    assert get(port, "/livez")[0] == 200 and get(port, "/livez", source="127.0.0.2")[0] == 200
+
+
 def test_calls_are_counted(observed):
     port = port_of(observed, "metrics_port")
     with Client(observed.port) as client:

@@ -63,6 +63,10 @@ def test_server_and_models(client):
     assert client.refusal("ModelReady", name=LLAMA, version="one").code == INVALID
 
 
+def test_the_log_names_the_models(server):
+    assert f"models={','.join(sorted(MODELS))} " in server.log_with("serving")
+
+
 def test_metadata_and_configuration_agree(client):
     for model in client.call("RepositoryIndex").models:
         metadata = client.call("ModelMetadata", name=model.name)

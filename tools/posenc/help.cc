@@ -9,11 +9,13 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "posenc/base/status.h"
 #include "posenc/base/version.h"
 #include "posenc/command_line/arguments.h"
+#include "posenc/command_line/help_text.h"
 #include "tools/files/file_io.h"
 #include "tools/posenc/examples.h"
 #include "tools/posenc/messages.h"
@@ -52,7 +54,7 @@ class OrderedFormatter : public CLI::Formatter {
     text += make_usage(app, std::move(name)) + make_positionals(app);
     for (const std::string& group : Groups(*app)) text += make_group(group, false, OptionsOf(*app, group));
     text += make_subcommands(app, mode);
-    return text + "\n" + app->get_footer() + "\n";
+    return WrapHelp(text) + "\n" + app->get_footer() + "\n";  // the examples' lines stay whole
   }
 
  protected:
@@ -124,6 +126,28 @@ void PrintText(const Session& session, const char* name, const std::string& text
   std::fputs((session.json() ? json : text).c_str(), stdout);
 }
 
+// True if the text has the word, in upper or lower case, with no letter or digit beside it.
+bool HasWord(const std::string& text, const std::string& word) {
+  const std::string in = absl::AsciiStrToLower(text), what = absl::AsciiStrToLower(word);
+  for (size_t at = in.find(what); at != in.npos && !what.empty(); at = in.find(what, at + 1)) {
+    const size_t end = at + what.size();
+    if ((at == 0 || !absl::ascii_isalnum(in[at - 1])) && (end == in.size() || !absl::ascii_isalnum(in[end])))
+      return true;
+  }
+  return false;
+}
+
+// Returns "; see `posenc help bias`" for the commands whose help has the word, such as a method's name.
+std::string CommandsWithWord(const CLI::App& app, const std::string& word) {
+  std::vector<std::string> found;
+  for (const CLI::App* command : Commands(app)) {
+    const std::string words = CommandWords(command);
+    if (!HasWord(HelpFormatter()->make_help(command, words, CLI::AppFormatMode::Normal), word)) continue;
+    found.push_back(absl::StrCat("`posenc help ", command->get_name(), "`"));
+  }
+  return found.empty() ? "" : absl::StrCat("; see ", absl::StrJoin(found, ", "));
+}
+
 absl::StatusOr<const CLI::App*> FindCommand(const CLI::App* app, const std::vector<std::string>& words) {
   for (const std::string& word : words) {
     const std::vector<const CLI::App*> commands = Commands(*app);
@@ -132,7 +156,9 @@ absl::StatusOr<const CLI::App*> FindCommand(const CLI::App* app, const std::vect
     if (found == commands.end()) {
       std::vector<std::string> names;
       for (const CLI::App* command : commands) names.push_back(command->get_name());
-      return UsageError(absl::StrCat("unknown command ", Quote(word), DidYouMean(word, names)));
+      const std::string elsewhere = app->get_parent() == nullptr ? CommandsWithWord(*app, word) : "";
+      return UsageError(
+          absl::StrCat("unknown command ", Quote(word), elsewhere.empty() ? DidYouMean(word, names) : elsewhere));
     }
     app = *found;
   }

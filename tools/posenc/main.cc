@@ -108,7 +108,7 @@ const CLI::App* Named(const CLI::App* app) {
 int Main(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "serve") return Serve(argv + 1);
   CLI::App app("Computes positional encodings for attention, exactly and reproducibly.", "posenc");
-  app.set_version_flag("--version", std::string("posenc ") + kVersion);
+  app.set_version_flag("-V,--version", std::string("posenc ") + kVersion);
   app.formatter(HelpFormatter());
   app.require_subcommand(0, 1);
 

@@ -7,6 +7,8 @@
 posenc.aio has the same methods as coroutines, posenc.torch the rotary modules of transformers' models.
 """
 
+import pkgutil
+
 from posenc._model import Model
 from posenc._retry import RetryPolicy
 from posenc._streams import RotatedRows
@@ -14,6 +16,9 @@ from posenc._tls import TLS
 from posenc._wire import Message
 from posenc.client import Client, connect, local
 from posenc.errors import DeadlineExceeded, Error, Internal, InvalidArgument, NotAllowed, NotFound, TooLarge, Unavailable
+
+# Stubs that protoc makes of the protos are the package posenc.v1 in a folder of their own.
+__path__ = pkgutil.extend_path(__path__, __name__)
 
 __all__ = ["Client", "DeadlineExceeded", "Error", "Internal", "InvalidArgument", "Message", "Model", "NotAllowed",
            "NotFound", "RetryPolicy", "RotatedRows", "TLS", "TooLarge", "Unavailable", "connect", "local"]

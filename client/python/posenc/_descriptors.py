@@ -77,7 +77,8 @@ class EnumType:
     names: dict[int, str]  # short names
 
     def number(self, name: str | int) -> int | None:
-        return name if isinstance(name, int) else self.numbers.get(name)
+        """Returns the number of a name in upper or lower case, or None if there is no such value."""
+        return name if isinstance(name, int) else self.numbers.get(name.upper())
 
 
 @dataclasses.dataclass(eq=False)

@@ -13,25 +13,26 @@ from posenc import _descriptors as d
 from posenc import _remote_streams as streams
 from posenc import _tensors
 from posenc._plans import encode
-from posenc._retry import Retries, RetryPolicy
+from posenc._retry import LONGEST_WAIT_FOR_READY, Retries, RetryPolicy
 from posenc._shared_memory import Lease, SharedMemory, shared_memory_of
 from posenc._streams import RotatedRows, Rotation
 from posenc._threads import in_threads
 from posenc._tls import TLS
+from posenc._unreachable import no_answer
 from posenc._wire import Message, join, new_message, own_tensors
 from posenc.aio import AsyncClient
 from posenc.client import Client
 from posenc.errors import Error, Unavailable, make_error
 
 
-def _options(retry: RetryPolicy, tls: TLS | bool) -> list[tuple[str, Any]]:
+def _options(retry: RetryPolicy, tls: TLS | bool, wait_for_ready: bool) -> list[tuple[str, Any]]:
     options: list[tuple[str, Any]] = [
         ("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1), ("grpc.enable_retries", 0),
         # A call whose bytes are stuck, e.g. to a stopped process, ends only with its connection.
         ("grpc.keepalive_time_ms", 30_000), ("grpc.keepalive_timeout_ms", 20_000),
         # Between attempts to connect, gRPC fails calls at once; its own first wait would outlast our first retries.
         ("grpc.initial_reconnect_backoff_ms", int(retry.initial_backoff * 1000)),
-        ("grpc.max_reconnect_backoff_ms", int(retry.max_backoff * 1000))]
+        ("grpc.max_reconnect_backoff_ms", int((LONGEST_WAIT_FOR_READY if wait_for_ready else retry.max_backoff) * 1000))]
     if isinstance(tls, TLS) and tls.server_name:
         options.append(("grpc.ssl_target_name_override", tls.server_name))
     return options
@@ -113,8 +114,8 @@ class _Exchange:
         return answer
 
 
-def _error(error: Any, address: str) -> tuple[Error, int | None, bool]:
-    """Returns the error of a failed call, the server's push-back in ms, and whether work on the call had begun."""
+def _error(error: Any, address: str, retries: Retries) -> tuple[Error, int | None, bool]:
+    """Returns the error of a failed attempt, the server's push-back in ms, and whether work on the call had begun."""
     trailers = {key: value for key, value in error.trailing_metadata() or ()}
     code, message = error.code().name, error.details() or ""
     pushback = trailers.get("grpc-retry-pushback-ms")
@@ -128,8 +129,8 @@ def _error(error: Any, address: str) -> tuple[Error, int | None, bool]:
                 details = {"reason": info.reason, **info.metadata}
                 return make_error(code, message, details), wait, details.get("started") != "false"
     if code == "UNAVAILABLE":
-        hint = f"is posenc-server running there, and do both sides or none use TLS? Start it with `posenc-server --listen {address}`"
-        return Unavailable(f"no answer from {address} ({message}); {hint}", code), wait, True
+        retries.note_unanswered(message)
+        return Unavailable(no_answer(address, retries.said), code), wait, True
     # This client does not cancel a call that it waits for, so the server did.
     if code == "CANCELLED":
         return Unavailable(f"{address} has cancelled the call: is it shutting down?", "UNAVAILABLE"), wait, True
@@ -143,7 +144,8 @@ class _Remote:
     """What the clients of both kinds share."""
 
     def __init__(self, address: str, tls: TLS | bool, timeout: float, retry: RetryPolicy | None,
-                 shared_memory: str | bool | None, token: str | None):
+                 shared_memory: str | bool | None, token: str | None, wait_for_ready: bool):
+        self._wait_for_ready = wait_for_ready
         self._address, self._tls, self._timeout, self._retry = address, tls, timeout, retry or RetryPolicy()
         self._shared = shared_memory_of(address, shared_memory)
         self._metadata = (("authorization", f"Bearer {token}"),) if token else None
@@ -151,16 +153,16 @@ class _Remote:
 
     def _open(self, module: Any) -> Any:
         """Returns a channel of grpc or of grpc.aio."""
-        options = _options(self._retry, self._tls)
+        options = _options(self._retry, self._tls, self._wait_for_ready)
         if self._tls:
             return module.secure_channel(self._address, _credentials(self._tls), options)
         return module.insecure_channel(self._address, options)
 
     def _retries(self, timeout: float | None) -> Retries:
-        return Retries(self._retry, self._timeout if timeout is None else timeout)
+        return Retries(self._retry, self._timeout if timeout is None else timeout, self._wait_for_ready)
 
-    def _error(self, failed: Any) -> tuple[Error, int | None, bool]:
-        return _error(failed, self._address)
+    def _error(self, failed: Any, retries: Retries) -> tuple[Error, int | None, bool]:
+        return _error(failed, self._address, retries)
 
 
 class RemoteClient(_Remote, Client):
@@ -184,7 +186,7 @@ class RemoteClient(_Remote, Client):
                     data = exchange.attempt(retries.remaining())
                     return exchange.answer(method(data, timeout=retries.remaining(), metadata=self._metadata))
                 except grpc.RpcError as failed:
-                    error, pushback, started = self._error(failed)
+                    error, pushback, started = self._error(failed, retries)
                 except Unavailable as unshared:  # the side socket does not answer
                     error, pushback, started = unshared, None, False
                 if exchange.fail(error):
@@ -229,7 +231,7 @@ class AsyncRemoteClient(_Remote, AsyncClient):
                         data = exchange.attempt(retries.remaining())
                     return exchange.answer(await method(data, timeout=retries.remaining(), metadata=self._metadata))
                 except grpc.RpcError as failed:
-                    error, pushback, started = self._error(failed)
+                    error, pushback, started = self._error(failed, retries)
                 except Unavailable as unshared:  # the side socket does not answer
                     error, pushback, started = unshared, None, False
                 if exchange.fail(error):

@@ -22,8 +22,8 @@ from posenc._wire import Message, new_message
 from posenc.errors import Error
 
 Metadata = tuple[tuple[str, str], ...] | None
-# Makes an error, the server's push-back in ms, and whether work had begun, of gRPC's error.
-ErrorOf = Callable[[Any], tuple[Error, int | None, bool]]
+# Makes an error, the server's push-back in ms, and whether work had begun, of gRPC's error and the call's attempts.
+ErrorOf = Callable[[Any, Retries], tuple[Error, int | None, bool]]
 
 
 def tiles(channel: Any, rpc: d.Rpc, data: bytes, kind: _tensors.Kind, retries: Retries, metadata: Metadata,
@@ -37,7 +37,7 @@ def tiles(channel: Any, rpc: d.Rpc, data: bytes, kind: _tensors.Kind, retries: R
                 yield new_message(rpc.response, memoryview(answer), kind)
             return
         except grpc.RpcError as failed:
-            error, pushback, _ = error_of(failed)
+            error, pushback, _ = error_of(failed, retries)
         finally:
             call.cancel()
         time.sleep(retries.wait_after(error, pushback, not begun))
@@ -54,7 +54,7 @@ async def tiles_async(channel: Any, rpc: d.Rpc, data: bytes, kind: _tensors.Kind
                 yield new_message(rpc.response, memoryview(answer), kind)
             return
         except grpc.RpcError as failed:
-            error, pushback, _ = error_of(failed)
+            error, pushback, _ = error_of(failed, retries)
         finally:
             call.cancel()
         await asyncio.sleep(retries.wait_after(error, pushback, not begun))
@@ -100,7 +100,7 @@ def rows(channel: Any, rotation: Rotation, retries: Retries, metadata: Metadata,
                     yield done
             return rotation.check_complete()
         except grpc.RpcError as failed:
-            error, pushback, _ = error_of(failed)
+            error, pushback, _ = error_of(failed, retries)
         finally:
             ended.set()
             places.release()  # ends the thread of gRPC's that reads parts

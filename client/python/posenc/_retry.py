@@ -13,6 +13,9 @@ import time
 
 from posenc.errors import Error
 
+LONGEST_WAIT_FOR_READY = 1.0  # seconds between two looks for a server
+_UNREACHED = "failed to connect", "DNS resolution failed"  # gRPC's words
+
 
 @dataclasses.dataclass(frozen=True)
 class RetryPolicy:
@@ -24,15 +27,23 @@ class RetryPolicy:
 
 
 class Retries:
-    """The attempts of one call. `timeout`: seconds for all of them."""
+    """The attempts of one call. `timeout`: seconds for all of them. `wait_for_ready`: no limit while no server is reached."""
 
-    def __init__(self, policy: RetryPolicy, timeout: float):
-        self._policy, self._end = policy, time.monotonic() + timeout
+    def __init__(self, policy: RetryPolicy, timeout: float, wait_for_ready: bool = False):
+        self._policy, self._end, self._wait_for_ready = policy, time.monotonic() + timeout, wait_for_ready
         self._attempts, self._backoff = 0, policy.initial_backoff
+        self._unreached = False  # the last attempt found no server, so that nothing was sent
+        self.said: list[str] = []  # what gRPC said of attempts that no server answered
 
     def remaining(self) -> float:
         """Seconds left, for an attempt's deadline."""
         return max(0.0, self._end - time.monotonic())
+
+    def note_unanswered(self, message: str) -> None:
+        """Notes what gRPC said of an attempt that no server answered."""
+        self._unreached = message.startswith(_UNREACHED)
+        if message not in self.said:
+            self.said.append(message)
 
     def progress(self) -> None:
         """Counts attempts from the beginning: the last one has done a part of the work."""
@@ -40,7 +51,8 @@ class Retries:
 
     def wait_after(self, error: Error, pushback_ms: int | None, repeatable: bool) -> float:
         """Returns how long to wait before the next attempt, in seconds; raises the error if there is to be none."""
-        self._attempts += 1
+        waits_for_server, self._unreached = self._wait_for_ready and self._unreached, False
+        self._attempts += not waits_for_server
         if error.code != "UNAVAILABLE" or not repeatable or self._attempts >= self._policy.max_attempts:
             raise error
         if pushback_ms is not None:
@@ -50,7 +62,8 @@ class Retries:
             self._backoff = self._policy.initial_backoff
         else:
             wait = self._backoff * (1 + self._policy.jitter * random.uniform(-1, 1))
-            self._backoff = min(self._backoff * self._policy.multiplier, self._policy.max_backoff)
+            most = LONGEST_WAIT_FOR_READY if waits_for_server else self._policy.max_backoff
+            self._backoff = min(self._backoff * self._policy.multiplier, most)
         if wait >= self.remaining():  # sleeping past the deadline would only replace a specific error by a less specific one
             raise error
         return wait

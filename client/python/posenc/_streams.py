@@ -107,11 +107,12 @@ class Chunk:
 class Rotation:
     """One rotation: its header, the chunks that have no answer yet, and what becomes of their answers."""
 
-    def __init__(self, fields: Mapping[str, Any], q: Any, k: Any, out: Sequence[Any] | None, chunk_bytes: int, whole: bool):
+    def __init__(self, fields: Mapping[str, Any], q: Any, k: Any, out: Any, chunk_bytes: int, whole: bool):
         """`q`, `k`: fields of RotaryOperand, or None. `whole`: the result is wanted at the end, not chunk by chunk."""
         if chunk_bytes < 1:
             raise invalid("chunk_bytes", chunk_bytes, "must be 1 or more", "OUT_OF_RANGE")
         given: dict[str, Any] = {name: operand for name, operand in (("q", q), ("k", k)) if operand is not None}
+        out = _tensors.outputs(out)
         if out is not None and len(out) != len(given):
             raise invalid("out", len(out), f"must be {len(given)} tensors", "MISMATCH")
         self.rpc = d.api().rpcs["StreamApplyRotary"]

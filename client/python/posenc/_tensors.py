@@ -13,7 +13,7 @@ import itertools
 import math
 import sys
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 
@@ -197,14 +197,16 @@ def destination(kind: Kind, tensor: Any, field: str) -> View:
     return view
 
 
-def check_apart(out: Sequence[Any] | None) -> None:
-    """Raises an error if two outputs of a call have memory in common: one result would overwrite the other."""
-    if out is None or len(out) < 2:
-        return
-    views = [destination(kind_of(tensor), tensor, f"out[{n}]") for n, tensor in enumerate(out)]
+def outputs(out: Any) -> Sequence[Any] | None:
+    """Returns the tensors that a caller gave as `out`: a list of them, or a single one. Raises an error if two of them have
+    memory in common: one result would overwrite the other."""
+    given = cast("Sequence[Any] | None", out if out is None or isinstance(out, (list, tuple)) else [out])
+    several = given if given is not None and len(given) > 1 else []
+    views = [destination(kind_of(tensor), tensor, f"out[{n}]") for n, tensor in enumerate(several)]
     for (n, one), (m, other) in itertools.combinations(enumerate(views), 2):
         if one.overlaps(other):
             raise invalid(f"out[{m}]", f"in the memory of out[{n}]", "must not overlap another output", "CONFLICT")
+    return given
 
 
 def check_same(to: View, answer: View, field: str) -> None:

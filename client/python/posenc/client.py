@@ -13,7 +13,7 @@ from posenc import messages as m
 from posenc._descriptors import api
 from posenc._model import ModelLike, model_of
 from posenc._streams import CHUNK_BYTES, RotatedRows, Rotation
-from posenc._tensors import check_apart
+from posenc._tensors import outputs
 from posenc._wire import Message
 
 if TYPE_CHECKING:
@@ -58,13 +58,13 @@ class Client(abc.ABC):
     def rope(self, q: T, k: T | None = None, *, model: ModelLike | None = None, settings: f.RotarySettings | None = None,
                    layer: int | str | None = None, component: str | None = None,
                    q_fields: f.RotaryOperand | None = None, k_fields: f.RotaryOperand | None = None,
-                   out: Sequence[T] | None = None, timeout: float | None = None,
+                   out: Sequence[T] | T | None = None, timeout: float | None = None,
                    **fields: Unpack[f.ApplyRotaryFields]) -> m.ApplyRotaryResponse[T]:
         """Rotates q and, optionally, k.
 
             q, k = client.rope(q, k, model="config.json", positions=0, layout="BSHD")
 
-        `out`: tensors of the same shapes and types that get the results. They may be q and k themselves.
+        `out`: tensors of the same shapes and types that get the results, or a single one. They may be q and k themselves.
         """
         request = {"rotary": source(model, settings, layer, component), **fields, "q": operand(q, q_fields),
                    "k": operand(k, k_fields)}
@@ -73,7 +73,7 @@ class Client(abc.ABC):
     def rope_in_chunks(self, q: T, k: T | None = None, *, model: ModelLike | None = None,
                              settings: f.RotarySettings | None = None, layer: int | str | None = None,
                              component: str | None = None, q_fields: f.RotaryOperand | None = None,
-                             k_fields: f.RotaryOperand | None = None, out: Sequence[T] | None = None,
+                             k_fields: f.RotaryOperand | None = None, out: Sequence[T] | T | None = None,
                              chunk_bytes: int = CHUNK_BYTES, timeout: float | None = None,
                              **fields: Unpack[f.ApplyRotaryFields]) -> m.ApplyRotaryResponse[T]:
         """Rotates q and k of any size, also above the server's limits: in chunks of about `chunk_bytes`, by a stream.
@@ -91,7 +91,7 @@ class Client(abc.ABC):
     def stream_rope(self, q: T, k: T | None = None, *, model: ModelLike | None = None,
                     settings: f.RotarySettings | None = None, layer: int | str | None = None, component: str | None = None,
                     q_fields: f.RotaryOperand | None = None, k_fields: f.RotaryOperand | None = None,
-                    out: Sequence[T] | None = None, chunk_bytes: int = CHUNK_BYTES, timeout: float | None = None,
+                    out: Sequence[T] | T | None = None, chunk_bytes: int = CHUNK_BYTES, timeout: float | None = None,
                     **fields: Unpack[f.ApplyRotaryFields]) -> Iterator[RotatedRows[T]]:
         """Yields the rows of rope_in_chunks() as they are rotated, in any order.
 
@@ -157,9 +157,9 @@ class Client(abc.ABC):
         return self._tiles("StreamBias", {"bias": bias, "rows_per_tile": rows_per_tile}, like, timeout)
 
     def add_bias(self, scores: T, *, model: ModelLike | None = None, layer: int | str | None = None,
-                       component: str | None = None, out: Sequence[T] | None = None, timeout: float | None = None,
+                       component: str | None = None, out: Sequence[T] | T | None = None, timeout: float | None = None,
                        **fields: Unpack[f.AddBiasFields]) -> m.AddBiasResponse[T]:
-        """Adds an attention bias to the scores. `out`, a list of one tensor, may hold the scores themselves."""
+        """Adds an attention bias to the scores. `out` is a tensor that gets them; it may hold the scores themselves."""
         request = {"method": source(model, None, layer, component), **fields, "scores": scores}
         return self._call("AddBias", request, scores, timeout, ("scores",), out)
 
@@ -243,13 +243,12 @@ class Client(abc.ABC):
         """Ends the connection or the threads. Tensors of answers remain valid."""
 
     def _call(self, name: str, request: Mapping[str, Any], like: Any, timeout: float | None,
-                    shapes: Sequence[str] = (), out: Sequence[Any] | None = None) -> Any:
+                    shapes: Sequence[str] = (), out: Any = None) -> Any:
         """Makes a call. `shapes`: paths of the request's tensors whose shapes and types the answer's tensors have."""
         rpc = api().rpcs.get(name)
         if rpc is None or name.startswith("Stream"):
             raise ValueError(f"rpc: is {name!r}; must be a unary RPC")
-        check_apart(out)
-        return self._run(rpc, request, like, timeout, shapes, out)
+        return self._run(rpc, request, like, timeout, shapes, outputs(out))
 
     @abc.abstractmethod
     def _run(self, rpc: Any, request: Mapping[str, Any], like: Any, timeout: float | None, shapes: Sequence[str],
@@ -277,17 +276,18 @@ def _side(side: Any) -> Any:
 
 
 def connect(address: str, *, tls: TLS | bool = False, timeout: float = 60.0, retry: RetryPolicy | None = None,
-            shared_memory: str | bool | None = None, token: str | None = None) -> Client:
+            shared_memory: str | bool | None = None, token: str | None = None, wait_for_ready: bool = False) -> Client:
     """Returns a client of a posenc-server: "host:50051", "unix:/run/posenc.sock", "dns:///posenc.example:443".
 
     `tls`: True to check the server's certificate by the system's authorities, or a posenc.TLS. `timeout`: seconds a call,
-    unless it says otherwise. A server is not needed until the first call. `shared_memory`: the --shared-memory-socket of a
+    unless it says otherwise. A server is not needed until the first call. `wait_for_ready`: a call that reaches no server
+    is tried again until its timeout, not only as often as `retry` says. `shared_memory`: the --shared-memory-socket of a
     server on this host; tensors of 1 MiB and more of rope and add_bias are then passed in shared memory. By default, a
     client of a local address looks for it at $POSENC_SHARED_MEMORY_SOCKET or /run/posenc/memory.sock; False: never.
     `token`: the bearer token of an identity, for a server with a policy; it takes tokens over TLS and Unix sockets only.
     """
     from posenc._remote import RemoteClient
-    return RemoteClient(address, tls, timeout, retry, shared_memory, token)
+    return RemoteClient(address, tls, timeout, retry, shared_memory, token, wait_for_ready)
 
 
 def local(*, threads: int = 0, max_request_bytes: int = 0, max_output_bytes: int = 0) -> Client:

@@ -63,6 +63,8 @@ DETAILS = ("reason", "field", "value", "limit", "other_field", "line", "column")
 
 def make_error(code: str, message: str, details: Mapping[str, str]) -> Error:
     """Returns an error of the code's class."""
+    if details.get("value") == "FP64" and details.get("field", "").endswith(".dtype"):
+        message += "; NumPy's arrays are float64 unless they are told otherwise: use array.astype('float32')"
     return _CLASSES.get(code, Error)(message, code, **{key: details[key] for key in DETAILS if key in details})
 
 

@@ -74,7 +74,7 @@ def pushed_back(milliseconds):
 def test_push_back_replaces_the_wait(refusing, waits):
     handler, client = refusing((UNAVAILABLE, ()), (UNAVAILABLE, ()), pushed_back(250), (UNAVAILABLE, ()))
     assert client.info().version == "0.1"
-    assert handler.calls == 5 and waits == [0.1, 0.2, 0.25, 0.1]
+    assert handler.calls == 5 and waits == [0.1, 0.4, 0.25, 0.1]
 
 
 @pytest.mark.parametrize("value", [-1, "soon"])
@@ -90,6 +90,10 @@ def test_attempts_are_limited(refusing, waits):
     with pytest.raises(posenc.Unavailable):
         client.info()
     assert handler.calls == 5
+    handler, client = refusing(*[(UNAVAILABLE, ())] * 9, wait_for_ready=True)
+    with pytest.raises(posenc.Unavailable):
+        client.info()
+    assert handler.calls == 5, "a server was reached"
     handler, client = refusing((UNAVAILABLE, ()), retry=posenc.RetryPolicy(max_attempts=1))
     with pytest.raises(posenc.Unavailable):
         client.info()
