@@ -54,10 +54,24 @@ void KeepRowsRead(const ModelLayers& layers, BiasMethod& method) {
   method.table = std::move(read);
 }
 
-}  // namespace
+// Puts BiasMethod.position_mask, which belongs to the request, into the settings, which may be a model's.
+absl::Status PutPositionMask(const Reader& reader, const v1::BiasMethod& message, BiasMethod& method) {
+  if (!message.has_position_mask()) return absl::OkStatus();
+  auto* alibi = std::get_if<AlibiSettings>(&method.settings);
+  if (alibi == nullptr || alibi->form != AlibiForm::kBloom) {
+    return InvalidArgument("NOT_READ", "position_mask", "",
+                           "must be absent: only ALIBI_FORM_BLOOM and models with it read it");
+  }
+  if (alibi->position_mask) {
+    return Against("alibi.position_mask",
+                   InvalidArgument("CONFLICT", "position_mask", "", "must be absent with alibi.position_mask"));
+  }
+  POSENC_ASSIGN_OR_RETURN(alibi->position_mask, reader.Flags("position_mask", message.position_mask()));
+  return absl::OkStatus();
+}
 
-absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMethod& method,
-                                         const v1::Precision& precision, std::string_view field) {
+absl::StatusOr<ResolvedBias> Resolve(const Reader& reader, const v1::BiasMethod& method, const v1::Precision& precision,
+                                     std::string_view field) {
   if (method.swin_v2().has_model()) {
     auto resolved = ResolveSwinV2(reader, method);
     if (!resolved.ok()) return Within(field, resolved.status());
@@ -97,6 +111,23 @@ absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMet
   POSENC_ASSIGN_OR_RETURN(resolved.precision, ReadPrecision(precision, std::nullopt));
   resolved.method = *std::move(given);
   return resolved;
+}
+
+}  // namespace
+
+absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMethod& method,
+                                         const v1::Precision& precision, std::string_view field) {
+  POSENC_ASSIGN_OR_RETURN(ResolvedBias resolved, Resolve(reader, method, precision, field));
+  POSENC_RETURN_IF_ERROR(Within(field, PutPositionMask(reader, method, resolved.method)));
+  return resolved;
+}
+
+absl::Status InWordsOf(const v1::BiasMethod& method, const absl::Status& status) {
+  if (!method.has_position_mask()) return status;
+  return Renamed(status, [](const std::string& name) {
+    constexpr std::string_view kMask = "method.alibi.position_mask";
+    return name.starts_with(kMask) ? "method.position_mask" + name.substr(kMask.size()) : name;
+  });
 }
 
 absl::Status CheckBias(const ModelLayers& layers, const Limits& limits) {

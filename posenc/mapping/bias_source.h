@@ -20,6 +20,8 @@ struct ResolvedBias {
 // Errors name the field by its path from `field`, or from "precision" on.
 absl::StatusOr<ResolvedBias> ResolveBias(const Reader& reader, const v1::BiasMethod& method,
                                          const v1::Precision& precision, std::string_view field = "method");
+// Gives errors about the resolved method.alibi the path of the field of `method` that was read.
+absl::Status InWordsOf(const v1::BiasMethod& method, const absl::Status& status);
 // Checks the settings of layers with a bias; errors name the field of the file.
 absl::Status CheckBias(const ModelLayers& layers, const Limits& limits);
 // Overload for layers already selected; they must have a bias.

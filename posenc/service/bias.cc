@@ -48,7 +48,7 @@ absl::StatusOr<std::shared_ptr<const BiasGeneration>> PrepareBias(const v1::Gene
                                                            {v1::BIAS_FORM_COMPACT_INDEX, BiasForm::kCompactIndex}})));
   POSENC_ASSIGN_OR_RETURN(call.dtype, Choose("dtype", request.dtype(), kDataTypes));
   auto created = BiasGeneration::Create(std::move(call), limits, extent);
-  POSENC_RETURN_IF_ERROR(created.status());
+  if (!created.ok()) return InWordsOf(request.method(), created.status());
   auto generation = std::make_shared<const BiasGeneration>(*std::move(created));
   WriteInfoOfBias(request, *generation, resolved, BiasUse::kAlone, info);
   return generation;
@@ -136,7 +136,7 @@ absl::StatusOr<Job> Prepare(const v1::AddBiasRequest& request, const Payloads& p
   POSENC_ASSIGN_OR_RETURN(call.scores, reader.Shape("scores", request.scores()));
   call.dtype = call.scores->dtype;
   auto created = BiasGeneration::Create(std::move(call), context.limits);
-  if (!created.ok()) return created.status();
+  if (!created.ok()) return InWordsOf(request.method(), created.status());
   const auto bias = std::make_shared<const BiasGeneration>(*std::move(created));
 
   WriteInfoOfBias(request, *bias, resolved, BiasUse::kAdded, response->mutable_info());

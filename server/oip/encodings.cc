@@ -64,6 +64,7 @@ class Builder {
     Input("table", kFloat, {-1, -1}, true, "method.table")
         .Input("query_positions", "INT64", {-1}, true, "geometry.query_positions");
     Input("key_positions", "INT64", {-1}, true, "geometry.key_positions");
+    Input("position_mask", "BOOL", {-1, -1}, true, "method.position_mask");
     Input("key_valid", "BOOL", {-1, -1}, true, "mask.key_valid");
     Input("query_documents", "INT64", {-1}, true, "mask.query_documents");
     Input("key_documents", "INT64", {-1}, true, "mask.key_documents").Parameter("table_layout", "method.table_layout");

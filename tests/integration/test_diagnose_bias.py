@@ -461,3 +461,32 @@ def test_a_table_in_the_other_orientation(client):
     said = verdict(client, read_wrongly[apart].transpose(2, 0, 1), expected)
     assert [departure.code for departure in said.faults[0].departures] == ["TABLE"], said.sentence
     assert "other order" in said.sentence
+
+
+def test_what_belongs_to_the_request_goes_with_a_model(posenc, tmp_path):
+    """BLOOM with left padding, whose mask moves the keys: a bias, its diagnosis, and an explanation."""
+    (tmp_path / "config.json").write_text(json.dumps(BLOOM))
+    numpy.save(tmp_path / "mask.npy", numpy.array([[False] * 5 + [True] * 19]))
+    model, mask = ("--model", "config.json"), ("--position-mask", "mask.npy")
+    settings = ("--num-heads", 8, "--slopes", "power-of-two", "--alibi-form", "bloom")
+    shape = ("--query-length", 24, "--key-length", 24, "--dtype", "fp32", "--bias-form", "dense")
+    for name, source in (("model", model), ("settings", settings)):
+        posenc("bias", *source, *mask, *shape, "-o", f"{name}.npy")
+    given = numpy.load(tmp_path / "model.npy")
+    assert (given == numpy.load(tmp_path / "settings.npy")).all()
+    assert (given[0, :, 0, :6] == 0).all() and (given[0, :, 0, 6] > 0).all(), "padding does not count as a position"
+    posenc("diagnose-bias", "model.npy", *model, *mask)
+    posenc("diagnose-bias", "model.npy", *model, exit_code=(1, 2))
+    assert "alibi" in posenc("explain", *model, *mask, "--json").stdout
+    for flag, value in (("--key-positions", "keys.npy"), ("--query-positions", "keys.npy"), ("--key-valid", "mask.npy"),
+                        ("--key-documents", "keys.npy"), ("--causal", None), ("--window-left", 3), ("--query-offset", 7),
+                        ("--head-start", 2)):
+        numpy.save(tmp_path / "keys.npy", numpy.arange(24))
+        more = [] if value is None else [value]
+        if flag == "--key-documents":
+            more += ["--query-documents", "keys.npy"]
+        if flag == "--query-positions":
+            more += ["--key-positions", "keys.npy"]
+        if flag == "--head-start":
+            more += ["--head-count", 2]
+        posenc("bias", *model, flag, *more, *shape, "-o", "more.npy")

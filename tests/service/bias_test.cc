@@ -4,6 +4,7 @@
 #include <functional>
 #include <random>
 
+#include "absl/strings/str_cat.h"
 #include "tests/mapping/full_messages.h"
 #include "tests/service/call.h"
 
@@ -192,6 +193,33 @@ TEST(Bias, PositionMaskMovesKeys) {
              Expected(
                  v1::ALIBI_FORM_BLOOM, 1, 0, kH, kCached, key,
                  [](int64_t, double i, double, int64_t k) { return static_cast<double>(k) <= i; }, -1));
+}
+
+// The mask is the request's, so that it goes with a model's settings, too.
+TEST(Bias, PositionMaskGoesWithAModel) {
+  v1::GenerateBiasRequest by_settings = Request(v1::ALIBI_FORM_BLOOM);
+  by_settings.mutable_method()->mutable_alibi()->set_rule(v1::ALIBI_SLOPE_RULE_POWER_OF_TWO);
+  v1::GenerateBiasRequest beside = by_settings, by_model = by_settings;
+  const v1::Tensor mask = MakeTensor(DType::kBOOL, {1, kSk}, std::vector<uint8_t>{0, 0, 1, 1, 0, 1, 1});
+  *by_settings.mutable_method()->mutable_alibi()->mutable_position_mask() = mask;
+  *beside.mutable_method()->mutable_position_mask() = mask;
+  *by_model.mutable_method()->mutable_position_mask() = mask;
+  by_model.mutable_method()->mutable_model()->set_config_json(
+      absl::StrCat("{\"model_type\": \"bloom\", \"n_head\": ", kH, "}"));
+  const auto expected = Call(by_settings);
+  ASSERT_THAT(expected, IsOk());
+  for (const auto& request : {beside, by_model}) {
+    const auto answer = Call(request);
+    ASSERT_THAT(answer, IsOk());
+    EXPECT_EQ(answer->bias().data(), expected->bias().data());
+    EXPECT_EQ(answer->info().plan_fingerprint(), expected->info().plan_fingerprint());
+  }
+  *by_model.mutable_method()->mutable_position_mask() = MakeTensor(DType::kBOOL, {1, 2}, std::vector<uint8_t>{0, 1});
+  EXPECT_THAT(Call(by_model), IsInvalid("MISMATCH", "method.position_mask.shape"));
+  by_model.mutable_method()->mutable_model()->set_config_json(R"({"model_type": "mpt", "n_heads": 4})");
+  EXPECT_THAT(Call(by_model), IsInvalid("NOT_READ", "method.position_mask"));
+  *by_settings.mutable_method()->mutable_position_mask() = mask;
+  EXPECT_THAT(Call(by_settings), IsInvalid("CONFLICT", "method.position_mask"));
 }
 
 // Cell (i, j) of the dense form is entry j - i + Sq - 1 of the compact one, or entry j if only the key counts.

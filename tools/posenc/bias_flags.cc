@@ -62,11 +62,12 @@ void BiasMethodFlags::Add(CLI::App& app) {
                  {"form", "Formula of the bias; it differs between model families", "--alibi-form"},
                  {"alibi_bias_max", "Range of the exponent; default 8"},
                  {"future_slopes", "Slopes for keys after the query, [H], with --alibi-form asymmetric"},
-                 {"position_mask",
-                  "BOOL [B, Sk], with --alibi-form bloom: false for padding, which does not count as a position"},
                  {"bias_dtype", "Type to which slope, position and bias are rounded first; bf16 for falcon", nullptr,
                   "fp32|fp16|bf16"}});
   AddMethodFlags(app, ", in place of --model", &others_, {"alibi", "model"});
+  AddFieldFlags(app, "Padding", &padding_,
+                {{"position_mask",
+                  "BOOL [B, Sk], for BLOOM or --alibi-form bloom: false for padding, which does not count as a position"}});
   for (const auto& [flag, help] : kBiasHelp) app.get_option(flag)->description(help);
   app.add_flag("--nope", nope_, "No bias, only the mask")->group("nope, in place of --model");
 }
@@ -93,6 +94,7 @@ absl::StatusOr<v1::BiasMethod> BiasMethodFlags::Get() const {
     return UsageError("flags of " + absl::StrJoin(given, " and of ") + "; give those of one method");
   }
   v1::BiasMethod method = table_;
+  method.MergeFrom(padding_);
   method.MergeFrom(others_);
   if (IsSet(alibi_)) *method.mutable_alibi() = alibi_;
   if (nope_) method.mutable_nope();
@@ -105,7 +107,7 @@ void BiasFlags::Add(CLI::App& app) {
   model_.Add(app);
 }
 
-bool BiasFlags::given() const { return model_.given() || method_.has_table() || !method_.First().empty(); }
+bool BiasFlags::given() const { return model_.given() || method_.has_table() || method_.has_position_mask() || !method_.First().empty(); }
 
 void BiasFlags::AddMissing(Missing* missing) const {
   missing->Add(!model_.given() && model_.CheckUnused().ok() && method_.First().empty(),

@@ -19,9 +19,11 @@ class BiasMethodFlags {
   // Adds --table and --table-layout, which can also be combined with --model.
   void AddTable(CLI::App& app);
   bool has_table() const;
+  // --position-mask belongs to the request and can be combined with --model, too.
+  bool has_position_mask() const { return padding_.has_position_mask(); }
   // Returns the first given flag of a method, or "" if none was given.
   std::string First() const;
-  // Returns a BiasMethod without a method if only --table was given. Returns a usage error if flags of several methods
+  // Returns a BiasMethod without a method if only --table or --position-mask was given. Returns a usage error if flags of several methods
   // were given.
   absl::StatusOr<v1::BiasMethod> Get() const;
   // True if the method takes a config.json in addition to its weights.
@@ -31,7 +33,7 @@ class BiasMethodFlags {
   v1::Alibi alibi_;
   v1::BiasMethod others_;
   bool nope_ = false;
-  v1::BiasMethod table_;
+  v1::BiasMethod table_, padding_;
 };
 
 // Flags of a bias: --model, or a method and its settings, each with an optional table. Swin v2 takes both.

@@ -28,7 +28,12 @@ absl::Status RunExplain(const ExplainFlags& flags, Session& session) {
   } else {
     POSENC_ASSIGN_OR_RETURN(v1::RotarySource source, flags.rotary.Get());
     if (source.has_model()) {
-      request.mutable_model()->Swap(source.mutable_model());
+      if (flags.bias.has_position_mask()) {  // so the model is one with a bias
+        POSENC_ASSIGN_OR_RETURN(*request.mutable_bias(), flags.bias.Get());
+        request.mutable_bias()->mutable_model()->Swap(source.mutable_model());
+      } else {
+        request.mutable_model()->Swap(source.mutable_model());
+      }
     } else {
       request.mutable_rotary()->Swap(source.mutable_settings());
     }

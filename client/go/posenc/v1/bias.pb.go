@@ -535,7 +535,7 @@ type Alibi struct {
 	// Slopes for keys after the query: FP32 or FP64, [H]. Required with ALIBI_FORM_ASYMMETRIC; not allowed otherwise.
 	FutureSlopes *Tensor `protobuf:"bytes,7,opt,name=future_slopes,json=futureSlopes,proto3" json:"future_slopes,omitempty"`
 	// Valid keys, BOOL [B, Sk]; ALIBI_FORM_BLOOM only. Moves key j to (number of valid keys up to j) - 1 and a padded key
-	// to 0, as BLOOM does for left padding. It does not mask; Mask.key_valid does.
+	// to 0, as BLOOM does for left padding. It does not mask; Mask.key_valid does. With a model: BiasMethod.position_mask.
 	PositionMask *Tensor `protobuf:"bytes,8,opt,name=position_mask,json=positionMask,proto3" json:"position_mask,omitempty"`
 	// Type to which slope, position and bias are rounded before anything else: BF16 for Falcon, which also adds its bias
 	// before the scaling by 1/sqrt(d). Absent: float32 throughout.
@@ -1664,7 +1664,9 @@ type BiasMethod struct {
 	// table's number of heads. Not needed for an index.
 	Table *Tensor `protobuf:"bytes,14,opt,name=table,proto3" json:"table,omitempty"`
 	// Required with table. Never inferred, because a 32 x 32 table is ambiguous.
-	TableLayout   BiasTableLayout `protobuf:"varint,15,opt,name=table_layout,json=tableLayout,proto3,enum=posenc.v1.BiasTableLayout" json:"table_layout,omitempty"`
+	TableLayout BiasTableLayout `protobuf:"varint,15,opt,name=table_layout,json=tableLayout,proto3,enum=posenc.v1.BiasTableLayout" json:"table_layout,omitempty"`
+	// Valid keys as in Alibi.position_mask, which must then be absent. Also beside a model whose bias they move (bloom).
+	PositionMask  *Tensor `protobuf:"bytes,16,opt,name=position_mask,json=positionMask,proto3" json:"position_mask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1817,6 +1819,13 @@ func (x *BiasMethod) GetTableLayout() BiasTableLayout {
 		return x.TableLayout
 	}
 	return BiasTableLayout_BIAS_TABLE_LAYOUT_UNSPECIFIED
+}
+
+func (x *BiasMethod) GetPositionMask() *Tensor {
+	if x != nil {
+		return x.PositionMask
+	}
+	return nil
 }
 
 type isBiasMethod_Method interface {
@@ -2008,7 +2017,7 @@ const file_posenc_v1_bias_proto_rawDesc = "" +
 	" \x03(\x03R\fprefixLengthB\x06\n" +
 	"\x04fillB\x0e\n" +
 	"\f_window_leftB\x0f\n" +
-	"\r_window_right\"\xed\x04\n" +
+	"\r_window_right\"\xa5\x05\n" +
 	"\n" +
 	"BiasMethod\x12(\n" +
 	"\x05alibi\x18\x01 \x01(\v2\x10.posenc.v1.AlibiH\x00R\x05alibi\x12.\n" +
@@ -2025,7 +2034,8 @@ const file_posenc_v1_bias_proto_rawDesc = "" +
 	"\vforget_gate\x18\v \x01(\v2\x15.posenc.v1.ForgetGateH\x00R\n" +
 	"forgetGate\x12'\n" +
 	"\x05table\x18\x0e \x01(\v2\x11.posenc.v1.TensorR\x05table\x12=\n" +
-	"\ftable_layout\x18\x0f \x01(\x0e2\x1a.posenc.v1.BiasTableLayoutR\vtableLayoutB\b\n" +
+	"\ftable_layout\x18\x0f \x01(\x0e2\x1a.posenc.v1.BiasTableLayoutR\vtableLayout\x126\n" +
+	"\rposition_mask\x18\x10 \x01(\v2\x11.posenc.v1.TensorR\fpositionMaskB\b\n" +
 	"\x06method*\x8f\x01\n" +
 	"\x0eAlibiSlopeRule\x12 \n" +
 	"\x1cALIBI_SLOPE_RULE_UNSPECIFIED\x10\x00\x12!\n" +
@@ -2155,11 +2165,12 @@ var file_posenc_v1_bias_proto_depIdxs = []int32{
 	17, // 38: posenc.v1.BiasMethod.forget_gate:type_name -> posenc.v1.ForgetGate
 	22, // 39: posenc.v1.BiasMethod.table:type_name -> posenc.v1.Tensor
 	8,  // 40: posenc.v1.BiasMethod.table_layout:type_name -> posenc.v1.BiasTableLayout
-	41, // [41:41] is the sub-list for method output_type
-	41, // [41:41] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	22, // 41: posenc.v1.BiasMethod.position_mask:type_name -> posenc.v1.Tensor
+	42, // [42:42] is the sub-list for method output_type
+	42, // [42:42] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_posenc_v1_bias_proto_init() }

@@ -1066,7 +1066,7 @@ pub struct Alibi {
     #[prost(message, optional, tag = "7")]
     pub future_slopes: ::core::option::Option<Tensor>,
     /// Valid keys, BOOL \[B, Sk\]; ALIBI_FORM_BLOOM only. Moves key j to (number of valid keys up to j) - 1 and a padded key
-    /// to 0, as BLOOM does for left padding. It does not mask; Mask.key_valid does.
+    /// to 0, as BLOOM does for left padding. It does not mask; Mask.key_valid does. With a model: BiasMethod.position_mask.
     #[prost(message, optional, tag = "8")]
     pub position_mask: ::core::option::Option<Tensor>,
     /// Type to which slope, position and bias are rounded before anything else: BF16 for Falcon, which also adds its bias
@@ -1367,6 +1367,9 @@ pub struct BiasMethod {
     /// Required with table. Never inferred, because a 32 x 32 table is ambiguous.
     #[prost(enumeration = "BiasTableLayout", tag = "15")]
     pub table_layout: i32,
+    /// Valid keys as in Alibi.position_mask, which must then be absent. Also beside a model whose bias they move (bloom).
+    #[prost(message, optional, tag = "16")]
+    pub position_mask: ::core::option::Option<Tensor>,
     #[prost(oneof = "bias_method::Method", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
     pub method: ::core::option::Option<bias_method::Method>,
 }
