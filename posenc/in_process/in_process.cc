@@ -15,6 +15,7 @@
 #include "posenc/base/status.h"
 #include "posenc/client/tensor_memory.h"
 #include "posenc/model/model_types.h"
+#include "posenc/service/hints.h"
 #include "posenc/service/operations.h"
 #include "posenc/service/rotary_stream.h"
 #include "posenc/wire/parse.h"
@@ -131,6 +132,7 @@ absl::Status InProcess::DoUnary(const wire::RpcDescription& rpc, const google::p
   };
   POSENC_RETURN_IF_ERROR(CheckMemory(request, options));
   POSENC_RETURN_IF_ERROR(wire::RejectUnknown(request));
+  POSENC_RETURN_IF_ERROR(wire::CheckHints(request, nullptr));
   if (operation.prepare == nullptr) {
     DescribeProcess(static_cast<v1::GetServerInfoResponse*>(response));
     return absl::OkStatus();
@@ -236,6 +238,7 @@ absl::StatusOr<std::unique_ptr<InProcess::Stream>> InProcess::Open(const google:
   const Cancellation cancelled = DeadlineOf(options);
   POSENC_RETURN_IF_ERROR(CheckMemory(request, options));
   POSENC_RETURN_IF_ERROR(wire::RejectUnknown(request));
+  POSENC_RETURN_IF_ERROR(wire::CheckHints(request, nullptr));
   const wire::BesideMessage payloads(options.inputs);
   return RunInterruptibly(cancelled, [&]() -> absl::StatusOr<std::unique_ptr<Stream>> {
     if (const auto* parts = dynamic_cast<const v1::StreamApplyRotaryRequest*>(&request)) {
@@ -267,6 +270,7 @@ absl::StatusOr<v1::AnswerInfo> InProcess::DoStreamApplyRotary(const v1::ApplyRot
   POSENC_RETURN_IF_ERROR(RefuseMemory(options));
   const Cancellation cancelled = DeadlineOf(options);
   POSENC_RETURN_IF_ERROR(Within("header", wire::RejectUnknown(header)));
+  POSENC_RETURN_IF_ERROR(Within("header", wire::CheckHints(header, nullptr)));
   POSENC_ASSIGN_OR_RETURN(const auto stream, RunInterruptibly(cancelled, [&] {
                             return wire::RotaryStream::Create(header, wire::InMessage(), options_.limits);
                           }));

@@ -46,7 +46,8 @@ absl::StatusOr<std::shared_ptr<const BiasGeneration>> PrepareBias(const v1::Gene
                                                            {v1::BIAS_FORM_COMPACT, BiasForm::kCompact},
                                                            {v1::BIAS_FORM_INDEX, BiasForm::kIndex},
                                                            {v1::BIAS_FORM_COMPACT_INDEX, BiasForm::kCompactIndex}})));
-  POSENC_ASSIGN_OR_RETURN(call.dtype, Choose("dtype", request.dtype(), kDataTypes));
+  const bool is_index = call.form == BiasForm::kIndex || call.form == BiasForm::kCompactIndex;
+  POSENC_ASSIGN_OR_RETURN(call.dtype, ChooseType("dtype", request.dtype(), is_index ? kIndexTypes : kOperandTypes));
   auto created = BiasGeneration::Create(std::move(call), limits, extent);
   if (!created.ok()) return InWordsOf(request.method(), created.status());
   auto generation = std::make_shared<const BiasGeneration>(*std::move(created));

@@ -12,14 +12,7 @@
 namespace posenc {
 namespace {
 
-// True if the text is a lower-case word, optionally followed by a colon and a number.
-bool IsName(std::string_view text) {
-  const std::string_view family = text.substr(0, text.find(':'));
-  const auto all = [](std::string_view part, char first, char last) {
-    return !part.empty() && std::all_of(part.begin(), part.end(), [=](char c) { return c >= first && c <= last; });
-  };
-  return all(family, 'a', 'z') && (family.size() == text.size() || all(text.substr(family.size() + 1), '0', '9'));
-}
+std::string_view FamilyOf(std::string_view name) { return name.substr(0, name.find(':')); }
 
 // Fits a Speed to the median times of one item and of `many` items of item_bytes each. make(items) returns the function
 // to time.
@@ -50,7 +43,7 @@ DeviceLease Lease(Devices::Kept& kept) {
 }  // namespace
 
 bool IsNamedBy(std::string_view asked, std::string_view name) {
-  return asked == name || (asked.find(':') == asked.npos && name.substr(0, name.find(':')) == asked);
+  return asked == name || (asked.find(':') == asked.npos && FamilyOf(name) == asked);
 }
 
 void Devices::Add(std::unique_ptr<Device> device, std::optional<Speeds> speeds) {
@@ -60,11 +53,19 @@ void Devices::Add(std::unique_ptr<Device> device, std::optional<Speeds> speeds) 
   kept_.push_back(std::move(kept));
 }
 
+absl::Status Devices::CheckName(std::string_view asked) const {
+  const std::string_view family = FamilyOf(asked), number = asked.substr(std::min(asked.size(), family.size() + 1));
+  const bool exists = family == "cuda" || std::ranges::any_of(kept_, [family](const auto& kept) {
+                        return FamilyOf(kept->device->name()) == family;
+                      });
+  const bool is_number = !number.empty() && number.find_first_not_of("0123456789") == number.npos;
+  if (asked == "cpu" || (exists && (family == asked || is_number))) return absl::OkStatus();
+  return InvalidArgument("UNKNOWN_VALUE", "hints.device", asked, "must be \"cpu\", \"cuda\", \"cuda:0\", ...");
+}
+
 absl::StatusOr<DeviceLease> Devices::Choose(std::string_view asked, DeviceWork work, int64_t bytes,
                                             const Slabs& slabs) const {
-  if (!asked.empty() && !IsName(asked)) {
-    return InvalidArgument("UNKNOWN_VALUE", "hints.device", Quote(asked), "must be \"cpu\", \"cuda\", \"cuda:0\", ...");
-  }
+  if (!asked.empty()) POSENC_RETURN_IF_ERROR(CheckName(asked));
   if (asked.empty() && work == DeviceWork::kBias) return DeviceLease();
   const auto seconds_of = [&](const Speeds& speeds, int64_t calls) {
     return (work == DeviceWork::kTable ? speeds.table : speeds.rotation).Seconds(bytes, calls);

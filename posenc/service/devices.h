@@ -49,9 +49,13 @@ class Devices {
   void Add(std::unique_ptr<Device> device, std::optional<Speeds> speeds);
   void SetCpu(Speeds speeds) { cpu_ = speeds; }
 
+  // Returns INVALID_ARGUMENT unless a call may ask for this device: for the CPU, or one of a family that exists, which
+  // are "cuda" and those of the devices here. The device itself need not be there.
+  absl::Status CheckName(std::string_view asked) const;
+
   // Device for a call of `bytes` bytes; null: the CPU. `asked` is "" (the least estimated time; for biases the CPU),
-  // "cpu", a family ("cuda": the device with the fewest calls in flight) or a name ("cuda:1"). INVALID_ARGUMENT if it
-  // is none of these; null if there is no such device, or it is withdrawn. `slabs` counts the device calls that the
+  // "cpu", a family ("cuda": the device with the fewest calls in flight) or a name ("cuda:1"). INVALID_ARGUMENT as
+  // CheckName(); null if there is no such device, or it is withdrawn. `slabs` counts the device calls that the
   // work is split into, each at the cost of one call; null: one.
   using Slabs = std::function<int64_t(const Device& device)>;
   absl::StatusOr<DeviceLease> Choose(std::string_view asked, DeviceWork work, int64_t bytes,

@@ -26,7 +26,7 @@ absl::StatusOr<Job> Prepare(const v1::GenerateEmbeddingRequest& request, const P
     }
     call.dtype = call.add_to->dtype;
   } else {
-    POSENC_ASSIGN_OR_RETURN(call.dtype, Choose("dtype", request.dtype(), kDataTypes));
+    POSENC_ASSIGN_OR_RETURN(call.dtype, ChooseType("dtype", request.dtype(), kTableTypes));
   }
   POSENC_ASSIGN_OR_RETURN(call.precision, ReadPrecision(request.precision(), resolved.precision));
   const Precision precision = call.precision;

@@ -37,7 +37,7 @@ absl::StatusOr<PreparedTable> PrepareTable(const v1::GenerateTableRequest& reque
             Quote(resolved.layer_type)));
   }
   GenerateTable call;
-  POSENC_ASSIGN_OR_RETURN(call.dtype, Choose("dtype", request.dtype(), kDataTypes));
+  POSENC_ASSIGN_OR_RETURN(call.dtype, ChooseType("dtype", request.dtype(), kTableTypes));
   POSENC_ASSIGN_OR_RETURN(call.form, Choose("form", request.form(), kTableForms));
   if (request.operand() != v1::OPERAND_UNSPECIFIED) {
     POSENC_ASSIGN_OR_RETURN(call.operand, Choose("operand", request.operand(), kRotaryOperands));

@@ -27,7 +27,7 @@ absl::StatusOr<Layout> ReadLayout(v1::Layout layout) {
 // The answer's dtype: add_to's if present, otherwise the request's.
 template <class Request>
 absl::StatusOr<DType> ReadDType(const Request& request, const std::optional<TensorShape>& add_to) {
-  if (!add_to) return Choose("dtype", request.dtype(), kDataTypes);
+  if (!add_to) return ChooseType("dtype", request.dtype(), kOperandTypes);
   if (request.dtype() == v1::DATA_TYPE_UNSPECIFIED) return add_to->dtype;
   POSENC_ASSIGN_OR_RETURN(const DType dtype, Choose("dtype", request.dtype(), kDataTypes));
   if (dtype == add_to->dtype) return dtype;

@@ -54,6 +54,20 @@ inline constexpr EnumPairs<v1::DataType, DType> kDataTypes = {
     {v1::DATA_TYPE_BOOL, DType::kBOOL},
 };
 
+inline constexpr EnumPairs<v1::DataType, DType> kOperandTypes = {
+    {v1::DATA_TYPE_FP32, DType::kFP32}, {v1::DATA_TYPE_FP16, DType::kFP16}, {v1::DATA_TYPE_BF16, DType::kBF16}};
+inline constexpr EnumPairs<v1::DataType, DType> kTableTypes = {{v1::DATA_TYPE_FP32, DType::kFP32},
+                                                               {v1::DATA_TYPE_FP16, DType::kFP16},
+                                                               {v1::DATA_TYPE_BF16, DType::kBF16},
+                                                               {v1::DATA_TYPE_FP64, DType::kFP64}};
+inline constexpr EnumPairs<v1::DataType, DType> kIndexTypes = {{v1::DATA_TYPE_INT32, DType::kINT32}};
+
+// Returns the type, which need not be one of `accepted`. Only these are offered to who gave none.
+inline absl::StatusOr<DType> ChooseType(std::string_view field, v1::DataType value,
+                                        const EnumPairs<v1::DataType, DType>& accepted) {
+  return Choose(field, value, value == v1::DATA_TYPE_UNSPECIFIED ? accepted : kDataTypes);
+}
+
 // Returns a tensor's type and shape; its data are not read. INVALID_ARGUMENT as from Choose() and CheckDeclared().
 inline absl::StatusOr<TensorShape> ShapeOf(std::string_view field, const v1::Tensor& tensor, const Limits& limits) {
   TensorShape shape;

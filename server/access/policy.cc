@@ -1,5 +1,7 @@
 #include "server/access/policy.h"
 
+#include <openssl/sha.h>
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -196,6 +198,11 @@ absl::Status ReadToken(const std::string& place, const std::string& line, Policy
   for (size_t n = 0; n < token.digest.size(); ++n) {
     std::from_chars(&digest[2 * n], &digest[2 * n] + 2, token.digest[n], 16);
   }
+  // An empty variable where a secret should be makes the first; the second ends in "echo".
+  for (const std::string_view mistake : {"", "\n"}) {
+    if (token.digest != DigestOf(mistake)) continue;
+    return Wrong("UNSUPPORTED", place, digest, "must be the digest of a token: this one is of an empty text");
+  }
   if (!expiry.empty()) {
     absl::Time time;
     if (std::string error; !absl::ParseTime("%Y-%m-%dT%H:%M:%SZ", expiry, &time, &error)) {
@@ -261,6 +268,12 @@ std::string_view NameOf(Right right) {
     case Right::kModels: return "models";
   }
   __builtin_unreachable();
+}
+
+Sha256 DigestOf(std::string_view secret) {
+  Sha256 digest;
+  SHA256(reinterpret_cast<const unsigned char*>(secret.data()), secret.size(), digest.data());
+  return digest;
 }
 
 absl::StatusOr<Policy> ParsePolicy(const std::string& policy, const std::string& tokens) {

@@ -6,10 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "google/protobuf/descriptor.h"
 #include "posenc/base/status.h"
+#include "posenc/service/hints.h"
 #include "posenc/wire/parse.h"
 #include "server/access/policy.h"
 #include "server/core/log.h"
@@ -57,45 +56,10 @@ bool IsTraceparent(std::string_view text) {
   return true;
 }
 
-using Path = std::vector<const google::protobuf::FieldDescriptor*>;
-
-void AddPathsToHints(const google::protobuf::Descriptor& type, const Path& way, std::vector<Path>* paths) {
-  for (int n = 0; n < type.field_count(); ++n) {
-    const auto* field = type.field(n);
-    if (field->is_repeated() || field->message_type() == nullptr) continue;
-    Path further = way;
-    further.push_back(field);
-    if (field->message_type() == v1::CallHints::descriptor()) {
-      paths->push_back(further);
-    } else if (way.empty()) {
-      AddPathsToHints(*field->message_type(), further, paths);
-    }
-  }
-}
-
-// CallHints.request_id, from hints in the message or one level down (StreamTableRequest.table). Empty if absent.
+// CallHints.request_id; empty if absent. One that is longer than is returned is not kept: it would outlive the request.
 std::string RequestId(const Message& request) {
-  // Computed once: reflection is slow.
-  static const auto* const paths = [] {
-    auto* all = new absl::flat_hash_map<const google::protobuf::Descriptor*, std::vector<Path>>;
-    const auto& file = *v1::ApplyRotaryRequest::descriptor()->file();
-    for (int n = 0; n < file.message_type_count(); ++n) {
-      AddPathsToHints(*file.message_type(n), {}, &(*all)[file.message_type(n)]);
-    }
-    return all;
-  }();
-  for (const Path& path : paths->at(request.GetDescriptor())) {
-    const Message* message = &request;
-    for (const auto* field : path) {
-      const auto& reflection = *message->GetReflection();
-      message = reflection.HasField(*message, field) ? &reflection.GetMessage(*message, field) : nullptr;
-      if (message == nullptr) break;
-    }
-    if (message == nullptr) continue;
-    // One that is longer than is returned is not kept: it would outlive the request.
-    return static_cast<const v1::CallHints*>(message)->request_id().substr(0, kMaxRequestId + 1);
-  }
-  return "";
+  const v1::CallHints* hints = wire::HintsOf(request);
+  return hints == nullptr ? "" : hints->request_id().substr(0, kMaxRequestId + 1);
 }
 
 }  // namespace
@@ -293,6 +257,7 @@ absl::StatusOr<std::string> Call::Strip(const wire::Stripper& stripper, size_t m
 absl::Status Call::Parse(const std::string& stripped, Message* request) {
   bool has_regions = false;
   POSENC_RETURN_IF_ERROR(wire::ParseStripped(stripped, request, core_->memory != nullptr ? &has_regions : nullptr));
+  POSENC_RETURN_IF_ERROR(wire::CheckHints(*request, core_->devices));
   return Accept(*request, RequestId(*request), has_regions);
 }
 
@@ -426,7 +391,7 @@ void Call::LogEnd(const absl::Status& status) const {
   }
   const std::string peer = rpc_->connection();
   // gRPC does not know the peer of a call that was cancelled before it arrived.
-  fields.emplace_back("peer", !peer.empty() ? peer : rpc_->is_local() ? "unix" : "unknown");
+  fields.emplace_back("peer", !peer.empty() ? peer : rpc_->is_unix() ? "unix" : "unknown");
   if (rpc_->identity() != nullptr) fields.emplace_back("identity", rpc_->identity()->name);
   if (!request_id_.empty()) fields.emplace_back("request_id", Quote(request_id_, kMaxRequestId));
   if (!traceparent_.empty()) fields.emplace_back("trace_id", traceparent_.substr(kTraceId, kTraceIdSize));

@@ -17,6 +17,9 @@ inline constexpr char kProxiedCertificate[] = "x-posenc-client-cert";
 // has.
 bool IsOfTrustedProxy(const grpc::ServerContextBase& context);
 
+// True if a header says that the call came by a proxy. A caller may lie, so this takes rights away and gives none.
+bool ComesByProxy(const grpc::ServerContextBase& context);
+
 // `peer`: the context's, which gRPC forgets when the call is cancelled. The context keeps the rest from the first call
 // of this function on, so later ones may come from other threads.
 Caller CallerOf(const Rpc& rpc, std::string_view peer, const grpc::ServerContextBase& context);

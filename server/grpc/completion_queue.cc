@@ -105,6 +105,7 @@ class GrpcRpc final : public Rpc {
   std::string connection() const override { return connection_; }
   uint64_t connection_number() const override { return connection_number_; }
   bool is_local() const override { return is_local_; }
+  bool is_unix() const override { return peer_.starts_with("unix"); }
   const Identity* identity() const override { return identity_.get(); }
   std::string header(const std::string& name) const override {
     const auto& headers = context_.client_metadata();
@@ -200,7 +201,7 @@ class GrpcRpc final : public Rpc {
     is_proxied_ = polling_->options_.has_trusted_proxy && IsOfTrustedProxy(context_);
     if (is_proxied_) return void(connection_ = header(kProxiedPeer));
     if (peer_.starts_with("ip")) connection_ = peer_;  // clients of a Unix socket have no names
-    is_local_ = peer_.starts_with("unix") || IsLoopback(PeerOf(peer_));
+    is_local_ = (peer_.starts_with("unix") || IsLoopback(PeerOf(peer_))) && !ComesByProxy(context_);
   }
   // Returns an error if the caller may not call the method.
   absl::Status Authorize() {

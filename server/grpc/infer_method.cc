@@ -5,9 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/arena.h"
 #include "posenc/base/status.h"
+#include "posenc/service/hints.h"
 #include "server/grpc/inference_service.h"
 #include "server/oip/infer_request.h"
 #include "server/oip/parse.h"
+#include "server/oip/wording.h"
 
 namespace posenc::server {
 namespace {
@@ -41,8 +43,9 @@ class Inference {
     }
     prepared_->request = encoding().operation.rpc.request.New(&prepared_->arena);
     bool has_regions = false;
+    POSENC_RETURN_IF_ERROR(ReadInferRequest(*request, *model_, Context(), prepared_->request, &has_regions));
     POSENC_RETURN_IF_ERROR(
-        encoding().Renamed(ReadInferRequest(*request, *model_, Context(), prepared_->request, &has_regions)));
+        InWordsOf(encoding(), *prepared_->request, wire::CheckHints(*prepared_->request, parts_->core->devices)));
     return Accept(has_regions);
   }
 
@@ -51,7 +54,7 @@ class Inference {
     if (!context.may_block() && operation.scheduling != wire::Scheduling::kAsSmallAsItsRequest) return WouldBlock();
     prepared_->response = operation.rpc.response.New(&prepared_->arena);
     auto job = operation.prepare(*prepared_->request, call_->payloads(), context, prepared_->response);
-    if (!job.ok()) return encoding().Renamed(job.status());
+    if (!job.ok()) return InWordsOf(encoding(), *prepared_->request, job.status());
     prepared_->job = *std::move(job);
     bool has_regions = false;
     POSENC_RETURN_IF_ERROR(PlaceOutputs(*request_, encoding(), Context(), *prepared_->response, prepared_->job.outputs,
@@ -74,7 +77,8 @@ class Inference {
   }
 
   absl::Status Accept(bool has_regions) {
-    return encoding().Renamed(call_->Accept(*prepared_->request, call_->request_id(), has_regions));
+    return InWordsOf(encoding(), *prepared_->request,
+                     call_->Accept(*prepared_->request, call_->request_id(), has_regions));
   }
 
   const InferenceParts* const parts_;

@@ -9,6 +9,7 @@
 
 #include "posenc/base/status.h"
 #include "posenc/mapping/rotary_source.h"
+#include "posenc/service/hints.h"
 #include "posenc/service/rotary_stream.h"
 #include "posenc/wire/answer.h"
 #include "posenc/wire/parse.h"
@@ -194,6 +195,7 @@ class RotaryCall final : public Reactor {
 
   absl::Status Open(const v1::ApplyRotaryRequest& header, const wire::Payloads& payloads, Reply* reply) {
     if (stream_) return InvalidArgument("CONFLICT", "header", "", "must be sent once");
+    POSENC_RETURN_IF_ERROR(Within("header", wire::CheckHints(header, core_->devices)));
     POSENC_ASSIGN_OR_RETURN(wire::RotaryStream stream,
                             wire::RotaryStream::Create(header, payloads, core_->config.limits));
     v1::StreamApplyRotaryResponse response;

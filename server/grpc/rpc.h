@@ -26,8 +26,11 @@ class Rpc {
   virtual std::string connection() const = 0;
   // A number that all RPCs of the transport connection have, and those of no other open one.
   virtual uint64_t connection_number() const = 0;
-  // True if the caller is on this host: over a Unix socket or the loopback interface, not by a trusted proxy.
+  // True if the caller is on this host: over a Unix socket or the loopback interface, and not by a proxy, as far as the
+  // headers tell.
   virtual bool is_local() const = 0;
+  // True if the connection is one of a Unix socket.
+  virtual bool is_unix() const = 0;
   // The caller, if the server has a policy; else null.
   virtual const Identity* identity() const = 0;
   // Checks that the caller still may call the method, and counts a further message of a stream against its rate. Errors

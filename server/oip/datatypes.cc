@@ -1,11 +1,13 @@
 #include "server/oip/datatypes.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "posenc/base/interruption.h"
 #include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
@@ -44,13 +46,15 @@ int FieldOf(v1::DataType type) {
 
 }  // namespace
 
-absl::StatusOr<v1::DataType> DataTypeOf(const std::string& field, const std::string& name) {
+absl::StatusOr<v1::DataType> DataTypeOf(const std::string& field, const std::string& name,
+                                        const std::vector<std::string>& accepted) {
   v1::DataType type = v1::DATA_TYPE_UNSPECIFIED;
-  if (v1::DataType_Parse(std::string(kPrefix) + name, &type) && type != v1::DATA_TYPE_UNSPECIFIED) return type;
-  if (name.empty()) {
-    return InvalidArgument("MISSING", field, "", "must be one of FP32, FP16, BF16, FP64, INT32, INT64, BOOL");
-  }
-  return InvalidArgument("UNKNOWN_VALUE", field, name, "must be one of FP32, FP16, BF16, FP64, INT32, INT64, BOOL");
+  const bool known = v1::DataType_Parse(std::string(kPrefix) + name, &type) && type != v1::DATA_TYPE_UNSPECIFIED;
+  if (std::find(accepted.begin(), accepted.end(), name) != accepted.end() && known) return type;
+  return InvalidArgument(name.empty() ? "MISSING"
+                         : known      ? "UNSUPPORTED"
+                                      : "UNKNOWN_VALUE",
+                         field, name, absl::StrCat("must be one of ", absl::StrJoin(accepted, ", ")));
 }
 
 std::string NameOf(v1::DataType type) { return v1::DataType_Name(type).substr(kPrefix.size()); }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "inference/service.pb.h"
@@ -9,8 +10,9 @@
 
 namespace posenc::server {
 
-// Returns the type of this name, e.g. "FP32". INVALID_ARGUMENT for one that posenc does not have.
-absl::StatusOr<v1::DataType> DataTypeOf(const std::string& field, const std::string& name);
+// Returns the type of this name, e.g. "FP32". INVALID_ARGUMENT, listing `accepted`, for one that is not among them.
+absl::StatusOr<v1::DataType> DataTypeOf(const std::string& field, const std::string& name,
+                                        const std::vector<std::string>& accepted);
 // The name of a type; the type must not be DATA_TYPE_UNSPECIFIED.
 std::string NameOf(v1::DataType type);
 // The type of this name in a model's configuration.

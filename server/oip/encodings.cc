@@ -14,7 +14,12 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-constexpr char kFloat[] = "FP32";  // metadata name one type; FP16 and BF16 are as good
+constexpr char kFloat[] = "FP32";
+using Datatypes = std::initializer_list<const char*>;
+constexpr Datatypes kFloats = {kFloat, "FP16", "BF16"}, kTables = {kFloat, "FP16", "BF16", "FP64"},
+                    kIntegers = {"INT64", "INT32"}, kPositions = {"INT64", "INT32", "FP32", "FP64"}, kFlags = {"BOOL"};
+constexpr std::initializer_list<v1::DataType> kFloatTypes = {v1::DATA_TYPE_FP32, v1::DATA_TYPE_FP16, v1::DATA_TYPE_BF16,
+                                                             v1::DATA_TYPE_FP64};
 
 // Builds an encoding from names of fields.
 class Builder {
@@ -24,9 +29,9 @@ class Builder {
       : operation_(wire::LibraryOperations().UnaryOf(wire::RpcOf(*request))),
         encoding_{std::move(name), operation_, Of(model), Of(settings), {}, {}, {}} {}
 
-  Builder& Input(std::string name, std::string datatype, std::vector<int64_t> shape, bool optional,
+  Builder& Input(std::string name, Datatypes datatypes, std::vector<int64_t> shape, bool optional,
                  std::string_view field, std::vector<std::pair<std::string, std::string_view>> parameters = {}) {
-    InputField input{std::move(name), std::move(datatype), std::move(shape), optional, Of(field)};
+    InputField input{std::move(name), {datatypes.begin(), datatypes.end()}, std::move(shape), optional, Of(field)};
     for (auto& [parameter, path] : parameters) input.parameters.push_back({std::move(parameter), Of(path)});
     encoding_.inputs.push_back(std::move(input));
     return *this;
@@ -36,9 +41,13 @@ class Builder {
     encoding_.outputs.push_back({std::move(name), kFloat, std::move(shape), path, Of(region)});
     return *this;
   }
-  Builder& Parameter(std::string name, std::string_view field) {
-    encoding_.parameters.push_back({std::move(name), Of(field)});
+  Builder& Parameter(std::string name, std::string_view field, std::vector<int> values = {}) {
+    encoding_.parameters.push_back({std::move(name), Of(field), std::move(values)});
     return *this;
+  }
+  // The type of the output.
+  Builder& OutputType(std::initializer_list<v1::DataType> types) {
+    return Parameter("dtype", "dtype", {types.begin(), types.end()});
   }
   // Parameters whose names are the fields'.
   Builder& Parameters(std::initializer_list<std::string_view> fields, std::string_view within = "") {
@@ -52,8 +61,8 @@ class Builder {
     const std::string model = encoding_.model.text();
     return Parameters({"component", "layer_type", "layer_index"}, model);
   }
-  Builder& Positions(std::string datatype, std::vector<int64_t> shape) {
-    Input("position_ids", std::move(datatype), std::move(shape), true, "positions.ids");
+  Builder& Positions(std::vector<int64_t> shape) {
+    Input("position_ids", kPositions, std::move(shape), true, "positions.ids");
     return Parameters({"offset", "axis_dimension", "scaling_length_rule", "seq_len"}, "positions");
   }
   Builder& PrecisionAndDevice() {
@@ -61,13 +70,14 @@ class Builder {
     return Parameters({"frequencies", "table_dtype", "rounding"}, "precision.axes");
   }
   Builder& Bias() {
-    Input("table", kFloat, {-1, -1}, true, "method.table")
-        .Input("query_positions", "INT64", {-1}, true, "geometry.query_positions");
-    Input("key_positions", "INT64", {-1}, true, "geometry.key_positions");
-    Input("position_mask", "BOOL", {-1, -1}, true, "method.position_mask");
-    Input("key_valid", "BOOL", {-1, -1}, true, "mask.key_valid");
-    Input("query_documents", "INT64", {-1}, true, "mask.query_documents");
-    Input("key_documents", "INT64", {-1}, true, "mask.key_documents").Parameter("table_layout", "method.table_layout");
+    Input("table", kFloats, {-1, -1}, true, "method.table")
+        .Input("query_positions", kPositions, {-1}, true, "geometry.query_positions");
+    Input("key_positions", kPositions, {-1}, true, "geometry.key_positions");
+    Input("position_mask", kFlags, {-1, -1}, true, "method.position_mask");
+    Input("key_valid", kFlags, {-1, -1}, true, "mask.key_valid");
+    Input("query_documents", kIntegers, {-1}, true, "mask.query_documents");
+    Input("key_documents", kIntegers, {-1}, true, "mask.key_documents")
+        .Parameter("table_layout", "method.table_layout");
     Parameters({"query_length", "key_length", "query_offset", "head_start", "head_count"}, "geometry");
     return Parameters(
         {"causal", "window_left", "window_right", "fill_kind", "fill_value", "fully_masked_row", "prefix_length"},
@@ -86,11 +96,11 @@ class Builder {
 Encoding Rotary() {
   const std::vector<int64_t> shape = {-1, -1, -1, -1};
   return Builder("rotary", v1::ApplyRotaryRequest::descriptor(), "rotary.model", "rotary.settings")
-      .Input("q", kFloat, shape, false, "q.tensor",
+      .Input("q", kFloats, shape, false, "q.tensor",
              {{"rotary_offset", "q.rotary_offset"}, {"rotates_first", "q.rotates_first"}})
-      .Input("k", kFloat, shape, true, "k.tensor",
+      .Input("k", kFloats, shape, true, "k.tensor",
              {{"rotary_offset", "k.rotary_offset"}, {"rotates_first", "k.rotates_first"}})
-      .Positions("INT64", {-1, -1})
+      .Positions({-1, -1})
       .Output("q", shape, "q", "q.output")
       .Output("k", shape, "k", "k.output")
       .Parameters({"layout", "direction"})
@@ -102,10 +112,11 @@ Encoding Rotary() {
 
 Encoding Table() {
   return Builder("table", v1::GenerateTableRequest::descriptor(), "rotary.model", "rotary.settings")
-      .Positions("INT64", {-1})
+      .Positions({-1})
       .Output("cos", {-1, -1}, "cos", "cos_output")
       .Output("sin", {-1, -1}, "sin", "sin_output")
-      .Parameters({"count", "dtype", "form", "operand"})
+      .Parameters({"count", "form", "operand"})
+      .OutputType(kFloatTypes)
       .Parameters({"input_pairing", "output_pairing"}, "rotary.model")
       .OfModel()
       .PrecisionAndDevice()
@@ -116,7 +127,8 @@ Encoding Bias() {
   return Builder("bias", v1::GenerateBiasRequest::descriptor(), "method.model", "method")
       .Bias()
       .Output("bias", {-1, -1, -1}, "bias", "output")
-      .Parameters({"form", "dtype"})
+      .Parameters({"form"})
+      .OutputType({v1::DATA_TYPE_FP32, v1::DATA_TYPE_FP16, v1::DATA_TYPE_BF16, v1::DATA_TYPE_INT32})
       .OfModel()
       .PrecisionAndDevice()
       .Done();
@@ -125,7 +137,7 @@ Encoding Bias() {
 Encoding AddBias() {
   const std::vector<int64_t> shape = {-1, -1, -1, -1};
   return Builder("add_bias", v1::AddBiasRequest::descriptor(), "method.model", "method")
-      .Input("scores", kFloat, shape, false, "scores")
+      .Input("scores", kFloats, shape, false, "scores")
       .Bias()
       .Output("scores", shape, "scores", "output")
       .OfModel()
@@ -135,8 +147,11 @@ Encoding AddBias() {
 
 Builder Embedding(std::string_view model) {
   Builder builder("embedding", v1::GenerateEmbeddingRequest::descriptor(), model, "");
-  builder.Positions("INT64", {-1}).Input("add_to", kFloat, {-1, -1, -1}, true, "add_to");
-  builder.Output("embedding", {-1, -1}, "embedding", "output").Parameters({"count", "dtype"}).PrecisionAndDevice();
+  builder.Positions({-1}).Input("add_to", kFloats, {-1, -1, -1}, true, "add_to");
+  builder.Output("embedding", {-1, -1}, "embedding", "output")
+      .Parameters({"count"})
+      .OutputType(kFloatTypes)
+      .PrecisionAndDevice();
   if (!model.empty()) builder.OfModel();
   return builder;
 }
@@ -148,22 +163,13 @@ Encodings MakeEncodings() {
       .bias = Bias(),
       .add_bias = AddBias(),
       .sinusoidal =
-          Embedding("sinusoidal.model").Input("token_valid", "BOOL", {-1, -1}, true, "sinusoidal.token_valid").Done(),
+          Embedding("sinusoidal.model").Input("token_valid", kFlags, {-1, -1}, true, "sinusoidal.token_valid").Done(),
       .grid = Embedding("grid.model").Parameters({"height", "width", "frames"}, "grid").Done(),
       .learned = Embedding("learned.model")
-                     .Input("table", kFloat, {-1, -1}, false, "learned.table")
-                     .Input("token_valid", "BOOL", {-1, -1}, true, "learned.token_valid")
+                     .Input("table", kTables, {-1, -1}, false, "learned.table")
+                     .Input("token_valid", kFlags, {-1, -1}, true, "learned.token_valid")
                      .Done(),
       .embedding = Embedding("").Done()};
-}
-
-// Replaces the beginning of a field's path if it is `path`. Returns true if it did.
-bool Replace(const FieldPath& path, const std::string& name, std::string* field) {
-  const std::string& text = path.text();
-  if (text.empty() || !field->starts_with(text)) return false;
-  if (field->size() > text.size() && (*field)[text.size()] != '.' && (*field)[text.size()] != '[') return false;
-  field->replace(0, text.size(), name);
-  return true;
 }
 
 }  // namespace
@@ -204,6 +210,18 @@ const Message* FieldPath::Find(const Message& root) const {
   return message;
 }
 
+bool FieldPath::IsSet(const Message& root) const {
+  const Message* message = &root;
+  for (const FieldDescriptor* field : fields_) {
+    const auto& reflection = *message->GetReflection();
+    const bool has =
+        field->is_repeated() ? reflection.FieldSize(*message, field) > 0 : reflection.HasField(*message, field);
+    if (!has || field == fields_.back()) return has;
+    message = &reflection.GetMessage(*message, field);
+  }
+  return false;
+}
+
 absl::StatusOr<const OutputField*> Encoding::FindOutput(const std::string& place, const std::string& output) const {
   std::string names;
   for (const OutputField& field : outputs) {
@@ -211,24 +229,6 @@ absl::StatusOr<const OutputField*> Encoding::FindOutput(const std::string& place
     names += (names.empty() ? "" : ", ") + field.name;
   }
   return InvalidArgument("UNKNOWN_VALUE", place, output, "must be one of " + names);
-}
-
-absl::Status Encoding::Renamed(const absl::Status& status) const {
-  return posenc::Renamed(status, [this](std::string field) {
-    for (const InputField& input : inputs) {
-      for (const ParameterField& parameter : input.parameters) {
-        if (Replace(parameter.field, input.name + "." + parameter.name, &field)) return field;
-      }
-      if (Replace(input.field, input.name, &field)) return field;
-    }
-    for (const OutputField& output : outputs) {
-      if (Replace(output.region, output.name, &field)) return field;
-    }
-    for (const ParameterField& parameter : parameters) {
-      if (Replace(parameter.field, parameter.name, &field)) return field;
-    }
-    return field;
-  });
 }
 
 const Encodings& AllEncodings() {

@@ -33,6 +33,8 @@ class FieldPath {
   google::protobuf::Message* Mutable(google::protobuf::Message* root) const;
   // Returns the message that the path leads to; null if it is absent.
   const google::protobuf::Message* Find(const google::protobuf::Message& root) const;
+  // True if the message has the last field. Not for the empty path.
+  bool IsSet(const google::protobuf::Message& root) const;
 
  private:
   std::string text_;
@@ -42,11 +44,12 @@ class FieldPath {
 struct ParameterField {
   std::string name;
   FieldPath field;
+  std::vector<int> values = {};  // of an enum, that an error offers; empty: all
 };
 
 struct InputField {
   std::string name;
-  std::string datatype;  // that the model's metadata show
+  std::vector<std::string> datatypes;  // that it may have; the model's metadata show the first
   std::vector<int64_t> shape;
   bool optional;
   FieldPath field;  // a Tensor of the request
@@ -72,8 +75,6 @@ struct Encoding {
 
   // Returns the output of this name. INVALID_ARGUMENT naming `place` if there is none.
   absl::StatusOr<const OutputField*> FindOutput(const std::string& place, const std::string& output) const;
-  // Returns the error with the protocol's names for fields of the request.
-  absl::Status Renamed(const absl::Status& status) const;
 };
 
 // Encodings of a model by its file, and by a parameter `settings`.

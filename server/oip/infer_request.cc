@@ -97,7 +97,7 @@ absl::Status ReadInput(const ModelInferRequest& request, int index, const InputF
   }
   auto* tensor = static_cast<v1::Tensor*>(found);
   POSENC_ASSIGN_OR_RETURN(const v1::DataType dtype,
-                          DataTypeOf(absl::StrCat(field.name, ".datatype"), input.datatype()));
+                          DataTypeOf(absl::StrCat(field.name, ".datatype"), input.datatype(), field.datatypes));
   tensor->set_dtype(dtype);
   {
     const LargeBlocksMayBeRefused scope;
@@ -207,7 +207,7 @@ absl::StatusOr<std::shared_ptr<const Model>> ModelOf(const Models& models, const
   }
   if (model->ready()) return model;
   return Refusal(absl::StatusCode::kUnavailable, "MODEL_UNAVAILABLE", "model_name", name,
-                 "must be a model that is ready: " + model->why_unavailable);
+                 "must be a model that is ready: " + model->reason);
 }
 
 absl::Status ReadInferRequest(const ModelInferRequest& request, const Model& model, const InferContext& context,

@@ -18,13 +18,15 @@ void DescribeModel(const Model& model, inference::ModelMetadataResponse* respons
   response->set_name(model.name);
   response->add_versions(Models::kVersion);
   response->set_platform(kPlatform);
-  const auto describe = [](const auto& field, auto* tensor) {
+  const auto describe = [](const auto& field, const std::string& datatype, auto* tensor) {
     tensor->set_name(field.name);
-    tensor->set_datatype(field.datatype);
+    tensor->set_datatype(datatype);
     tensor->mutable_shape()->Assign(field.shape.begin(), field.shape.end());
   };
-  for (const InputField& field : model.encoding->inputs) describe(field, response->add_inputs());
-  for (const OutputField& field : model.encoding->outputs) describe(field, response->add_outputs());
+  for (const InputField& field : model.encoding->inputs) {
+    describe(field, field.datatypes.front(), response->add_inputs());
+  }
+  for (const OutputField& field : model.encoding->outputs) describe(field, field.datatype, response->add_outputs());
 }
 
 void DescribeModel(const Model& model, inference::ModelConfig* config) {
@@ -34,7 +36,7 @@ void DescribeModel(const Model& model, inference::ModelConfig* config) {
   for (const InputField& field : model.encoding->inputs) {
     auto& input = *config->add_input();
     input.set_name(field.name);
-    input.set_data_type(ConfigTypeOf(field.datatype));
+    input.set_data_type(ConfigTypeOf(field.datatypes.front()));
     input.mutable_dims()->Assign(field.shape.begin(), field.shape.end());
     input.set_optional(field.optional);
   }
@@ -68,7 +70,7 @@ void DescribeModel(const Model& model, inference::RepositoryIndexResponse::Model
   index->set_name(model.name);
   index->set_version(Models::kVersion);
   index->set_state(model.ready() ? "READY" : "UNAVAILABLE");
-  index->set_reason(model.why_unavailable);
+  index->set_reason(model.reason);
 }
 
 }  // namespace posenc::server

@@ -162,15 +162,11 @@ absl::StatusOr<std::string> Models::PathOf(const std::string& name) const {
 }
 
 absl::StatusOr<Models::Table> Models::Read(const std::string& name, const std::string& path) {
-  auto file = ReadModelFile(path);
-  if (absl::IsNotFound(file.status()) || absl::IsUnavailable(file.status())) return file.status();
-  const auto encodings = file.ok() ? EncodingsOf(*file, options_.limits) : file.status();
-  if (!encodings.ok()) {
-    return Table{{name, Make(name, nullptr, nullptr, std::string(encodings.status().message()))}};
-  }
-  const auto shared = std::make_shared<const v1::ModelConfig>(*std::move(file));
-  Table models = {{name, Make(name, encodings->front(), shared, "")}};
-  for (const Encoding* encoding : *encodings) {
+  POSENC_ASSIGN_OR_RETURN(v1::ModelConfig file, ReadModelFile(path));
+  POSENC_ASSIGN_OR_RETURN(const std::vector<const Encoding*> encodings, EncodingsOf(file, options_.limits));
+  const auto shared = std::make_shared<const v1::ModelConfig>(std::move(file));
+  Table models = {{name, Make(name, encodings.front(), shared, "")}};
+  for (const Encoding* encoding : encodings) {
     const std::string as = name + "." + encoding->name;
     models[as] = Make(as, encoding, shared, "");
   }
@@ -178,38 +174,61 @@ absl::StatusOr<Models::Table> Models::Read(const std::string& name, const std::s
 }
 
 std::shared_ptr<const Model> Models::Make(const std::string& name, const Encoding* encoding,
-                                          std::shared_ptr<const v1::ModelConfig> file,
-                                          const std::string& why_unavailable) {
+                                          std::shared_ptr<const v1::ModelConfig> file, const std::string& reason) {
   const std::lock_guard lock(mutex_);
   std::shared_ptr<ModelCounters>& counters = counters_[name];
   if (counters == nullptr) counters = std::make_shared<ModelCounters>();
-  return std::make_shared<const Model>(Model{name, why_unavailable, encoding, std::move(file), counters});
+  return std::make_shared<const Model>(Model{name, reason, encoding, std::move(file), counters});
+}
+
+bool Models::Replace(uint64_t began, const std::string& name, const std::string& path, absl::StatusOr<Table> models) {
+  Folder& folder = folders_[name];
+  if (folder.began > began) return false;
+  if (models.ok()) {
+    folder = {began, path, *std::move(models)};
+    return false;
+  }
+  const std::string why(models.status().message());
+  const bool stays = std::ranges::any_of(folder.models, [](const auto& model) { return model.second->ready(); });
+  if (!stays) {
+    folder = {0, path, {{name, Make(name, nullptr, nullptr, why)}}};
+    return false;
+  }
+  for (auto& [as, model] : folder.models) {
+    if (model->ready()) model = Make(as, model->encoding, model->file, "serves its earlier file: " + why);
+  }
+  return true;
 }
 
 absl::Status Models::Reload() {
   const uint64_t began = ++changes_;
-  POSENC_ASSIGN_OR_RETURN(const Paths paths, List());
-  Folders folders;
-  absl::Status lack;
+  POSENC_ASSIGN_OR_RETURN(Paths paths, List());
+  {
+    const std::lock_guard changing(changing_);
+    for (const auto& [name, folder] : folders_) paths.try_emplace(name, folder.path);
+  }
+  std::map<std::string, absl::StatusOr<Table>> read;
   for (const auto& [name, path] : paths) {
     InterruptionPoint();
-    auto models = Read(name, path);
-    if (models.ok()) {
-      folders[name] = {began, *std::move(models)};
-    } else if (absl::IsUnavailable(models.status())) {
-      const std::string why(models.status().message());
-      folders[name] = {0, {{name, Make(name, nullptr, nullptr, why)}}};
-      lack = absl::UnavailableError(absl::StrCat("models that cannot be read now stay as they were, such as ", why));
-    }
+    std::error_code unknown;
+    // A folder that is there no more has been removed on purpose. One that cannot be looked at, or has lost its file,
+    // has not.
+    const bool gone = fs::status(path, unknown).type() == fs::file_type::not_found;
+    read.emplace(name, gone ? absl::StatusOr<Table>(Table()) : Read(name, path));
   }
+  absl::Status kept;
   const std::lock_guard changing(changing_);
-  for (const auto& [name, before] : folders_) {
-    const auto found = folders.find(name);
-    if (before.began > (found == folders.end() ? began : found->second.began)) folders[name] = before;
+  for (auto& [name, models] : read) {
+    const absl::Status why = models.status();
+    if (absl::IsNotFound(why) && !folders_.contains(name)) continue;  // not a model
+    if (!Replace(began, name, paths[name], std::move(models))) continue;
+    kept = absl::UnavailableError(absl::StrCat("models that cannot be read now stay as they were, such as ", name, ": ",
+                                               std::string(why.message())));
   }
-  folders_.swap(folders);
+  std::erase_if(folders_,
+                [began](const auto& folder) { return folder.second.began == began && folder.second.models.empty(); });
   Publish();
-  return lack;
+  return kept;
 }
 
 absl::Status Models::Load(const std::string& name) {
@@ -225,23 +244,24 @@ absl::Status Models::Load(const std::string& name) {
   POSENC_ASSIGN_OR_RETURN(const std::string path, PathOf(name));
   if (path.empty()) return missing;
   auto models = Read(name, path);
-  if (absl::IsNotFound(models.status())) return missing;
-  if (!models.ok()) {
-    return Refusal(absl::StatusCode::kUnavailable, "OVERLOADED", "model_name", name,
-                   absl::StrCat("stays as it was, because its file cannot be read now: ", models.status().message()));
-  }
-  const std::string why = models->at(name)->why_unavailable;
+  const absl::Status why = models.status();
   InterruptionPoint();  // a call that has ended changes nothing
+  bool stays = false;
   {
     const std::lock_guard changing(changing_);
-    Folder& folder = folders_[name];
-    if (folder.began < began) {
-      folder = {began, *std::move(models)};
-      Publish();
-    }
+    if (absl::IsNotFound(why) && !folders_.contains(name)) return missing;
+    stays = Replace(began, name, path, std::move(models));
+    Publish();
   }
-  if (why.empty()) return absl::OkStatus();
-  return InvalidArgument("UNSUPPORTED", "model_name", name, "must be a model that can be read: " + why);
+  if (why.ok()) return absl::OkStatus();
+  const std::string limit = absl::StrCat(
+      stays ? "stays as it was, because its file cannot be read now: " : "must be a model that can be read: ",
+      std::string(why.message()));
+  if (absl::IsUnavailable(why)) {
+    return Refusal(absl::StatusCode::kUnavailable, "OVERLOADED", "model_name", name, limit);
+  }
+  if (absl::IsNotFound(why)) return Refusal(absl::StatusCode::kInternal, "NOT_FOUND", "model_name", name, limit);
+  return InvalidArgument("UNSUPPORTED", "model_name", name, limit);
 }
 
 absl::Status Models::Unload(const std::string& name) {
@@ -270,10 +290,11 @@ void Models::Publish() {
   for (const auto& [name, model] : own_) table[name] = model;
   const auto before = All();
   for (const auto& [name, model] : table) {
-    if (model->ready()) continue;
+    if (model->reason.empty()) continue;
     const auto found = before->find(name);
-    if (found != before->end() && found->second->why_unavailable == model->why_unavailable) continue;
-    LogCall(LogLevel::warn, "model is unavailable", {{"model", name}, {"reason", Quote(model->why_unavailable, 1024)}});
+    if (found != before->end() && found->second->reason == model->reason) continue;
+    LogCall(LogLevel::warn, model->ready() ? "model stays as it was" : "model is unavailable",
+            {{"model", name}, {"reason", Quote(model->reason, 1024)}});
   }
   auto published = std::make_shared<const Table>(std::move(table));
   const std::lock_guard lock(mutex_);

@@ -31,8 +31,8 @@ struct ModelCounters {
 
 // A model as callers name it. Immutable, but for its counters.
 struct Model {
-  std::string name;  // "llama", "llama.table", "posenc.rotary"
-  std::string why_unavailable;
+  std::string name;                             // "llama", "llama.table", "posenc.rotary"
+  std::string reason;                           // why it is unavailable, or not as its files are now; empty: neither
   const Encoding* encoding = nullptr;           // null: unavailable
   std::shared_ptr<const v1::ModelConfig> file;  // null: the request has the settings
   std::shared_ptr<ModelCounters> counters;
@@ -57,13 +57,15 @@ class Models {
 
   // These three change the models. Calls in progress keep the models that they have. Files are read without a lock, so
   // that a file system that hangs holds up nothing but the thread that reads. If two change a folder's models at a
-  // time, the change that began later stays. What becomes unavailable is logged.
+  // time, the change that began later stays. What becomes unavailable is logged, and what stays as it was.
+  //
+  // Files that cannot be read end no model that is ready: it stays as it was, as with Triton. Only Unload() ends one,
+  // and Reload() if its folder has gone.
 
-  // Reads the repository again. UNAVAILABLE if descriptors or memory were lacking: what could not be read stays.
+  // Reads the repository again. Returns an error that names one model if models stay as they were.
   absl::Status Reload();
-  // Reads the model of this name again, which is that of a folder of the repository. INTERNAL if there is none;
-  // INVALID_ARGUMENT with the reason if it is unavailable now; UNAVAILABLE, and it stays, if descriptors or memory were
-  // lacking.
+  // Reads the model of this name again, which is that of a folder of the repository. INTERNAL if there is none.
+  // INVALID_ARGUMENT with the reason if its file cannot be read; UNAVAILABLE if descriptors or memory were lacking.
   absl::Status Load(const std::string& name);
   // Makes the model and its encodings, or one encoding, unavailable until it is read again. NOT_FOUND if there is none.
   absl::Status Unload(const std::string& name);
@@ -76,6 +78,7 @@ class Models {
   // The models of one folder: its own, and its encodings.
   struct Folder {
     uint64_t began = 0;  // number of the change that made them, in the order in which changes begin; 0: none could
+    std::string path;
     Table models;
   };
   using Folders = std::map<std::string, Folder>;     // by name
@@ -85,10 +88,14 @@ class Models {
   absl::StatusOr<Paths> List() const;
   // Returns the path of the folder of this name; empty if there is none.
   absl::StatusOr<std::string> PathOf(const std::string& name) const;
-  // Reads a folder's models. NOT_FOUND if it has none; UNAVAILABLE if descriptors or memory are lacking.
+  // Reads a folder's models. NOT_FOUND if it has none; UNAVAILABLE if descriptors or memory are lacking; else the
+  // reason why its file is bad.
   absl::StatusOr<Table> Read(const std::string& name, const std::string& path);
   std::shared_ptr<const Model> Make(const std::string& name, const Encoding* encoding,
-                                    std::shared_ptr<const v1::ModelConfig> file, const std::string& why_unavailable);
+                                    std::shared_ptr<const v1::ModelConfig> file, const std::string& reason);
+  // Puts the models that a change has read into their folder, unless a later change has made it. Models that could not
+  // be read leave those that are ready as they were, with the reason. Returns true if they do. Requires changing_.
+  bool Replace(uint64_t began, const std::string& name, const std::string& path, absl::StatusOr<Table> models);
   // Makes the table of all folders' models. Requires changing_.
   void Publish();
 

@@ -42,7 +42,7 @@ std::string PrefixOf(const EnumDescriptor& type) {
 }
 
 absl::StatusOr<const EnumValueDescriptor*> EnumValue(const std::string& path, const EnumDescriptor& type,
-                                                     const InferParameter& value) {
+                                                     const std::vector<int>& offered, const InferParameter& value) {
   const std::string prefix = PrefixOf(type);
   std::string name = value.string_param();
   for (char& c : name) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
@@ -51,7 +51,9 @@ absl::StatusOr<const EnumValueDescriptor*> EnumValue(const std::string& path, co
   if (found != nullptr && found->number() != 0) return found;
   std::string names;
   for (int n = 0; n < type.value_count(); ++n) {
-    if (type.value(n)->number() == 0) continue;
+    const int number = type.value(n)->number();
+    const bool is_offered = offered.empty() || std::find(offered.begin(), offered.end(), number) != offered.end();
+    if (number == 0 || !is_offered) continue;
     absl::StrAppend(&names, names.empty() ? "" : ", ", type.value(n)->name().substr(prefix.size()));
   }
   if (value.parameter_choice_case() != InferParameter::kStringParam) return WrongType(path, "text: one of " + names);
@@ -81,8 +83,9 @@ absl::Status SetNumber(const std::string& path, const InferParameter& value, con
   return absl::OkStatus();
 }
 
-absl::Status SetParameter(const std::string& path, const InferParameter& value, const FieldPath& field,
+absl::Status SetParameter(const std::string& path, const InferParameter& value, const ParameterField& parameter,
                           Message* request) {
+  const FieldPath& field = parameter.field;
   Message* const parent = field.MutableParent(request);
   if (parent == nullptr) {
     return InvalidArgument("CONFLICT", path, "", "must be absent: another parameter or an input excludes it");
@@ -94,7 +97,8 @@ absl::Status SetParameter(const std::string& path, const InferParameter& value, 
   }
   switch (last.cpp_type()) {
     case FieldDescriptor::CPPTYPE_ENUM: {
-      POSENC_ASSIGN_OR_RETURN(const EnumValueDescriptor* found, EnumValue(path, *last.enum_type(), value));
+      POSENC_ASSIGN_OR_RETURN(const EnumValueDescriptor* found,
+                              EnumValue(path, *last.enum_type(), parameter.values, value));
       reflection.SetEnum(parent, &last, found);
       return absl::OkStatus();
     }
@@ -167,7 +171,7 @@ absl::Status SetParameters(std::string_view where, const InferParameters& given,
   for (const ParameterField& field : fields) {
     const auto found = given.find(field.name);
     if (found == given.end()) continue;
-    POSENC_RETURN_IF_ERROR(SetParameter(PathOf(where, field.name), found->second, field.field, request));
+    POSENC_RETURN_IF_ERROR(SetParameter(PathOf(where, field.name), found->second, field, request));
   }
   // The map has no order. Of several errors the caller gets that of the least name.
   std::string_view least;

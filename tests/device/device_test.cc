@@ -499,10 +499,9 @@ TEST_F(Choosing, WhatIsAskedForIfItIsThere) {
   EXPECT_EQ(Chosen("cpu", 1 << 30), "cpu");
   EXPECT_EQ(Chosen("cuda:1", 1), "cuda:1");
   EXPECT_EQ(Chosen("cuda:7", 1), "cpu");
-  EXPECT_EQ(Chosen("rocm", 1), "cpu");
   usable_[1] = false;
   EXPECT_EQ(Chosen("cuda:1", 1), "cpu");
-  for (const char* wrong : {"CUDA", "cuda:", "cuda:x", ":1", "cu da"}) {
+  for (const char* wrong : {"CUDA", "cuda:", "cuda:x", ":1", "cu da", "rocm", "banana", "cpu:0", "cuda1"}) {
     EXPECT_THAT(devices_.Choose(wrong, DeviceWork::kRotation, 1).status(), IsInvalid("UNKNOWN_VALUE", "hints.device"));
   }
 }

@@ -11,6 +11,7 @@ import yaml
 from certificates import Authority
 from client import SECONDS
 from conftest import ROOT
+from inference_client import InferenceClient
 from test_dashboard import check, tool
 
 DEPLOY = ROOT / "deploy"
@@ -93,15 +94,25 @@ def test_a_server_as_in_the_chart_passes_the_test_of_the_chart(golden, build, st
     policy, tokens = tmp_path / "policy.json", tmp_path / "tokens"
     policy.write_text('{"identities": [{"name": "a", "allow": ["compute"]}]}')
     tokens.write_text(f"a {'0' * 64}")
+    repository, files = tmp_path / "models", objects.get("ConfigMap", {"data": {}})["data"]
+    repository.mkdir()
+    for item in [item for volume in pod.get("volumes", []) for item in volume.get("configMap", {}).get("items", [])]:
+        if item["key"] in files:
+            (repository / item["path"]).parent.mkdir()
+            (repository / item["path"]).write_text(files[item["key"]])
     # Ports and files of this machine in place of the pod's.
     own = {"METRICS_LISTEN": "127.0.0.1:0", "HEALTH_LISTEN": "127.0.0.1:0", "TLS_CERT": certificate, "TLS_KEY": key,
-           "POLICY": policy, "TOKEN_FILE": tokens,
+           "POLICY": policy, "TOKEN_FILE": tokens, "MODEL_REPOSITORY": repository,
            "TLS_CLIENT_CA": authority.certificate, "SHARED_MEMORY_SOCKET": tmp_path / "memory.sock", "DRAIN_NOTICE": 0}
     own = {f"POSENC_SERVER_{name}": str(value) for name, value in own.items()}
     server = start_server(**{name: own.get(name, value) for name, value in variables.items()})
     assert "no such setting" not in server.log_with("serving")
     own = {"--server": f"127.0.0.1:{server.port}", "--tls-ca": authority.certificate, "--tls-cert": certificate,
            "--tls-key": key}
+    if files:
+        with InferenceClient(server.port) as client:
+            models = {model.name: model.state for model in client.call("RepositoryIndex").models}
+        assert all(models[name.removesuffix(".json")] == "READY" for name in files), models
     if test:
         posenc(test[0], *(f"{flag}={own.get(flag, value)}" for flag, value in arguments.items()))
 

@@ -1,6 +1,7 @@
 """Tests a server with a fake device plugin, which computes with the CPU's kernels and fails on request."""
 
 import grpc_peers_pb2 as peers
+import mutations
 import numpy
 import pytest
 import samples
@@ -70,12 +71,56 @@ def test_a_device_that_declines_is_not_measured(start_with_device, client):
     assert after.slabs_computed > device.slabs_computed and after.slabs_declined > device.slabs_declined
 
 
-def test_a_word_that_names_no_device(start_with_device, client):
+def hints_of(request):
+    """The hints of a request and their path: they are in it or one level down."""
+    for field in request.DESCRIPTOR.fields:
+        if field.message_type is not None and field.message_type.name == "CallHints":
+            return getattr(request, field.name), field.name
+    for field in request.DESCRIPTOR.fields:
+        if field.message_type is not None and request.HasField(field.name):
+            hints, path = hints_of(getattr(request, field.name))
+            if hints is not None:
+                return hints, f"{field.name}.{path}"
+    return None, ""
+
+
+def test_a_word_that_names_no_device(start_with_device, client, configs):
+    """Also in requests of methods that always compute on the CPU, and in streams."""
     _, on_device = start_with_device()
+    methods = set()
+    for method, request in mutations.seeds(configs):
+        hints, path = hints_of(request)
+        if hints is None or method in methods:
+            continue
+        methods.add(method)
+        for answers, wrong in ((client, "banana"), (on_device, "banana"), (client, "fake"), (client, "cpu:0"),
+                               (client, "GPU 0")):
+            hints.device = wrong
+            refusal = answers.refusal(method, request)
+            assert (refusal.code.name, refusal.reason) == ("INVALID_ARGUMENT", "UNKNOWN_VALUE"), (method, wrong)
+            assert (refusal.field, refusal.value) == (f"{path}.device", wrong)
+    assert methods >= {"ApplyRotary", "GenerateTable", "GenerateBias", "GenerateEmbedding", "Explain", "Compare", "Diagnose",
+                       "StreamTable", "StreamBias", "StreamApplyRotary"}
     for answers in (client, on_device):
-        refusal = answers.refusal("ApplyRotary", rotation("GPU 0"))
-        assert (refusal.reason, refusal.field) == ("UNKNOWN_VALUE", "hints.device")
         assert answers.call("ApplyRotary", rotation("cuda")).info.device == "cpu"
+
+
+def test_the_command_says_that_a_device_is_lacking(start_with_device, posenc, tmp_path):
+    numpy.save(tmp_path / "q.npy", numpy.ones((1, 2, 1, 8), "f4"))
+    rotary = ["--rope-type", "default", "--rotary-dim", 8, "--input-pairing", "half-split", "--offset", 0]
+    rope = ["rope", *rotary, "--q", "q.npy", "--layout", "bshd", "--q-out", "out.npy"]
+    server, _ = start_with_device()
+    for where in ([], ["--server", f"127.0.0.1:{server.port}"]):
+        said = posenc(*rope, *where, "--device", "cuda", exit_code=1).stderr
+        assert "--device: is cuda" in said and "cpu" in said
+        assert not (tmp_path / "out.npy").exists()
+        assert "--device" in posenc(*rope, *where, "--device", "banana", exit_code=(1, 2)).stderr
+        posenc(*rope, *where, "--device", "cpu")
+        (tmp_path / "out.npy").unlink()
+        table = ["table", *rotary, "--count", 2, *where, "--device", "cuda"]
+        assert "--device: is cuda" in posenc(*table, "--json", exit_code=1).stderr
+        assert "--device" in posenc(*table, "-o", "table.safetensors", exit_code=2).stderr
+    posenc(*rope, *where, "--device", "fake")
 
 
 def test_a_lost_device_is_withdrawn_and_the_cpu_answers(start_with_device, client):

@@ -189,12 +189,12 @@ WRONG = {
     "missing input": (lambda r: (r.inputs.pop(0), r.raw_input_contents.pop(0)), "MISSING", "q", "absent"),
     "unknown type": (lambda r: setattr(r.inputs[0], "datatype", "FP8"), "UNKNOWN_VALUE", "q.datatype", "FP8"),
     "no type": (lambda r: setattr(r.inputs[0], "datatype", ""), "MISSING", "q.datatype", "absent"),
-    "type that cannot rotate": (lambda r: setattr(r.inputs[0], "datatype", "INT32"), "UNSUPPORTED", "q.dtype", "INT32"),
-    "types differ": (lambda r: setattr(r.inputs[1], "datatype", "FP16"), "MISMATCH", "k.data", "64 bytes"),
-    "too few bytes": (lambda r: r.raw_input_contents.__setitem__(0, b"1234"), "MISMATCH", "q.data", "4 bytes"),
+    "type that cannot rotate": (lambda r: setattr(r.inputs[0], "datatype", "INT32"), "UNSUPPORTED", "q.datatype", "INT32"),
+    "types differ": (lambda r: setattr(r.inputs[1], "datatype", "FP16"), "MISMATCH", "k", "64 bytes"),
+    "too few bytes": (lambda r: r.raw_input_contents.__setitem__(0, b"1234"), "MISMATCH", "q", "4 bytes"),
     "too few entries": (lambda r: r.raw_input_contents.pop(), "MISMATCH", "raw_input_contents", "1 entries"),
     "too many entries": (lambda r: r.raw_input_contents.append(b""), "MISMATCH", "raw_input_contents", "3 entries"),
-    "no entries": (lambda r: r.ClearField("raw_input_contents"), "MISMATCH", "q.data", "0 bytes"),
+    "no entries": (lambda r: r.ClearField("raw_input_contents"), "MISMATCH", "q", "0 bytes"),
     "negative dimension": (lambda r: r.inputs[0].shape.__setitem__(0, -1), "OUT_OF_RANGE", "q.shape[0]", "-1"),
     "overflowing shape": (
         lambda r: r.inputs[0].shape.__setitem__(slice(None), [2**62, 2**62, 1, 8]), "OUT_OF_RANGE", "q.shape", None),
@@ -219,7 +219,7 @@ WRONG = {
     "unknown setting": (lambda r: set_parameters(r, {"settings": '{"theta": 1}'}), "MALFORMED", "settings", "present"),
     "settings with a value that no enum has": (
         lambda r: set_parameters(r, {"settings": '{"inputPairing": 7}'}), "UNKNOWN_VALUE", "settings.input_pairing", "7"),
-    "no positions": (lambda r: r.parameters.pop("offset"), "MISSING", "positions.source", "absent"),
+    "no positions": (lambda r: r.parameters.pop("offset"), "MISSING", "offset", "absent"),
     "offset in memory without a region": (
         lambda r: set_parameters(r.inputs[0], {"shared_memory_offset": 0}), "CONFLICT", "q.shared_memory_offset", "present"),
     "bytes of memory without a region": (lambda r: set_parameters(r.outputs.add(name="k"), {

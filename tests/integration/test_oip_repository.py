@@ -124,6 +124,38 @@ def test_the_repository_can_be_a_model(serve, repository, configs):
     assert states(named) == {"llama": ("READY", "")} and rotates(named, "llama") is True
 
 
+def remove(path):
+    path.unlink(missing_ok=True)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:100] if path.exists() else b"{")
+
+
+def nothing(path):
+    path.write_text('{"model_type": "resnet"}')
+
+
+def unreadable(path):
+    remove(path)
+    path.mkdir()
+
+
+# What can become of a file that is replaced, copied or deleted at a bad time.
+SPOIL = (cut, nothing, remove, unreadable)
+
+
+def until_listed(client, model, state, reason):
+    """Waits until the index shows a model so; `reason`: how its reason begins, or empty for none."""
+    deadline = time.monotonic() + SECONDS
+    while True:
+        found = states(client)[model]
+        if found[0] == state and (found[1].startswith(reason) if reason else not found[1]):
+            return
+        assert time.monotonic() < deadline, found
+        time.sleep(0.01)
+
+
 def test_hangup_reads_the_repository_again(serve, repository, configs):
     add(repository, "changes", configs)
     add(repository, "goes", configs)
@@ -140,12 +172,16 @@ def test_hangup_reads_the_repository_again(serve, repository, configs):
     # A call that was prepared before is not answered from the cache.
     after = client.infer(infer("changes", [("q", Q, FP32)], layout="BSHD", offset=3))["q"]
     assert not numpy.array_equal(before, after)
-    (repository / "changes" / "config.json").write_text("{")
-    server.signal(signal.SIGHUP)
-    until(client, "changes", "UNAVAILABLE")
+    for spoil in SPOIL:
+        spoil(repository / "changes" / "config.json")
+        server.signal(signal.SIGHUP)
+        until_listed(client, "changes", "READY", "serves its earlier file: ")
+        assert numpy.array_equal(client.infer(infer("changes", [("q", Q, FP32)], layout="BSHD", offset=3))["q"], after)
+    assert "model stays as it was" in server.log() and "stay as they were" in server.log_with("models read status=models")
     shutil.copy(configs / LLAMA, repository / "changes" / "config.json")
     server.signal(signal.SIGHUP)
-    until(client, "changes", True)
+    until_listed(client, "changes", "READY", "")
+    assert numpy.array_equal(client.infer(infer("changes", [("q", Q, FP32)], layout="BSHD", offset=3))["q"], before)
     shutil.rmtree(repository)
     server.signal(signal.SIGHUP)
     server.log_with("--model-repository")
@@ -164,9 +200,19 @@ def test_models_are_loaded_by_name_if_allowed(serve, repository, configs):
     assert rotates(client, "two") == "NOT_FOUND"
     client.call("RepositoryModelLoad", model_name="two")
     assert rotates(client, "two") is True
-    (repository / "two" / "config.json").write_text("{")
+    answer = client.infer(infer("two", [("q", Q, FP32)], layout="BSHD", offset=3))["q"]
+    for spoil in SPOIL:
+        spoil(repository / "two" / "config.json")
+        refusal = client.refusal("RepositoryModelLoad", model_name="two")
+        code = grpc.StatusCode.INTERNAL if spoil == remove else grpc.StatusCode.INVALID_ARGUMENT
+        assert (refusal.code, refusal.field) == (code, "model_name") and "stays as it was" in refusal.message, spoil
+        state, reason = states(client)["two"]
+        assert state == "READY" and reason.startswith("serves its earlier file: "), reason
+        assert client.call("ModelReady", name="two").ready and rotates(client, "two.rotary") is True
+        assert numpy.array_equal(client.infer(infer("two", [("q", Q, FP32)], layout="BSHD", offset=3))["q"], answer)
+    client.call("RepositoryModelUnload", model_name="two")
     assert client.refusal("RepositoryModelLoad", model_name="two").code == grpc.StatusCode.INVALID_ARGUMENT
-    assert states(client)["two"][0] == "UNAVAILABLE" and states(client)["one"][0] == "READY"
+    assert states(client)["two"][0] == "UNAVAILABLE" and states(client)["one"] == ("READY", "")
     outside = repository.parent / "outside"
     add(repository.parent, "outside", configs)
     for name in (".", str(outside.name), "one.rotary", "posenc.rotary", "one\0", "...", "..one", "one..1"):

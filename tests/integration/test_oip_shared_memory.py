@@ -340,6 +340,34 @@ def test_names_belong_to_their_caller(start_server, memory, tmp_path):
         assert numpy.array_equal(unix.infer(rotation(region("a")))["q"], expected(unix))
 
 
+@pytest.mark.parametrize("header", ["x-posenc-peer", "x-forwarded-for", "forwarded", "via", "x-real-ip",
+                                    "x-envoy-expected-rq-timeout-ms"])
+def test_calls_that_come_by_a_proxy_are_not_local(start_server, memory, tmp_path, header):
+    """Over a Unix socket and over loopback. What the proxy says of its caller is not believed, but that it is a proxy is."""
+    socket = f"unix:{tmp_path}/grpc.sock"
+    server = start_server("--inference-memory-prefix", "/", "--listen", socket)
+    one = memory()
+    one.write(0, Q)
+    for address in (socket, server.port):
+        with InferenceClient(address) as client, InferenceClient(address) as proxy:
+            register(client, "a", one)
+            by_proxy = grpc.intercept_channel(proxy.channel, AddHeader(header))
+            proxy.channel = by_proxy
+            for refusal in (proxy.refusal("SystemSharedMemoryRegister", name="b", key=one.key, byte_size=4096),
+                            proxy.refusal("SystemSharedMemoryStatus"), proxy.refusal("ModelInfer", rotation(region("a")))):
+                assert refusal.code == grpc.StatusCode.PERMISSION_DENIED, address
+            proxy.call("SystemSharedMemoryUnregister")
+            assert numpy.array_equal(client.infer(rotation(region("a")))["q"], expected(proxy))
+
+
+class AddHeader(grpc.UnaryUnaryClientInterceptor):
+    def __init__(self, name):
+        self.name = name
+
+    def intercept_unary_unary(self, call, details, request):
+        return call(details._replace(metadata=[*(details.metadata or ()), (self.name, "ipv4:192.0.2.1:5")]), request)
+
+
 def test_the_right_to_shared_memory(start_server, memory, tmp_path):
     policy = tmp_path / "policy.json"
     policy.write_text(json.dumps({"identities": [

@@ -88,7 +88,7 @@ def test_bytes_and_shape_differ(client, given):
     del request.inputs[0].shape[:]
     request.inputs[0].shape.extend(SHAPE)
     refusal = client.refusal("ModelInfer", request)
-    assert (refusal.code, refusal.reason, refusal.field) == (INVALID, "MISMATCH", "q.data")
+    assert (refusal.code, refusal.reason, refusal.field) == (INVALID, "MISMATCH", "q")
     assert refusal.value == f"{4 * given} bytes" and "64" in refusal.limit
 
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "posenc/base/status.h"
+#include "posenc/service/devices.h"
 #include "tools/files/json.h"
 #include "tools/files/printable.h"
 #include "tools/posenc/report.h"
@@ -44,6 +45,14 @@ void AddInPlaceFlag(CLI::App& app, bool* in_place) {
 
 void AddMissingOutput(const Session& session, const std::string& path, const std::string& flag, Missing* missing) {
   missing->Add(path.empty() && !session.json(), "an output: " + flag + " FILE.safetensors or FILE.npy, or --json");
+}
+
+absl::Status CheckDevice(const v1::CallHints& hints, const v1::AnswerInfo& info) {
+  const std::string& asked = hints.device();
+  if (asked.empty() || IsNamedBy(asked, info.device())) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "--device: is ", Quote(asked), "; must be a device that is in use where the call is computed, which ", "used ",
+      Quote(info.device()), " instead (posenc info lists the devices of a --server)"));
 }
 
 absl::Status PrintJson(const Session& session, const google::protobuf::Message& message) {

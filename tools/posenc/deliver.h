@@ -33,6 +33,10 @@ void AddInPlaceFlag(CLI::App& app, bool* in_place);
 // Returns INTERNAL unless the answer to an operand has the operand's type and shape.
 absl::Status CheckLike(const std::string& name, const v1::Tensor& operand, const v1::Tensor& answer);
 
+// Returns an error if the answer was computed on another device than --device asked for. A server then computes on the
+// CPU, but who names a device wants that one.
+absl::Status CheckDevice(const v1::CallHints& hints, const v1::AnswerInfo& info);
+
 // Writes the files and prints a line for each tensor and a summary of what was computed (--json: only AnswerInfo). If
 // `files` is empty, prints the whole answer as JSON, tensors included.
 absl::Status Deliver(const Session& session, const google::protobuf::Message& answer, const v1::AnswerInfo& info,

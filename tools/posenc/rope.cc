@@ -74,6 +74,7 @@ absl::Status RunRope(const RopeFlags& flags, Session& session) {
   }
 
   POSENC_ASSIGN_OR_RETURN(const v1::ApplyRotaryResponse response, session.backend().ApplyRotary(request));
+  POSENC_RETURN_IF_ERROR(CheckDevice(request.hints(), response.info()));
   POSENC_RETURN_IF_ERROR(CheckLike("q", request.q().tensor(), response.q()));
   if (request.has_k()) POSENC_RETURN_IF_ERROR(CheckLike("k", request.k().tensor(), response.k()));
   std::vector<Destination> files;

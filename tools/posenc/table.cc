@@ -102,9 +102,13 @@ absl::Status RunTable(const TableFlags& flags, Session& session) {
     POSENC_RETURN_IF_ERROR(session.AllowMemory(static_cast<double>(CountRows(request.positions(), request.count())) *
                                                static_cast<double>(pair_bytes)));
     POSENC_ASSIGN_OR_RETURN(const v1::GenerateTableResponse response, session.backend().GenerateTable(request));
+    POSENC_RETURN_IF_ERROR(CheckDevice(request.hints(), response.info()));
     return PrintJson(session, response);
   }
 
+  if (const std::string& device = request.hints().device(); !device.empty() && device != "cpu") {
+    return UsageError("--device: must be cpu or absent with -o: tables in files are computed in tiles, on the CPU");
+  }
   // Always streams in tiles, so that neither the message size limit nor memory bounds the table.
   POSENC_RETURN_IF_ERROR(CheckWritable(flags.out, request.dtype(), 1));
   const int64_t rows = CountRows(request.positions(), request.count());

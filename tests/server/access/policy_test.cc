@@ -111,6 +111,8 @@ TEST(Policy, NamesThePlaceOfAnError) {
       {one.c_str(), "b " + kDigest, "line 1", "UNKNOWN_VALUE"},
       {one.c_str(), "\na " + kDigest.substr(1), "line 2", "MALFORMED"},
       {one.c_str(), "a secret", "line 1", "MALFORMED"},
+      {one.c_str(), "a e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", "line 1", "UNSUPPORTED"},
+      {one.c_str(), "a 01BA4719C80B6FE911B091A7C05124B64EEECE964E09C058EF8F9805DACA546B", "line 1", "UNSUPPORTED"},
       {one.c_str(), "a " + kDigest + " tomorrow", "line 1", "MALFORMED"},
       {one.c_str(), "a " + kDigest + " 2027-01-31T00:00:00Z more", "line 1", "MALFORMED"},
   };

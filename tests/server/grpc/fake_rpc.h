@@ -55,6 +55,7 @@ class FakeRpc final : public Rpc {
   std::string connection() const override { return connection_name; }
   uint64_t connection_number() const override { return number_of_connection; }
   bool is_local() const override { return true; }
+  bool is_unix() const override { return true; }
   const Identity* identity() const override { return caller; }
   absl::Status AdmitMessage() override { return of_messages; }
   std::string header(const std::string& name) const override {

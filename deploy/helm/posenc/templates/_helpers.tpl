@@ -55,6 +55,9 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- if .Values.access.policyConfigMap -}}
 {{- $_ := set $flags "policy" "/etc/posenc/policy/policy.json" -}}
 {{- end -}}
+{{- if .Values.models -}}
+{{- $_ := set $flags "model-repository" "/etc/posenc/models" -}}
+{{- end -}}
 {{- if .Values.access.tokenSecret -}}
 {{- $_ := set $flags "token-file" "/etc/posenc/tokens/tokens" -}}
 {{- end -}}
@@ -105,6 +108,9 @@ capabilities:
 {{- end -}}
 {{- if and .Values.access.tokenSecret (not $tls) -}}
 {{- fail (printf "access.tokenSecret must be empty without TLS, but is %s: tokens are not accepted over plain TCP" .Values.access.tokenSecret) -}}
+{{- end -}}
+{{- if and .Values.models (index .Values.settings "model-repository") -}}
+{{- fail (printf "settings.model-repository must be absent with models, but is %s: the chart mounts them as the repository" (index .Values.settings "model-repository")) -}}
 {{- end -}}
 {{- if .Values.autoscaling.enabled -}}
 {{- if gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas) -}}
