@@ -35,6 +35,7 @@ class Recording(grpc.GenericRpcHandler):
         self._registered = 0
         self.to_do = []
         self.received = threading.Semaphore(0)  # calls
+        self.asked = threading.Event()  # the side socket has received a request
         self.side_socket_answers = threading.Event()
         self.side_socket_answers.set()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -50,13 +51,15 @@ class Recording(grpc.GenericRpcHandler):
     def _serve_one(self, connection):
         with contextlib.suppress(ConnectionError):
             while packet := connection.recv(4096):
-                self.side_socket_answers.wait(WATCHDOG)
                 if packet[0] >> 3 == 3:  # unregister { token }
                     self.unregistered.append(packet[-16:])
-                    connection.send(b"\x18\x01")
+                    answer = b"\x18\x01"
                 else:
                     self._registered += 1
-                    connection.send(b"\x0a\x10" + bytes([self._registered]) * 16)
+                    answer = b"\x0a\x10" + bytes([self._registered]) * 16
+                self.asked.set()
+                self.side_socket_answers.wait(WATCHDOG)
+                connection.send(answer)
 
     def service(self, details):
         return grpc.unary_unary_rpc_method_handler(self._answer)
@@ -172,9 +175,12 @@ def test_an_interrupted_registration_is_no_other_calls(recording):
     """Its answer would be taken for that of the next request."""
     handler, address = recording
     handler.side_socket_answers.clear()
-    timer = threading.Timer(0.3, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT])
+
+    def interrupt():
+        handler.asked.wait(WATCHDOG)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
     with posenc.connect(**address) as client:
-        timer.start()
+        threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
             client.rope(Q, **CALL)
         handler.side_socket_answers.set()
