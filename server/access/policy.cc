@@ -279,7 +279,9 @@ Sha256 DigestOf(std::string_view secret) {
 absl::StatusOr<Policy> ParsePolicy(const std::string& policy, const std::string& tokens) {
   Policy parsed;
   Json json;
-  POSENC_RETURN_IF_ERROR(ParseJson(policy, kPolicy, &json));
+  POSENC_RETURN_IF_ERROR(Renamed(ParseJson(policy, "", &json), [](const std::string& place) {
+    return place.empty() ? std::string(kPolicy) : place;
+  }));
   if (!json.is_object()) return WrongType(std::string(kPolicy), json, "an object");
   POSENC_RETURN_IF_ERROR(ReadIdentities(json, &parsed));
   POSENC_RETURN_IF_ERROR(ReadTokens(tokens, &parsed));

@@ -152,7 +152,11 @@ absl::Status CheckMix(const Mix& mix) {
     POSENC_RETURN_IF_ERROR(CheckRange(entry, "head_dim", entry.head_dim, 1));
     // Protobuf's parser accepts more than JSON, but a recorded mix must be JSON.
     if (json request; !entry.request_json.empty()) {
-      POSENC_RETURN_IF_ERROR(ParseJson(entry.request_json, absl::StrCat(Quote(entry.name), ".request"), &request));
+      const absl::Status status = ParseJson(entry.request_json, "request", &request);
+      if (!status.ok()) {
+        return Wrong(absl::StrCat(Quote(entry.name), ".request"),
+                     absl::StrCat("is not JSON: ", DetailsOf(status).limit));
+      }
     }
     if (entry.offsets.empty()) return Wrong(absl::StrCat(Quote(entry.name), ".offsets"), "must have at least one");
   }

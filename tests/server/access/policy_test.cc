@@ -80,6 +80,8 @@ struct Bad {
 TEST(Policy, NamesThePlaceOfAnError) {
   const std::string one = R"({"identities": [{"name": "a"}]})";
   const std::string deep = R"({"identities": )" + std::string(500'000, '[') + std::string(500'000, ']') + "}";
+  std::string place_of_deep = "identities";
+  for (int level = 1; level < 64; ++level) place_of_deep += "[0]";
   const Bad bad[] = {
       {"", "", "policy", "MALFORMED"},
       {"[]", "", "policy", "OUT_OF_RANGE"},
@@ -87,11 +89,11 @@ TEST(Policy, NamesThePlaceOfAnError) {
       {R"({"identities": 1})", "", "identities", "OUT_OF_RANGE"},
       {R"({"identities": [], "more": 1})", "", "more", "UNKNOWN_FIELD"},
       {R"({"identities": [1]})", "", "identities[0]", "OUT_OF_RANGE"},
-      {deep.c_str(), "", "policy", "OUT_OF_RANGE"},
+      {deep.c_str(), "", place_of_deep.c_str(), "MALFORMED"},
       {R"({"identities": [{}]})", "", "identities[0].name", "MISSING"},
       {R"({"identities": [{"name": "a b"}]})", "", "identities[0].name", "OUT_OF_RANGE"},
       {R"({"identities": [{"name": "a"}, {"name": "a"}]})", "", "identities[1].name", "CONFLICT"},
-      {R"({"identities": [{"name": "a", "name": "b"}]})", "", "name", "MALFORMED"},
+      {R"({"identities": [{"name": "a", "name": "b"}]})", "", "identities[0].name", "MALFORMED"},
       {R"({"identities": [{"name": "a", "alow": []}]})", "", "identities[0].alow", "UNKNOWN_FIELD"},
       {R"({"identities": [{"name": "a", "allow": "info"}]})", "", "identities[0].allow", "OUT_OF_RANGE"},
       {R"({"identities": [{"name": "a", "allow": ["info", "root"]}]})", "", "identities[0].allow[1]", "UNKNOWN_VALUE"},
