@@ -1,10 +1,12 @@
 #include "posenc/client/errors.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <initializer_list>
+#include <string>
 #include <string_view>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -53,23 +55,24 @@ absl::Status FromInfo(absl::StatusCode code, std::string_view message, const v1:
                   .byte_offset = Metadata(info, "byte_offset")});
 }
 
+// Returns the first of the variables that is set, if only to nothing; null if none is.
+const char* FirstSet(std::initializer_list<const char*> names) {
+  const auto found =
+      std::find_if(names.begin(), names.end(), [](const char* name) { return std::getenv(name) != nullptr; });
+  return found == names.end() ? nullptr : *found;
+}
+
 // Returns the variable with the proxy that gRPC connects by, or null if it connects directly.
 const char* ProxyVariable(const std::string& address) {
-  if (address.starts_with("unix")) return nullptr;
-  const auto value_of = [](const char* name) {
-    return std::string(std::getenv(name) == nullptr ? "" : std::getenv(name));
-  };
+  const char* proxy = FirstSet({"grpc_proxy", "https_proxy", "http_proxy"});
+  if (proxy == nullptr || *std::getenv(proxy) == '\0' || address.starts_with("unix")) return nullptr;
+  const char* without = FirstSet({"no_grpc_proxy", "no_proxy"});
   const std::string host = address.substr(0, address.rfind(':'));
-  std::string without = value_of("no_grpc_proxy");
-  if (without.empty()) without = value_of("no_proxy");
-  for (std::string suffix : std::vector<std::string>(absl::StrSplit(without, ','))) {
-    absl::StripAsciiWhitespace(&suffix);
+  for (const std::string& suffix :
+       std::vector<std::string>(absl::StrSplit(without == nullptr ? "" : std::getenv(without), ','))) {
     if (!suffix.empty() && host.ends_with(suffix)) return nullptr;
   }
-  for (const char* name : {"grpc_proxy", "https_proxy", "http_proxy"}) {
-    if (!value_of(name).empty()) return name;
-  }
-  return nullptr;
+  return proxy;
 }
 
 }  // namespace

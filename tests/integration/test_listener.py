@@ -213,7 +213,7 @@ def test_any_address_means_both_families(server_program, tmp_path):
         (ended / "port").unlink()
 
 
-@pytest.mark.parametrize("address", ("127.0.0.1", "127.0.0.1:65536", "::1:50051", ":50051", "no.such.host.invalid:1",
+@pytest.mark.parametrize("address", ("127.0.0.1", "127.0.0.1:65536", "::1:50051", ":", ":x", "no.such.host.invalid:1",
                                      "unix:", "unix:/no/such/directory/socket"))
 def test_wrong_addresses_are_one_line(server_program, address):
     ended = subprocess.run([*server_program, "--listen", address], capture_output=True, text=True, timeout=SECONDS,

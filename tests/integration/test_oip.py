@@ -64,7 +64,7 @@ def test_server_and_models(client):
 
 
 def test_the_log_names_the_models(server):
-    assert f"models={','.join(sorted(MODELS))} " in server.log_with("serving")
+    assert f"models=\"{','.join(sorted(MODELS))}\"" in server.log_with("serving")
 
 
 def test_metadata_and_configuration_agree(client):

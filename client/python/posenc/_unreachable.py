@@ -32,11 +32,15 @@ def no_answer(address: str, said: Sequence[str]) -> str:
 
 
 def _proxy_variable(address: str) -> str | None:
-    """Returns the variable of the proxy that gRPC uses for an address, or None."""
-    if address.startswith(("unix:", "unix-abstract:")):
+    """Returns the variable of the proxy that gRPC uses for an address, or None. A variable that is set to nothing counts."""
+    proxy = _first_set("grpc_proxy", "https_proxy", "http_proxy")
+    if proxy is None or not os.environ[proxy] or address.startswith(("unix:", "unix-abstract:")):
         return None
     host = address.rpartition("/")[2].rpartition(":")[0].strip("[]")
-    without = os.environ.get("no_grpc_proxy") or os.environ.get("no_proxy") or ""
-    if any(host.endswith(name.strip()) for name in without.split(",") if name.strip()):
-        return None
-    return next((name for name in ("grpc_proxy", "https_proxy", "http_proxy") if os.environ.get(name)), None)
+    without = _first_set("no_grpc_proxy", "no_proxy")
+    names = [name.strip() for name in os.environ[without].split(",")] if without else []
+    return None if any(name and host.endswith(name) for name in names) else proxy
+
+
+def _first_set(*names: str) -> str | None:
+    return next((name for name in names if name in os.environ), None)

@@ -68,15 +68,15 @@ def test_the_most_telling_error_of_several_addresses():
 
 @pytest.mark.parametrize("variable", ["http_proxy", "https_proxy", "grpc_proxy"])
 def test_a_proxy(server, variable, monkeypatch):
+    for other in ("http_proxy", "https_proxy", "grpc_proxy", "no_grpc_proxy", "no_proxy"):
+        monkeypatch.delenv(other, raising=False)
     monkeypatch.setenv(variable, "http://user:secret@127.0.0.1:1")
-    monkeypatch.delenv("no_proxy", raising=False)
-    monkeypatch.delenv("no_grpc_proxy", raising=False)
     once = posenc.RetryPolicy(max_attempts=1)
     with posenc.connect(f"localhost:{server.port}", retry=once) as client, pytest.raises(posenc.Unavailable) as caught:
         client.info()
     assert f"${variable}" in caught.value.message and "--listen" not in caught.value.message
     assert "secret" not in caught.value.message
-    monkeypatch.setenv("no_proxy", "example.org, localhost")
+    monkeypatch.setenv("no_proxy", "example.org,localhost")
     with posenc.connect(f"localhost:{server.port}") as client:
         assert client.info().version
 
