@@ -65,9 +65,10 @@ void BiasMethodFlags::Add(CLI::App& app) {
                  {"bias_dtype", "Type to which slope, position and bias are rounded first; bf16 for falcon", nullptr,
                   "fp32|fp16|bf16"}});
   AddMethodFlags(app, ", in place of --model", &others_, {"alibi", "model"});
-  AddFieldFlags(app, "Padding", &padding_,
-                {{"position_mask",
-                  "BOOL [B, Sk], for BLOOM or --alibi-form bloom: false for padding, which does not count as a position"}});
+  AddFieldFlags(
+      app, "Padding", &padding_,
+      {{"position_mask",
+        "BOOL [B, Sk], for BLOOM or --alibi-form bloom: false for padding, which does not count as a position"}});
   for (const auto& [flag, help] : kBiasHelp) app.get_option(flag)->description(help);
   app.add_flag("--nope", nope_, "No bias, only the mask")->group("nope, in place of --model");
 }
@@ -107,7 +108,9 @@ void BiasFlags::Add(CLI::App& app) {
   model_.Add(app);
 }
 
-bool BiasFlags::given() const { return model_.given() || method_.has_table() || method_.has_position_mask() || !method_.First().empty(); }
+bool BiasFlags::given() const {
+  return model_.given() || method_.has_table() || method_.has_position_mask() || !method_.First().empty();
+}
 
 void BiasFlags::AddMissing(Missing* missing) const {
   missing->Add(!model_.given() && model_.CheckUnused().ok() && method_.First().empty(),

@@ -23,8 +23,8 @@ class BiasMethodFlags {
   bool has_position_mask() const { return padding_.has_position_mask(); }
   // Returns the first given flag of a method, or "" if none was given.
   std::string First() const;
-  // Returns a BiasMethod without a method if only --table or --position-mask was given. Returns a usage error if flags of several methods
-  // were given.
+  // Returns a BiasMethod without a method if only --table or --position-mask was given. Returns a usage error if flags
+  // of several methods were given.
   absl::StatusOr<v1::BiasMethod> Get() const;
   // True if the method takes a config.json in addition to its weights.
   bool TakesModel() const { return others_.has_swin_v2(); }
