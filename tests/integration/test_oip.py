@@ -197,7 +197,7 @@ WRONG = {
     "no entries": (lambda r: r.ClearField("raw_input_contents"), "MISMATCH", "q", "0 bytes"),
     "negative dimension": (lambda r: r.inputs[0].shape.__setitem__(0, -1), "OUT_OF_RANGE", "q.shape[0]", "-1"),
     "overflowing shape": (
-        lambda r: r.inputs[0].shape.__setitem__(slice(None), [2**62, 2**62, 1, 8]), "OUT_OF_RANGE", "q.shape", None),
+        lambda r: r.inputs[0].shape.__setitem__(slice(None), [2**62, 2**62, 1, 8]), "OUT_OF_RANGE", "q.shape[0]", str(2**62)),
     "too many dimensions": (lambda r: r.inputs[0].shape.extend([1] * 30), "OUT_OF_RANGE", "q.shape", None),
     "contents beside raw": (contents_beside_raw, "CONFLICT", "q.contents", "present"),
     "contents of another type": (other_field, "MISMATCH", "q.contents.int64_contents", "present"),

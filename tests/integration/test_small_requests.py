@@ -82,7 +82,7 @@ def long_batch(sequences, rotary_dim):
         rotary=dynamic(rotary_dim), layout=rotary_pb2.LAYOUT_BSHD,
         positions=rotary_pb2.Positions(offsets=rotary_pb2.PositionOffsets(offset=[0] * sequences),
                                        scaling_length_rule=rotary_pb2.SCALING_LENGTH_RULE_PER_SEQUENCE),
-        q=rotary_pb2.RotaryOperand(tensor=empty(FP32, sequences, 1, 0, rotary_dim)))
+        q=rotary_pb2.RotaryOperand(tensor=empty(FP16, sequences, 1, 0, rotary_dim)))
 
 
 def test_many_sequences_of_few_plans(server, client):
