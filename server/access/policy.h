@@ -60,7 +60,6 @@ struct Identity {
 };
 
 using Sha256 = std::array<uint8_t, 32>;
-Sha256 DigestOf(std::string_view secret);
 
 struct Token {
   Sha256 digest;

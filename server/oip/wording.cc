@@ -150,10 +150,11 @@ class Wording {
 }  // namespace
 
 absl::Status InWordsOf(const Encoding& encoding, const Message& request, const absl::Status& status) {
+  if (status.ok() || IsWouldBlock(status)) return status;
   const Wording wording(encoding, request);
   const ErrorDetails before = DetailsOf(status);
   const absl::Status renamed = Renamed(status, [&](const std::string& field) { return wording.FieldOf(field); });
-  if (renamed.ok() || before.limit.empty()) return renamed;
+  if (before.limit.empty()) return renamed;
   std::string limit = wording.TextOf(before.field, before.limit);
   const std::vector<std::string> choices = wording.Within(before.field);
   if (before.reason == "MISSING" && choices.size() > 1) {
