@@ -137,9 +137,16 @@ class Wording {
 
   std::string NameOfWord(const std::string& parent, const std::string& word) const {
     if (word.find('.') != word.npos) return Exact(word).value_or(word);
-    if (parent.empty()) return word;
-    const auto found = Exact(absl::StrCat(parent, ".", word));
-    return !found || *found == parent ? word : *found;  // "tensor" of q is q, and a usual word
+    const std::string path = absl::StrCat(parent, ".", word);
+    for (const InputField& input : encoding_.inputs) {
+      for (const ParameterField& parameter : input.parameters) {
+        if (path == parameter.field.text()) return absl::StrCat(input.name, ".", parameter.name);
+      }
+    }
+    for (const auto& [name, of] : names_) {
+      if (path == of->text() && name != parent) return name;  // "tensor" of q is q, and a usual word
+    }
+    return word;
   }
 
   const Encoding& encoding_;
