@@ -254,9 +254,8 @@ absl::Status Models::Load(const std::string& name) {
     Publish();
   }
   if (why.ok()) return absl::OkStatus();
-  const std::string limit = absl::StrCat(
-      stays ? "stays as it was, because its file cannot be read now: " : "must be a model that can be read: ",
-      std::string(why.message()));
+  const std::string limit = absl::StrCat("must be a model that can be read", stays ? ", and stays as it was: " : ": ",
+                                         std::string(why.message()));
   if (absl::IsUnavailable(why)) {
     return Refusal(absl::StatusCode::kUnavailable, "OVERLOADED", "model_name", name, limit);
   }
