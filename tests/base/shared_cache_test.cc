@@ -308,7 +308,7 @@ TEST_F(SharedCacheTest, AForkedChildFindsItUnlocked) {
     });
   }
   int failed = 0;
-  for (int n = 0; n < 200 && failed == 0; ++n) {
+  for (int n = 0; n < 50 && failed == 0; ++n) {
     failed += !InChild([this] { return Get("a") == Get("a"); });
   }
   EXPECT_EQ(failed, 0);
