@@ -370,7 +370,7 @@ TEST(InterruptionPoints, OfManySegments) {
   const wire::Reader reader{payloads, limits};
   Positions read;
   EXPECT_GE(PointsOf([&] { read = *reader.ReadPositions(positions, "positions"); }), kMany / 4096);
-  EXPECT_GE(PointsOf([&] { EXPECT_EQ(wire::CountRows("positions", read, {}).value(), kMany); }), kOften);
+  EXPECT_GE(PointsOf([&] { EXPECT_EQ(wire::CountRows("positions", read, {}, limits).value(), kMany); }), kOften);
   std::optional<TokenPositions> tokens;
   const auto create = [&](int64_t sequences, int64_t length) {
     tokens = *TokenPositions::Create(std::move(read), {sequences, length, false}, limits);
