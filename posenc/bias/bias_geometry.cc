@@ -79,7 +79,7 @@ absl::StatusOr<HeadRange> Heads(const BiasGeometry& g, int64_t all) {
   const int64_t start = g.head_start.value_or(0);
   if (start < 0 || start > all) {
     return InvalidArgument("OUT_OF_RANGE", "geometry.head_start", fmt::format("{}", start),
-                           fmt::format("must be 0 .. num_heads = {}", all));
+                           fmt::format("must be 0 .. {}, the number of heads", all));
   }
   const int64_t available = all - start, count = g.head_count.value_or(available);
   if (count < 0 || count > available) {

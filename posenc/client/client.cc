@@ -131,8 +131,8 @@ absl::Status Client::DoUnary(const wire::RpcDescription& rpc, const google::prot
         Attempt attempt = TryUnary(rpc.path, remaining, bytes, &answer);
         // A call in place in shared memory overwrites its input. OVERLOADED alone does not say that it did not begin:
         // memory may run out during the work. A call that the server has not answered may still run, and write to its
-        // regions when the next attempt has ended.
-        const bool ended = !DetailsOf(attempt.status).reason.empty();
+        // regions when the next attempt has ended. An error without details is not the server's.
+        const bool ended = DetailsOf(attempt.status).reason != "INTERNAL";
         attempt.repeatable = attempt.not_started || !writes_regions || (ended && !in_place);
         return attempt;
       }));

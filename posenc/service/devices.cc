@@ -63,9 +63,7 @@ absl::Status Devices::CheckName(std::string_view asked) const {
   return InvalidArgument("UNKNOWN_VALUE", "hints.device", asked, "must be \"cpu\", \"cuda\", \"cuda:0\", ...");
 }
 
-absl::StatusOr<DeviceLease> Devices::Choose(std::string_view asked, DeviceWork work, int64_t bytes,
-                                            const Slabs& slabs) const {
-  if (!asked.empty()) POSENC_RETURN_IF_ERROR(CheckName(asked));
+DeviceLease Devices::Choose(std::string_view asked, DeviceWork work, int64_t bytes, const Slabs& slabs) const {
   if (asked.empty() && work == DeviceWork::kBias) return DeviceLease();
   const auto seconds_of = [&](const Speeds& speeds, int64_t calls) {
     return (work == DeviceWork::kTable ? speeds.table : speeds.rotation).Seconds(bytes, calls);
@@ -102,7 +100,7 @@ absl::StatusOr<DeviceLease> wire::ChooseDevice(const v1::CallHints& hints, Devic
                                                v1::AnswerInfo* info) {
   static const Devices& none = *new Devices();
   const Devices& devices = context.devices != nullptr && slabs != nullptr ? *context.devices : none;
-  POSENC_ASSIGN_OR_RETURN(DeviceLease device, devices.Choose(hints.device(), work, bytes, slabs));
+  DeviceLease device = devices.Choose(hints.device(), work, bytes, slabs);
   if (device == nullptr) return device;
   if (!context.may_block()) return WouldBlock();
   info->set_device(device->name());

@@ -54,12 +54,11 @@ class Devices {
   absl::Status CheckName(std::string_view asked) const;
 
   // Device for a call of `bytes` bytes; null: the CPU. `asked` is "" (the least estimated time; for biases the CPU),
-  // "cpu", a family ("cuda": the device with the fewest calls in flight) or a name ("cuda:1"). INVALID_ARGUMENT as
-  // CheckName(); null if there is no such device, or it is withdrawn. `slabs` counts the device calls that the
+  // "cpu", a family ("cuda": the device with the fewest calls in flight) or a name ("cuda:1"), which CheckName()
+  // allows; null if there is no such device, or it is withdrawn. `slabs` counts the device calls that the
   // work is split into, each at the cost of one call; null: one.
   using Slabs = std::function<int64_t(const Device& device)>;
-  absl::StatusOr<DeviceLease> Choose(std::string_view asked, DeviceWork work, int64_t bytes,
-                                     const Slabs& slabs = nullptr) const;
+  DeviceLease Choose(std::string_view asked, DeviceWork work, int64_t bytes, const Slabs& slabs = nullptr) const;
 
   // The device of exactly that name, even if it is withdrawn; null if there is none.
   Device* Find(std::string_view name) const;

@@ -152,7 +152,7 @@ TEST_F(ClientTest, TriesAgainWhileTheServerIsBusy) {
   ASSERT_TRUE(response.ok()) << response.status();
   EXPECT_EQ(response->layers_size(), 1);
   EXPECT_EQ(calls, 3);
-  EXPECT_THAT(sleeps_, ElementsAre(100ms, 200ms));
+  EXPECT_THAT(sleeps_, ElementsAre(100ms, 400ms));
 }
 
 TEST_F(ClientTest, WaitsAsLongAsTheServerSays) {

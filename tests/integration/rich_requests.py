@@ -306,7 +306,8 @@ def biases():
         of_method(sandwich=bias_pb2.Sandwich(convention=bias_pb2.SANDWICH_CONVENTION_SNIPPET, num_heads=2, dim=16,
                                              base=1000)),
         of_method(kerple=bias_pb2.Kerple(kernel=bias_pb2.KERPLE_KERNEL_POWER, a=[1, 2], p=[1, 0.5])),
-        of_method(model=model("bloom", n_head=4, hidden_size=16, n_layer=1)),
+        of_method(model=model("bloom", n_head=4, hidden_size=16, n_layer=1),
+                  position_mask=tensor([[False, True, True]], BOOL)),
     ]
 
 

@@ -411,13 +411,14 @@ def test_an_input_is_replaced_only_in_place(posenc, tmp_path):
 
 
 def test_a_large_result_needs_a_word(posenc, tmp_path):
-    # 72 petabytes are more than a tenth of any disk.
-    said = posenc("table", *SETTINGS, "--offset", "0", "--count", str(1 << 50), "--dtype", "fp64", "--form", "half-width",
+    # A petabyte is more than a tenth of any disk.
+    wide = ["65536" if word == "8" else word for word in SETTINGS]
+    said = posenc("table", *wide, "--offset", "0", "--count", str(2**31 - 1), "--dtype", "fp64", "--form", "half-width",
                   "-o", "t.safetensors", exit_code=2).stderr
     assert "t.safetensors: the result has" in said and "--yes" in said
     assert list(tmp_path.iterdir()) == []
-    embedding = ("embedding", "--convention", "interleaved", "--dim", "64", "--offset", "0", "--count", str(1 << 45), "-o",
-                 "e.npy")
+    embedding = ("embedding", "--convention", "interleaved", "--dim", "65536", "--offset", "0", "--count",
+                 str(2**31 - 1), "-o", "e.npy")
     said = posenc(*embedding, exit_code=2).stderr
     assert "posenc: the result has" in said and "in memory" in said and "--yes" in said
     assert "max_output_bytes" in posenc(*embedding, "--yes", exit_code=1).stderr

@@ -96,7 +96,7 @@ def test_a_word_that_names_no_device(start_with_device, client, configs):
         for answers, wrong in ((client, "banana"), (on_device, "banana"), (client, "fake"), (client, "cpu:0"),
                                (client, "GPU 0")):
             hints.device = wrong
-            refusal = answers.refusal(method, request)
+            refusal = answers.refusal(method, iter([request]) if method == "StreamApplyRotary" else request)
             assert (refusal.code.name, refusal.reason) == ("INVALID_ARGUMENT", "UNKNOWN_VALUE"), (method, wrong)
             assert (refusal.field, refusal.value) == (f"{path}.device", wrong)
     assert methods >= {"ApplyRotary", "GenerateTable", "GenerateBias", "GenerateEmbedding", "Explain", "Compare", "Diagnose",

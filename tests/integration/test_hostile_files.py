@@ -124,7 +124,8 @@ def test_every_flag_of_the_command(posenc, command_program, hostile, tmp_path):
             ended = subprocess.run([*command_program, command, *call], cwd=tmp_path, capture_output=True, text=True,
                                    timeout=SECONDS, preexec_fn=limit, stdin=subprocess.DEVNULL)
             assert ended.returncode in (1, 2, 3), (command, flag, path, ended)
-            assert ended.stderr.startswith("posenc: ") and len(ended.stderr) < 10000, (command, flag, path, ended)
+            # gRPC may print a line of its own before, where memory is limited.
+            assert "posenc: " in ended.stderr and len(ended.stderr) < 10000, (command, flag, path, ended)
             if path.name in ended.stderr:
                 read.add(f"{command} {flag}")
             if path.stem == "pipe":

@@ -26,7 +26,7 @@ const Case kTables[] = {
          r.mutable_positions()->mutable_segments()->add_segment()->mutable_line()->set_count(int64_t{1} << 62);
        }
      },
-     "OUT_OF_RANGE", "positions.segments"},
+     "OUT_OF_RANGE", "positions.segments.segment[0].line.count"},
     {"offsets", [](R& r) { r.mutable_positions()->mutable_offsets()->add_offset(0); }, "NOT_READ", "positions.offsets"},
     {"cu_seqlens",
      [](R& r) {
@@ -89,7 +89,7 @@ const Case kTables[] = {
        auto* grid = r.mutable_positions()->mutable_segments()->add_segment()->mutable_grid();
        for (int n = 0; n < 2; ++n) grid->add_size(int64_t{1} << 40);
      },
-     "OUT_OF_RANGE", "positions.segments"},
+     "OUT_OF_RANGE", "positions.segments.segment[0].grid.size[0]"},
     {"a grid that leaves float64",
      [](R& r) {
        r.clear_count();

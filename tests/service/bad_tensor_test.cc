@@ -216,7 +216,7 @@ const Case kPositions[] = {
        Segment(r, std::numeric_limits<int64_t>::max(), 0, 0);
        Segment(r, 4, 0, 1);
      },
-     "OUT_OF_RANGE", "positions.segments.segment[1].line.count"},
+     "OUT_OF_RANGE", "positions.segments.segment[0].line.count"},
     {"NaN start", [](R& r) { Segment(r, 3, NAN, 1); }, "OUT_OF_RANGE", "positions.segments.segment[0].line.start"},
     {"infinite step", [](R& r) { Segment(r, 3, 0, INFINITY); }, "OUT_OF_RANGE",
      "positions.segments.segment[0].line.step"},

@@ -110,7 +110,7 @@ TEST_F(CertificateStoreTest, KeepsTheOldOnesOtherwise) {
       {files_.certificate, first_.certificate + truncated, "certificate 2 does not parse"},
       {files_.certificate, second_.certificate, "is not the key"},
       {files_.certificate, first_.certificate + second_.certificate, "is not issued by"},
-      {files_.certificate, std::string(2 << 20, 'x'), "more than 1 MiB"},
+      {files_.certificate, std::string(2 << 20, 'x'), "more than 1048576 bytes"},
       {files_.key, "", "has no private key"},
       {files_.key, second_.key, "is not the key"},
       {files_.key, "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n",
