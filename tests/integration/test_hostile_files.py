@@ -3,6 +3,7 @@
 The flags and arguments that take a path are those of which the help says so.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -95,11 +96,8 @@ def commands(posenc):
 def write_into(pipe):
     """Gives the pipe a writer, which writes what is no file and ends."""
     def write():
-        with open(pipe, "wb") as file:
-            try:
-                file.write(b"x" * 1000)
-            except BrokenPipeError:
-                pass
+        with contextlib.suppress(BrokenPipeError), open(pipe, "wb") as file:
+            file.write(b"x" * 1000)
     threading.Thread(target=write, daemon=True).start()
 
 

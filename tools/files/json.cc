@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "posenc/base/json_text.h"
 #include "posenc/base/status.h"
 #include "tools/files/decimal.h"
 #include "tools/files/tensor_header.h"
@@ -85,6 +86,11 @@ absl::StatusOr<std::string> TensorToJson(const v1::Tensor& tensor) {
 }
 
 absl::Status FromJson(const std::string& json, Message* message) {
+  // protobuf's parser takes quadratic time for deep texts.
+  nlohmann::json tree;
+  if (const absl::Status status = ParseJson(json, "", &tree); !status.ok()) {
+    return absl::InvalidArgumentError(std::string(status.message()));
+  }
   const auto status = google::protobuf::util::JsonStringToMessage(json, message);
   if (status.ok()) return absl::OkStatus();
   std::string said(status.message());

@@ -1,5 +1,3 @@
-#include <google/protobuf/struct.pb.h>
-
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -7,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "posenc/base/json_text.h"
 #include "posenc/base/status.h"
 #include "posenc/wire/model_file.h"
 #include "tools/files/json.h"
@@ -27,13 +26,10 @@ struct CompareFlags {
 
 // True if the text is a JSON object with an object "rotary" or "bias".
 bool HoldsSettings(const std::string& text) {
-  google::protobuf::Struct object;
-  if (!FromJson(text, &object).ok()) return false;
-  for (const char* name : {"rotary", "bias"}) {
-    const auto found = object.fields().find(name);
-    if (found != object.fields().end() && found->second.has_struct_value()) return true;
-  }
-  return false;
+  nlohmann::json object;
+  if (!ParseJson(text, "", &object).ok() || !object.is_object()) return false;
+  const auto has = [&object](const char* name) { return object.contains(name) && object[name].is_object(); };
+  return has("rotary") || has("bias");
 }
 
 absl::Status ReadSide(const std::string& path, const v1::ModelConfig& choice, v1::ComparedSettings* side) {
