@@ -58,19 +58,14 @@ class Operand:
 
 
 def _check_apart(operands: Sequence[Operand]) -> None:
-    """Raises an error if the result of a chunk would overwrite rows that are read later, or another result."""
+    """Raises an error if the result of a chunk would overwrite rows that are read later."""
     for one, other in itertools.product(operands, repeat=2):
-        if one.to is None or other.to is None:
+        if one.to is None:
             continue
         in_place = one is other and one.to.address == one.view.address
         if one.to.overlaps(other.view) and not in_place:
-            place = f"{other.name}.tensor"
-        elif one is not other and one.to.overlaps(other.to):
-            place = f"out[{other.number - 1}]"
-        else:
-            continue
-        raise invalid(f"out[{one.number - 1}]", f"in the memory of {place}",
-                      f"must be {one.name}.tensor itself, or overlap no operand and no other output", "CONFLICT")
+            raise invalid(f"out[{one.number - 1}]", f"in the memory of {other.name}.tensor",
+                          f"must be {one.name}.tensor itself, or overlap no operand", "CONFLICT")
 
 
 @dataclasses.dataclass(eq=False)

@@ -94,7 +94,7 @@ def test_the_callers_memory(client, tmp_path):
     (1, (0, 5), "out[0]"),  # one row back
     (0, (2, 5), "out[0]"),  # k's rows
     (0, (8, 1), "out[1]"),  # k's result in q's rows
-    (0, (5, 6), "out[0]"),  # both results
+    (0, (5, 6), "out[1]"),  # both results
 ])
 def test_an_output_that_overlaps_other_rows(client, first, to, field):
     """An answer would overwrite rows before they are sent, or not, by chance."""
