@@ -10,7 +10,7 @@
 
 namespace posenc {
 
-// What a path may name besides a regular file.
+// Kinds of files, besides regular ones, that a path may name.
 enum class Streams {
   kRefused,  // nothing: whoever reads it would wait for as long as it pleases its writer
   kRead,     // pipes, terminals, and "-" for standard input: for the arguments of a command

@@ -22,7 +22,7 @@ using Json = nlohmann::json;
 
 constexpr std::string_view kPolicy = "policy";  // the whole file in errors
 constexpr size_t kLongestName = 64;
-// Of an empty text, and of a line end alone: an unset variable in place of a token makes them.
+// Digests of an empty text and of a line end alone, which an unset variable in place of a token makes.
 constexpr std::string_view kDigestsOfNothing[] = {"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
                                                   "01ba4719c80b6fe911b091a7c05124b64eeece964e09c058ef8f9805daca546b"};
 constexpr double kMostRequests = 1e9;  // a second

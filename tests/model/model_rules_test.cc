@@ -108,7 +108,7 @@ TEST(ModelRules, FilesOfUnknownTypeSayHowManyElementsRotate) {
   }
 }
 
-// As Laguna XS is published. transformers reads the blocks' own lengths, but truncate beside them.
+// This is the form of Laguna XS. transformers reads the blocks' own lengths, but truncate beside them.
 TEST(ModelRules, NumbersBesideTheBlocksOfLayerTypes) {
   const auto read = [](const std::string& beside) {
     return Read(R"({"model_type": "olmo3", "head_dim": 64, "num_hidden_layers": 4, "rope_parameters": {
