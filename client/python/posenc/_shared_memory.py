@@ -271,17 +271,17 @@ class SharedMemory:
         """Sends a request to the side socket and returns its answer. Requires the lock."""
         self._unregister()
         is_new = self._socket is None
+        answer, reason = b"", "it closed the connection"
         try:
-            answer, reason = self._exchange(packet, file, end), "it closed the connection"
+            answer = self._exchange(packet, file, end)
         except OSError as error:
-            answer, reason = b"", str(error)
+            reason = str(error)
             is_new = is_new or isinstance(error, TimeoutError)
-        except BaseException:  # an interrupt: nobody would take the answer
-            self._disconnect()
-            raise
+        finally:
+            if not answer:  # an interrupt may come at any point: the next request would get this one's answer
+                self._disconnect()
         if answer:
             return new_message(d.api().messages["posenc.v1.SharedMemoryResponse"], memoryview(answer), _tensors.NUMPY)
-        self._disconnect()
         if time.monotonic() >= end:
             raise self._late()
         if not is_new:  # the server may have restarted since

@@ -188,6 +188,32 @@ def test_an_interrupted_registration_is_no_other_calls(recording):
     assert len(kept) == 2 and handler.tokens == [bytes([n]) * 16 for n in (2, 3)]
 
 
+def test_an_interrupt_that_comes_as_a_registration_fails_leaves_no_answer(recording, monkeypatch):
+    """A signal may come between two system calls, and is then seen only when the second one has timed out."""
+    handler, address = recording
+
+    class Late(TimeoutError):
+        def __str__(self):
+            raise KeyboardInterrupt
+
+    with posenc.connect(**address) as client:
+        shared = client._shared
+        with monkeypatch.context() as patch:
+            exchange = shared._exchange
+
+            def exchange_late(packet, file, end):
+                handler.side_socket_answers.clear()
+                with pytest.raises(TimeoutError):
+                    exchange(packet, file, 0.0)
+                raise Late
+            patch.setattr(shared, "_exchange", exchange_late)
+            with pytest.raises(KeyboardInterrupt):
+                client.rope(Q, **CALL)
+        handler.side_socket_answers.set()
+        kept = [client.rope(Q, **CALL).q for _ in range(2)]
+    assert len(kept) == 2 and handler.tokens == [bytes([n]) * 16 for n in (2, 3)]
+
+
 def test_blocks_of_other_sizes_make_room(recording):
     handler, address = recording
     with posenc.connect(**address) as client:
