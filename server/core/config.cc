@@ -26,7 +26,8 @@ constexpr int64_t kGiB = 1024 * kMiB;
 constexpr int64_t kMaxMessageBytes = std::numeric_limits<int32_t>::max() - kMiB;
 constexpr int64_t kMaxQuotaBytes = int64_t{1} << 50;
 constexpr int64_t kMostConnections = 4096;   // by default
-constexpr int64_t kConnectionsOfPeer = 256;  // by default, for each receiving thread
+// By default, for each receiving thread. With --max-concurrent-streams, a peer has 2,048 calls that wait for it at most.
+constexpr int64_t kConnectionsOfPeer = 64;
 constexpr int64_t kDay = 24 * 60 * 60;
 
 enum class Unit { kCount, kBytes, kSeconds, kMilliseconds };

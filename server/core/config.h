@@ -50,10 +50,10 @@ struct Config {
   int64_t max_region_bytes = int64_t{4} << 30;
 
   int64_t max_connections = 0;           // 0: a part of the descriptors, at most kMostConnections
-  int64_t max_connections_per_peer = 0;  // 0: 256 for each of io_threads, at most half of max_connections
+  int64_t max_connections_per_peer = 0;  // 0: 64 for each of io_threads, at most half of max_connections
   int64_t handshake_timeout_s = 20;
   int64_t max_handshakes_per_second = 24;
-  int64_t max_concurrent_streams = 100;
+  int64_t max_concurrent_streams = 32;
   int64_t max_connection_age_s = 300;
   int64_t max_connection_age_grace_s = 30;
   int64_t keepalive_time_s = 60;

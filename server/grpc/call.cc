@@ -231,11 +231,6 @@ bool Call::MovesOn() const {
   return moves_on_;
 }
 
-std::string Call::CallerName() const {
-  const TaskOwner caller = owner();
-  return absl::StrCat(caller.name, " ", caller.connection);
-}
-
 absl::Status Call::EndStep(const absl::Status& status) {
   if (memory_.refused()) return Refuse(memory_verdict_, memory_asked_);
   // A stream keeps what its first message needs. Later steps keep nothing: what seems left, gRPC's threads release.

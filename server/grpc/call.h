@@ -36,7 +36,6 @@
 #include "server/core/timers.h"
 #include "server/grpc/recent_calls.h"
 #include "server/grpc/rpc.h"
-#include "server/grpc/slow_callers.h"
 #include "server/listen/peer.h"
 #include "server/metrics/call_metrics.h"
 
@@ -52,7 +51,7 @@ struct Core {
                                       return peer ? std::to_string(*peer) : "";
                                     })),
         buffer_pool(std::make_shared<BufferPool>(static_cast<size_t>(config.answer_pool_bytes))),
-        io_threads(static_cast<size_t>(config.io_threads) + 1),  // and the one beside large messages
+        io_threads(static_cast<size_t>(config.io_threads)),
         pool(static_cast<size_t>(config.threads),
              [this](const std::string& identity, double seconds) { spend_compute(identity, seconds); }) {
     PlanCache().SetMaxBytes(static_cast<size_t>(config.plan_cache_bytes));
@@ -77,7 +76,6 @@ struct Core {
     return pool.CountLongTasks(time) + io_threads.CountLongerThan(time);
   }
   RecentCalls recent_calls;
-  SlowCallers slow_callers;
   WorkPool pool;
   Timers timers;
 };
@@ -103,18 +101,6 @@ inline std::chrono::nanoseconds ThreadTime() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
-}
-
-// Returns what ThreadTime() was at most a millisecond before `now`. Takes nanoseconds, not microseconds, if it is
-// called often.
-inline std::chrono::nanoseconds RecentThreadTime(std::chrono::steady_clock::time_point now) {
-  static thread_local std::chrono::steady_clock::time_point at;
-  static thread_local std::chrono::nanoseconds time;
-  if (now - at > std::chrono::milliseconds(1)) {
-    at = now;
-    time = ThreadTime();
-  }
-  return time;
 }
 
 // One call, from the handler's entry until gRPC is done with it. Not thread-safe except for StillWanted(): the threads
@@ -209,8 +195,6 @@ class Call {
   void LimitStep(std::optional<std::chrono::milliseconds> time);
   // True if the time of the last limit was over.
   bool moved_on() const { return moves_on_; }
-  // Returns the caller's name for SlowCallers: of its owner and connection.
-  std::string CallerName() const;
   // The latest time at which the call ends: --max-call-seconds or --max-stream-seconds after its entry.
   std::chrono::steady_clock::time_point LatestEnd() const;
 

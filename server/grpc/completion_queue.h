@@ -26,7 +26,6 @@
 #include "posenc/base/busy_threads.h"
 #include "server/access/access.h"
 #include "server/core/timers.h"
-#include "server/grpc/dead_calls.h"
 #include "server/grpc/methods.h"
 #include "server/grpc/rpc.h"
 #include "server/listen/peer.h"
@@ -47,13 +46,6 @@ struct UnadmittedCalls {
   std::function<grpc::Status(Rpc*)> refuse;
 };
 
-// Limit of dead calls of a TCP connection, less those served since (DeadCalls).
-struct DeadCallsOfConnection {
-  size_t most = 0;
-  // Ends the connection that gRPC names so. May be null. Thread-safe.
-  std::function<void(const std::string& connection)> cut;
-};
-
 class GrpcRpc;
 
 // Calls of a peer that are not admitted.
@@ -71,7 +63,7 @@ class CompletionQueueLoop {
 
   struct Options {
     size_t threads = 1;
-    // Records since when each of them, and one more, is in one event. Not null.
+    // Records since when each of them is in one event. Not null.
     BusyThreads* busy = nullptr;
     // A call whose method reads a message first is cancelled if the message does not arrive in this time.
     std::chrono::seconds receive_timeout{0};
@@ -80,13 +72,6 @@ class CompletionQueueLoop {
     // Is asked before anything of a call is read; null: everybody may call.
     Authorize authorize;
     bool has_trusted_proxy = false;  // some connections are of --trusted-proxy
-    // Shuts down those connections of the peers that take nothing. Called on the timers' thread every 25 milliseconds
-    // while callers do not read the statuses of too many calls; may be null.
-    std::function<void(const std::set<Peer>&)> cut_stuck;
-    DeadCallsOfConnection dead;
-    // Called for each call and each message of a stream, with gRPC's name of the connection and the number of calls
-    // that take as long; may be null.
-    std::function<void(const std::string& connection, size_t calls)> on_received;
   };
   // Serves the methods. Call it once the server runs. Calls of other methods end with UNIMPLEMENTED. Every call is
   // counted in `metrics`. `timers` and `metrics` must outlive this object.
@@ -94,20 +79,10 @@ class CompletionQueueLoop {
   // The connections over which a request is in progress (Rpc::BeginRequest), or, with `with_uploads`, a first message
   // is awaited. Thread-safe.
   std::set<TcpEnd> BusyConnections(bool with_uploads);
-  // Time that its threads have run, all together. Thread-safe after Start().
-  double RunSeconds() const;
 
  private:
   friend class GrpcRpc;
-  using Clock = std::chrono::steady_clock;
   void Poll(size_t thread);
-  // Polls only while large messages come and go.
-  void PollBesideLarge(size_t thread);
-  void Handle(size_t thread, void* tag, bool ok);
-  // Notes that a message of so many bytes was received or is sent.
-  void Note(size_t bytes);
-  // Counts `calls`, and more for a message of many bytes or an event that began long ago.
-  void CountReceived(const std::string& connection, size_t calls, size_t bytes, Clock::time_point began) const;
   void AddOpen(GrpcRpc* rpc);
   void RemoveOpen(std::list<GrpcRpc*>::iterator rpc);
   // Adds an RPC that is not admitted. May end another one, or this one: then returns false.
@@ -117,11 +92,6 @@ class CompletionQueueLoop {
   bool Hear(GrpcRpc* rpc);
   // Does nothing the second time.
   void RemoveUnadmitted(GrpcRpc* rpc);
-  // Count RPCs that ended with an error, until they are deleted.
-  void AddUnread(const Peer& peer);
-  void RemoveUnread(const Peer& peer);
-  // Cuts stuck connections of the peers that have too many of them, again and again until there are none.
-  void CutStuck();
   // Require unadmitted_mutex_:
   void SortByPeer();          // moves unadmitted_ into unadmitted_of_peer_
   GrpcRpc* OneTooMany();      // of those in unadmitted_of_peer_
@@ -140,19 +110,9 @@ class CompletionQueueLoop {
   std::map<Peer, UnadmittedOfPeer> unadmitted_of_peer_;
   size_t unadmitted_count_ = 0;     // in both
   uint64_t unadmitted_number_ = 0;  // of the last RPC in unadmitted_
-  // RPCs that ended with an error and are not deleted yet.
-  std::mutex unread_mutex_;
-  size_t unread_ = 0;
-  std::map<Peer, size_t> unread_of_peer_;
-  bool cutting_ = false;  // CutStuck() runs, or will
-  bool stopping_ = false;
-  DeadCalls dead_calls_;
-  Timers::Timer next_cut_;
   grpc::AsyncGenericService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::atomic<int64_t> rpcs_{0};        // waiting for a client, or being served
-  std::atomic<bool> has_large_{false};  // large messages came or went lately, or the queue is shut down
-  std::atomic<std::chrono::steady_clock::time_point> large_at_{};  // the last one
   std::vector<std::thread> threads_;
 };
 

@@ -32,7 +32,6 @@
 #include "server/grpc/service.h"
 #include "server/grpc/status_map.h"
 #include "server/grpc/tls_credentials.h"
-#include "server/listen/polls.h"
 
 namespace posenc::server {
 namespace {
@@ -48,9 +47,6 @@ constexpr milliseconds kFilesEnd{1000};
 // Calls that may be there without being admitted, however few may be admitted: messages that have come may not be read
 // yet.
 constexpr size_t kLeastUnadmitted = 1024;
-// Stuck connections that are cut at once, for each receiving thread: it ends up to 100 calls of each.
-constexpr size_t kCutAtOnce = 8;
-
 // Conversion of a flag's value to gRPC's int, clamped to its maximum.
 int ToInt(int64_t value) { return static_cast<int>(std::min<int64_t>(value, std::numeric_limits<int>::max())); }
 int ToMilliseconds(int64_t in_seconds) { return ToInt(in_seconds * 1000); }
@@ -94,12 +90,6 @@ void SendLogOfGrpc() {
     LogCall(LogLevel::debug, "grpc", {{"message", Quote(args->message, 256)}});
   });
 #endif
-}
-
-bool HasUnixSocket(const Config& config) {
-  const auto is_unix = [](const std::string& address) { return address.starts_with("unix:"); };
-  return !config.shared_memory_socket.empty() || !config.trusted_proxy.empty() || is_unix(config.metrics_listen) ||
-         is_unix(config.health_listen) || std::any_of(config.listen.begin(), config.listen.end(), is_unix);
 }
 
 // Waits until the condition holds, and not beyond `deadline`. A check may take a microsecond for each connection:
@@ -176,7 +166,6 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
   // thread stuck in poll, seen with 1.51).
   [[maybe_unused]] static const bool kept_up = (grpc_init(), true);
   std::unique_ptr<Server> server(new Server(config));
-  if (HasUnixSocket(config)) server->lingering_closes_ = std::make_unique<LingeringCloses>();
   server->devices_.Load(config.device_plugin, server->core_.pool);
   if (!config.shared_memory_socket.empty()) {
     POSENC_ASSIGN_OR_RETURN(server->side_socket_,
@@ -205,7 +194,6 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
            .trusted_proxy = config.trusted_proxy,
            .max_connections = static_cast<size_t>(config.max_connections),
            .max_connections_per_peer = static_cast<size_t>(config.max_connections_per_peer),
-           .receiving_threads = static_cast<size_t>(std::min<int64_t>(config.io_threads, ThisMachine().cpus)),
            // TCP's timeout runs, too, while the client's host acknowledges but takes nothing.
            .send_timeout = seconds(std::max(config.keepalive_timeout_s, config.send_timeout_s)),
            .handshakes_per_second = config.tls_client_auth == "none" ? 0 : config.max_handshakes_per_second,
@@ -253,15 +241,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
        .receive_timeout = seconds(config.receive_timeout_s),
        .unadmitted = LimitOfUnadmittedCalls(&server->core_),
        .authorize = server->access_ == nullptr ? Authorize() : server->MakeAuthorize(),
-       .has_trusted_proxy = server->proxied_ != nullptr,
-       .cut_stuck =
-           [self = server.get(), most = kCutAtOnce * static_cast<size_t>(config.io_threads)](
-               const std::set<Peer>& peers) { self->cut_unread_.Count(self->listener_->CutStuck(peers, most), ""); },
-       .dead = {.most = 2 * static_cast<size_t>(config.max_concurrent_streams),
-                .cut = [self = server.get()](
-                           const std::string& name) { self->cut_dead_.Count(self->listener_->Cut(name), name); }},
-       .on_received = [listener = server->listener_.get()](
-                          const std::string& connection, size_t calls) { listener->CountReceived(connection, calls); }},
+       .has_trusted_proxy = server->proxied_ != nullptr},
       &server->core_.timers, &server->core_.metrics);
   POSENC_RETURN_IF_ERROR(server->StartHttp(parts));
   server->listener_->Start(
@@ -273,8 +253,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
         auto* const of_tcp = tls == nullptr ? plain : tls;
         auto* const acceptor = kind == Listener::Kind::kTcp ? of_tcp : kind == Listener::Kind::kUnix ? plain : proxied;
         acceptor->HandleNewConnection(&connection);
-      },
-      [polling = server->polling_.get()] { return polling->RunSeconds(); }, SincePoll);
+      });
   return server;
 }
 
@@ -387,7 +366,10 @@ bool Server::Drain() {
   core_.timers.LimitWaits(for_calls);
   core_.computing_ends = begin + for_calls;
   // gRPC 1.51 ends no call, not even a cancelled one, while its connection does not take what gRPC has begun to send.
-  const auto cut = [this] { cut_unread_.Count(listener_->CutBusy(), ""); };
+  const auto cut = [this] {
+    const auto number = static_cast<int64_t>(listener_->CutBusy());
+    if (number > 0) Log(LogLevel::warn, "cut: connections that do not read", {{"number", number}});
+  };
   const Timers::Timer late = core_.timers.At(begin + for_calls * 7 / 6, cut), last = core_.timers.At(deadline, cut);
 
   // Open connections are served as before until, for a moment, no request is in progress: then all of them can be

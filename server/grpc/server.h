@@ -21,9 +21,7 @@
 #include "server/grpc/server_devices.h"
 #include "server/grpc/service.h"
 #include "server/listen/certificates.h"
-#include "server/listen/lingering_closes.h"
 #include "server/listen/listener.h"
-#include "server/metrics/cut_connections.h"
 #include "server/metrics/http_server.h"
 #include "server/metrics/state_metrics.h"
 #include "server/oip/models.h"
@@ -80,14 +78,10 @@ class Server {
   Authorize MakeAuthorize();
 
   class Watchdog;
-  std::unique_ptr<Watchdog> watchdog_;                 // destroyed last
-  std::unique_ptr<LingeringCloses> lingering_closes_;  // null: no Unix socket
+  std::unique_ptr<Watchdog> watchdog_;  // destroyed last
   ServerDevices devices_;
   std::unique_ptr<AccessControl> access_;  // null: everybody may call; the pool of core_ tells it what it has computed
   Core core_;
-  CutConnections cut_dead_{&core_.metrics_registry, "dead_calls",
-                           "cut: connections whose calls are cancelled before they are served"};
-  CutConnections cut_unread_{&core_.metrics_registry, "unread", "cut: connections that do not read"};
   std::shared_ptr<SharedMemoryRegistry> memory_;  // null: shared memory is off
   std::unique_ptr<NamedMemory> named_memory_;
   std::unique_ptr<Models> models_;

@@ -33,8 +33,7 @@ constexpr int64_t kValuesAtOnce = 320, kSmallValues = 4096;
 constexpr int64_t kAnyValues = std::numeric_limits<int64_t>::max();
 // Up to this size one thread computes alone; waking an idle one takes longer.
 constexpr size_t kAloneBytes = (size_t{1024} + 4) << 10;
-// A small task of the pool that takes longer, or waits longer for another thread, begins again as a bulk one. For those
-// of slow callers it is kAtOnceTime.
+// A small task of the pool that takes longer, or waits longer for another thread, begins again as a bulk one.
 constexpr std::chrono::milliseconds kSmallTime(20);
 // Calls up to this size use the pool's small-task lane, to avoid waiting behind large calls.
 constexpr size_t kSmallBytes = (size_t{256} + 4) << 10;
@@ -63,20 +62,9 @@ void UnaryStep::Start() {
 
 // Returns WouldBlock() if the call must go to the pool.
 absl::Status UnaryStep::ServeAtOnce() {
-  if (IsOfSlowCaller()) return WouldBlock();
   const NoWorkStealing alone;  // runs no pool tasks, which would delay receiving
   const WaitingLimit no_waiting(std::chrono::milliseconds(0));
-  const auto began = std::chrono::steady_clock::now();
-  const std::chrono::nanoseconds time = RecentThreadTime(began);
-  const absl::Status status = RunLimited(kAtOnceTime, PlanSource::kCacheOnly, kAtOnceBytes);
-  // Not all that takes long has interruption points: parsing has none.
-  const bool is_late = std::chrono::steady_clock::now() - began > kAtOnceTime && ThreadTime() - time > kAtOnceTime;
-  if (is_late) core_->slow_callers.Add(call_.CallerName());
-  return status;
-}
-
-bool UnaryStep::IsOfSlowCaller() const {
-  return core_->slow_callers.Has([this] { return call_.CallerName(); });
+  return RunLimited(kAtOnceTime, PlanSource::kCacheOnly, kAtOnceBytes);
 }
 
 // Returns WouldBlock() if the step takes too long, or waits so long for another thread.
@@ -84,10 +72,7 @@ absl::Status UnaryStep::RunLimited(std::chrono::milliseconds time, PlanSource pl
   call_.LimitStep(time);
   const absl::Status status = RunStep(plan_source, most);
   call_.LimitStep(std::nullopt);
-  if (call_.moved_on()) {
-    is_slow_ = true;
-    core_->slow_callers.Add(call_.CallerName());
-  }
+  if (call_.moved_on()) is_slow_ = true;
   return status;
 }
 
@@ -122,9 +107,8 @@ absl::Status UnaryStep::Submit(size_t most) {
 void UnaryStep::Run(size_t most) {
   absl::Status status = WithoutExceptions([this, most] {
     if (most != kSmallBytes) return RunStep(PlanSource::kCacheOrComputed, most);
-    const std::chrono::milliseconds time = IsOfSlowCaller() ? kAtOnceTime : kSmallTime;
-    const WaitingLimit waiting(time);
-    return RunLimited(time, PlanSource::kCacheOrComputed, most);
+    const WaitingLimit waiting(kSmallTime);
+    return RunLimited(kSmallTime, PlanSource::kCacheOrComputed, most);
   });
   if (IsWouldBlock(status)) {
     status = Submit(kAnySize);

@@ -61,7 +61,6 @@ class UnaryStep {
 
  private:
   absl::Status ServeAtOnce();
-  bool IsOfSlowCaller() const;
   absl::Status RunLimited(std::chrono::milliseconds time, PlanSource plan_source, size_t most);
   absl::Status RunStep(PlanSource plan_source, size_t most);
   bool IsWithin(size_t bytes) const;

@@ -3,7 +3,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "server/listen/socket_state.h"
 
@@ -25,14 +24,6 @@ Connections::Verdict Connections::Add(int descriptor, Peer peer, bool trusted) {
   return Verdict::kAdmitted;
 }
 
-std::vector<Connections::Open> Connections::ListOpen() const {
-  std::vector<Open> open;
-  for (const auto& [descriptor, connection] : connections_) {
-    open.push_back({descriptor, connection.inode, connection.peer, connection.port});
-  }
-  return open;
-}
-
 size_t Connections::CountOpen() {
   if (Clock::now() - last_check_ > std::chrono::milliseconds(100)) RemoveClosed();
   return connections_.size();
@@ -52,8 +43,8 @@ size_t Connections::CloseIdle(const std::set<TcpEnd>& busy) {
   RemoveClosed();
   for (Entry& entry : connections_) {
     auto& [descriptor, connection] = entry;
-    if (connection.cut || busy.contains({connection.peer, connection.port}) || IsUnacknowledged(entry)) continue;
-    connection.cut = shutdown(descriptor, SHUT_RDWR) == 0;
+    if (connection.is_shut_down || busy.contains({connection.peer, connection.port}) || IsUnacknowledged(entry)) continue;
+    connection.is_shut_down = shutdown(descriptor, SHUT_RDWR) == 0;
   }
   return connections_.size();
 }
@@ -65,52 +56,6 @@ size_t Connections::CutBusy() const {
     if (UnsentTo(descriptor) > 0) return shutdown(descriptor, SHUT_RDWR) == 0;
     return connection.peer && UnreadOf(descriptor) > 0 && Reset(descriptor);
   }));
-}
-
-size_t Connections::Cut(Peer peer, uint16_t port) {
-  size_t number = 0;
-  for (auto& [descriptor, connection] : connections_) {
-    if (!peer || connection.peer != peer || connection.port != port || connection.cut) continue;
-    connection.cut = InodeOf(descriptor) == connection.inode && Reset(descriptor);
-    number += connection.cut;
-  }
-  return number;
-}
-
-size_t Connections::CutStuck(const std::set<Peer>& peers, size_t most) {
-  constexpr std::chrono::seconds kForgets(1);
-  const auto now = Clock::now();
-  const bool is_first = now - std::exchange(last_cut_, now) > kForgets;
-  const size_t ending =
-      static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), [](const Entry& entry) {
-        return entry.second.cut && InodeOf(entry.first) == entry.second.inode;
-      }));
-  size_t cut = 0;
-  for (Entry& entry : connections_) {
-    if (cut + ending >= most) break;
-    auto& [descriptor, connection] = entry;
-    auto& behind = connection.behind;
-    if (is_first) behind.reset();
-    if (connection.cut || connection.trusted || !peers.contains(connection.peer)) continue;
-    const int unsent = Unsent(entry);
-    if (unsent == 0) {
-      behind.reset();
-      continue;
-    }
-    // Its calls would all be read to be ended. They take no memory before.
-    if (IsPaused(descriptor) && UnreadOf(descriptor) > 0) continue;
-    const bool is_unix = !connection.peer;
-    const uint64_t taken = is_unix ? static_cast<uint64_t>(unsent) : TakenBy(descriptor);
-    const uint64_t enough = is_unix ? 1 : 64 << 10;
-    const auto longest = is_unix ? std::chrono::milliseconds(1000) : std::chrono::milliseconds(20);
-    if (!behind || taken - behind->taken >= enough) {  // of a Unix socket, also if it is less than before
-      behind = {now, taken};
-    } else if (now - behind->since >= longest) {
-      connection.cut = shutdown(descriptor, SHUT_RDWR) == 0;
-      cut += connection.cut;
-    }
-  }
-  return cut;
 }
 
 bool Connections::IsFullFor(Peer peer) const {

@@ -21,8 +21,6 @@
 #include "server/listen/connection_pace.h"
 #include "server/listen/connections.h"
 #include "server/listen/listening_socket.h"
-#include "server/listen/reading_turns.h"
-#include "server/listen/received_calls.h"
 
 namespace posenc::server {
 
@@ -33,7 +31,6 @@ class Listener {
     std::string trusted_proxy;           // unix:PATH, which only this user and root can open; empty: none
     size_t max_connections = 0;
     size_t max_connections_per_peer = 0;
-    size_t receiving_threads = 1;              // that can run at the same time
     std::chrono::milliseconds send_timeout{};  // time in which a peer must acknowledge what was sent (TCP_USER_TIMEOUT)
     int64_t handshakes_per_second = 0;         // of one peer over TCP; others wait. 0: no limit
     std::chrono::seconds handshake_timeout{};  // a connection that may not begin in this time is closed
@@ -54,10 +51,8 @@ class Listener {
   // The first TCP port; 0 if there is none.
   int port() const { return port_; }
 
-  // Accepts connections from now on and gives them to `accept`. `receiving_seconds` returns how long the threads that
-  // receive have run, all together; `since_poll`, how long ago they polled the connections (ReadingTurns).
-  void Start(Accept accept, std::function<double()> receiving_seconds,
-             std::function<std::chrono::steady_clock::duration()> since_poll);
+  // Accepts connections from now on and gives them to `accept`.
+  void Start(Accept accept);
   // Accepts the connections that already wait, then closes the sockets. Not thread-safe.
   void Close();
 
@@ -67,12 +62,6 @@ class Listener {
   bool AreQuiet();
   size_t CloseIdle(const std::set<TcpEnd>& busy);
   size_t CutBusy();
-  size_t CutStuck(const std::set<Peer>& peers, size_t most);
-  // Cuts the connection that gRPC names so: "ipv4:192.0.2.1:50051".
-  size_t Cut(const std::string& name);
-  // Counts a call or message that has come over the connection that gRPC names so, as the number of calls that take as
-  // long. When many come, connections take turns (ReadingTurns). Thread-safe.
-  void CountReceived(const std::string& connection, size_t calls);
   // False while there are no descriptors for new connections. Thread-safe.
   bool IsAccepting() const { return !out_of_descriptors_; }
 
@@ -80,22 +69,14 @@ class Listener {
   explicit Listener(Options options)
       : options_(std::move(options)),
         connections_(options_.max_connections, options_.max_connections_per_peer),
-        turns_(options_.receiving_threads),
         handshakes_(options_.handshakes_per_second) {}
   void Serve();
   // Accepts at most `most` of the connections that wait. Returns false if there is no descriptor or memory for more.
   bool AcceptWaiting(const ListeningSocket& listening, size_t most);
   // Lets the connections begin that need not wait any longer, and closes those that have waited for too long.
   void BeginWaiting();
-  // Returns true if a connection of the peer may begin, and counts it.
-  bool MayBegin(Peer peer);
-  // Gives the connection to accept_, paused if its peer is limited.
-  void Begin(Descriptor connection, int listening, Kind kind, Peer peer);
   Kind KindOf(const ListeningSocket& listening) const;
   void Admit(Descriptor connection, const sockaddr_storage& address, const ListeningSocket& listening);
-  // Lets connections take turns if it is time.
-  void TakeTurns();
-  std::chrono::milliseconds UntilTurns() const;
   void LogRefusal(const sockaddr_storage& address, Kind kind, bool of_peer);
   void LogWaiting(const sockaddr_storage& address);
   void SetOutOfDescriptors(bool out_of_descriptors, int error);
@@ -105,10 +86,7 @@ class Listener {
   bool last_is_proxy_ = false;  // the last of sockets_ is that of --trusted-proxy
   int port_ = 0;
   Accept accept_;
-  std::function<double()> receiving_seconds_;
-  std::function<std::chrono::steady_clock::duration()> since_poll_;
   Descriptor stop_;  // eventfd, readable once the thread must end
-  Descriptor busy_;  // eventfd, readable once many messages have come
   std::mutex mutex_;
   Connections connections_;  // guarded by mutex_
   struct Waiting {
@@ -118,27 +96,17 @@ class Listener {
     std::chrono::steady_clock::time_point since;
   };
   // Used by thread_ only, as all below but the counters:
-  ReadingTurns turns_;
-  bool turns_are_due_ = false;  // many messages have come, or connections are paused
-  std::chrono::steady_clock::time_point next_turns_;
-  std::chrono::steady_clock::time_point next_turns_if_idle_;  // if connections are paused and a receiving thread waits
-  double received_seconds_ = 0;                               // receiving_seconds_() at the last turns
   // A handshake with client certificates takes long: OpenSSL parses all of them before it refuses one, 20 milliseconds
   // for 8 KiB, the most that the server accepts.
   ConnectionPace handshakes_;
-  // New connections of peers whose connections wait for their turns.
-  ConnectionPace new_of_limited_{128};
   std::list<Waiting> waiting_;                       // to begin; the newest is the last
   std::chrono::steady_clock::time_point next_look_;  // at waiting_
   size_t begun_ = 0;                                 // that had waited
   int64_t late_ = 0;                                 // closed because they waited too long
   std::atomic<int64_t> accepted_{0}, refused_{0};
-  ReceivedCalls received_;
-  std::atomic<bool> is_busy_{false};  // busy_ is readable, or will be
   std::atomic<bool> out_of_descriptors_{false};
   std::chrono::steady_clock::time_point next_line_;          // about refused connections
   std::chrono::steady_clock::time_point next_waiting_line_;  // about connections that wait
-  std::chrono::steady_clock::time_point next_turns_line_;    // about connections that are paused
   int64_t refused_in_lines_ = 0;
   std::thread thread_;
 };

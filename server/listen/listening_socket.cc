@@ -40,8 +40,8 @@ absl::StatusOr<std::vector<ListeningSocket>> ListenAtPath(const std::string& add
   POSENC_ASSIGN_OR_RETURN(const sockaddr_un at, SocketAddress(flag, listening.path));
   POSENC_RETURN_IF_ERROR(RemoveDeadSocket(flag, listening.path));
   listening.socket = Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  // Connections inherit that nobody can pass descriptors to them (lingering_closes.h). Older kernels than Linux 6.16 do
-  // not know the option.
+  // Connections inherit that nobody can pass descriptors to them, whose close() could take long (SO_LINGER). Kernels
+  // before Linux 6.16 do not know the option.
   const int off = 0;
   setsockopt(listening.socket.get(), SOL_SOCKET, kPassRights, &off, sizeof(off));
   struct stat status = {};

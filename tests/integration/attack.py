@@ -4,15 +4,16 @@
   scripts/attack --direct rapid_reset an attack on HTTP/2 without the front
 Attacks on HTTP/2 itself go through HAProxy (deploy/haproxy.cfg). Most of them succeed against the server alone, because of
 faults of its HTTP/2 library: docs/operating.md, "Facing strangers".
-The honest caller makes 50 decode steps a second on a connection of its own, every other one with xPos, which the pool's
-threads compute. An attack passes if
+The honest caller begins 50 decode steps a second on a connection of its own, whether earlier ones are answered or not,
+every other one with xPos, which the pool's threads compute. An attack passes if
 - each of these steps is answered correctly, and the 99th percentile of their times, from the intended start and with
-  retries, is below a second,
+  retries, is below half a second, or below a second through the front,
 - the anonymous resident memory stays within what docs/operating.md adds up, that of HAProxy within 384 MiB,
 - SIGTERM during the attack ends the server with exit code 0 within --drain-timeout.
 Prints a line for each attack, with the honest caller's 99th percentile and longest wait, and the growth of memory; the last line is "N passed, M failed"."""
 
 import argparse
+import asyncio
 import contextlib
 import multiprocessing
 import os
@@ -30,17 +31,16 @@ import http2_attacks
 import samples
 from call_attacks import ATTACKS, STEPS_PER_SECOND, client_chains
 from certificates import Authority
-from client import APART, Client
+from client import APART, SERVICE, UNLIMITED, Client
 from front import PROGRAM, Certificates, Front, ServerBehind
-from posenc.v1 import rotary_pb2
-from round_attacks import CONNECTIONS
+from posenc.v1 import rotary_pb2, service_pb2
 from server_process import SANITIZER_BYTES, STOP_SECONDS, ServerProcess
 
 MEBIBYTE = 1 << 20
 DRAIN_SECONDS = 10
 SMALL = ("--max-request-bytes", "8MiB", "--max-output-bytes", "8MiB", "--max-in-flight-bytes", "32MiB",
          "--table-cache-bytes", "8MiB", "--retry-pushback", "20", "--receive-timeout", "5", "--send-timeout", "5",
-         "--drain-timeout", str(DRAIN_SECONDS), "--max-connections-per-peer", str(CONNECTIONS))
+         "--drain-timeout", str(DRAIN_SECONDS))
 # As docs/operating.md adds it up: calls in flight with the reserve, what is not charged of 1,024 calls, gRPC's quota,
 # free answer buffers, plans and tables, two heaps of freed memory, and 96 MiB for the rest.
 BOUND = (34 + 32 + 96 + 8 + 16 + 8 + 16 + 96) * MEBIBYTE + SANITIZER_BYTES
@@ -48,30 +48,42 @@ BOUND = (34 + 32 + 96 + 8 + 16 + 8 + 16 + 96) * MEBIBYTE + SANITIZER_BYTES
 FRONT_BOUND = 384 * MEBIBYTE
 
 
-def be_honest(port, seconds, results, authority):
-    """Makes decode steps at a fixed rate. Puts their times, from the intended starts, or what went wrong."""
-    times, begin = [], time.monotonic()
-    with Client(port, APART, authority and grpc.ssl_channel_credentials(authority)) as client:
-        for step in range(int(seconds * STEPS_PER_SECOND)):
-            intended = begin + step / STEPS_PER_SECOND
-            if time.monotonic() - intended > 30:
-                return results.put(f"only {step} answers in {seconds + 30:.0f} s")
-            time.sleep(max(0.0, intended - time.monotonic()))
-            request = samples.rotary(offset=step)
-            if step % 2:
-                request.rotary.settings.xpos.CopyFrom(rotary_pb2.Xpos(scale_base=512, centre=0))
-            while True:
-                try:
-                    answer = client.call("ApplyRotary", request, timeout=30)
-                    break
-                except grpc.RpcError as error:
-                    if error.code() != grpc.StatusCode.UNAVAILABLE:
-                        return results.put(str(error))
-                    time.sleep(0.02)
-            if len(answer.q.data) != len(request.q.tensor.data):
-                return results.put("a wrong answer")
-            times.append(time.monotonic() - intended)
-    return results.put(sorted(times))
+async def rotate_steps(address, seconds, authority):
+    """Begins decode steps at a fixed rate, whether earlier ones are answered or not. Returns their times, from the
+    intended starts, with retries."""
+    options = UNLIMITED
+    channel = (grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(authority), options) if authority else
+               grpc.aio.insecure_channel(address, options))
+    method = channel.unary_unary(f"/{SERVICE.full_name}/ApplyRotary", response_deserializer=service_pb2.ApplyRotaryResponse.FromString)
+    clock = asyncio.get_running_loop().time
+    begin = clock()
+
+    async def rotate(step):
+        intended = begin + step / STEPS_PER_SECOND
+        await asyncio.sleep(intended - clock())
+        request = samples.rotary(offset=step)
+        if step % 2:
+            request.rotary.settings.xpos.CopyFrom(rotary_pb2.Xpos(scale_base=512, centre=0))
+        while True:
+            try:
+                answer = await method(request.SerializeToString(), timeout=30)
+                break
+            except grpc.aio.AioRpcError as error:
+                if error.code() != grpc.StatusCode.UNAVAILABLE:
+                    raise
+                await asyncio.sleep(0.02)
+        assert len(answer.q.data) == len(request.q.tensor.data), "a wrong answer"
+        return clock() - intended
+    async with channel:
+        return await asyncio.gather(*(rotate(step) for step in range(int(seconds * STEPS_PER_SECOND))))
+
+
+def be_honest(address, seconds, results, authority):
+    """Puts the times of decode steps, or what went wrong."""
+    try:
+        results.put(sorted(asyncio.run(rotate_steps(address, seconds, authority))))
+    except (AssertionError, grpc.RpcError) as error:
+        results.put(str(error))
 
 
 def end(pid, results):
@@ -96,21 +108,23 @@ class MemoryWatch(threading.Thread):
 
 
 def start(attack, program, directory, stack, fronted):
-    """Returns a server, the front or None, the port for callers, and the authority of its certificate or None."""
+    """Returns a server, the front or None, the address for the honest caller, the port for attackers, and the authority of
+    the certificate or None. To the server, the honest caller is another caller than the attackers."""
     if attack is client_chains:
         authority = Authority(directory)
         certificate, key = authority.issue("server.example")
         server = ServerProcess(program, directory, *SMALL, "--tls-cert", certificate, "--tls-key", key,
                                "--tls-client-ca", authority.certificate, "--tls-client-auth", "optional")
-        return server, None, server.port, authority.certificate
+        return server, None, f"127.0.0.1:{server.port}", server.port, authority.certificate
     if not fronted:
-        server = ServerProcess(program, directory, *SMALL)
-        return server, None, server.port, None
+        address = f"unix:{directory / 'socket'}"
+        server = ServerProcess(program, directory, *SMALL, "--listen", address)
+        return server, None, address, server.port, None
     server = ServerBehind(program, directory, directory / "socket", *SMALL)
     stack.callback(server.kill)
     certificates = Certificates(directory)
     front = stack.enter_context(Front(directory, certificates, [server.socket]))
-    return server, front, front.port, certificates.authority
+    return server, front, f"127.0.0.1:{front.port}", front.port, certificates.authority
 
 
 def run_attack(attack, program, seconds, direct=False):
@@ -120,17 +134,17 @@ def run_attack(attack, program, seconds, direct=False):
     processes = multiprocessing.get_context("spawn")
     on_http2 = attack in http2_attacks.ATTACKS
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
-        server, front, port, authority = start(attack, program, pathlib.Path(directory), stack, on_http2 and not direct)
+        server, front, address, port, authority = start(attack, program, pathlib.Path(directory), stack, on_http2 and not direct)
         pem = authority and authority.read_bytes()
         stop, watched = threading.Event(), threading.Event()
         threads = []
         try:
-            with Client(port, APART, pem and grpc.ssl_channel_credentials(pem)) as client:
+            with Client(address, APART, pem and grpc.ssl_channel_credentials(pem)) as client:
                 client.call("ApplyRotary", samples.rotary())
             watches = [(name, MemoryWatch(process, watched), bound) for name, process, bound in
                        (("memory", server, BOUND), ("memory of HAProxy", front, FRONT_BOUND)) if process]
             results = processes.Queue()
-            honest = processes.Process(target=be_honest, args=(port, seconds, results, pem), daemon=True)
+            honest = processes.Process(target=be_honest, args=(address, seconds, results, pem), daemon=True)
             for _, watch, _ in watches:
                 watch.start()
             threads = attack(http2_attacks.Target(port, authority) if on_http2 else port, stop)
@@ -143,7 +157,7 @@ def run_attack(attack, program, seconds, direct=False):
                 wrong.append(f"the honest caller got {times}")
             else:
                 waits = times[int(len(times) * 0.99)], times[-1]
-                if waits[0] >= 1:
+                if waits[0] >= (1 if front else 0.5):
                     wrong.append(f"p99 is {waits[0]:.2f} s")
             watched.set()
             for name, watch, bound in watches:

@@ -18,10 +18,16 @@ from inference_client import infer
 from posenc.v1 import service_pb2
 from tensors import FP32
 
-CONNECTIONS = 256  # of one address: the default of a server with one receiving thread
+# Of one address, and of a connection: the defaults of a server with one receiving thread.
+CONNECTIONS, CALLS = 64, 32
 # A client sends this first if its connection shall take all answers.
 BEGIN_WITH_WINDOWS = (http2_attacks.PREFACE + frame(SETTINGS, 0, 0, b"\0\4\x7f\xff\xff\xff") +
                       frame(WINDOW_UPDATE, 0, 0, (2**31 - 65536).to_bytes(4, "big")))
+
+
+def streams(number):
+    """The streams of the calls of a round."""
+    return range(2 * CALLS * number + 1, 2 * CALLS * (number + 1), 2)
 
 
 def call_in_rounds(port, stop, begin, make, read_answers, threads=1):
@@ -46,11 +52,11 @@ def call_in_rounds(port, stop, begin, make, read_answers, threads=1):
 
 
 def rotate_in_rounds(port, stop, request, threads=1):
-    """Sends 100 calls of ApplyRotary at once on each connection that one address may have, over and over."""
+    """Sends all calls of ApplyRotary at once that it may on each connection that one address may have, over and over."""
     def make(number):
         return b"".join(call(stream, f"/{SERVICE.full_name}/ApplyRotary", request)
-                        for stream in range(200 * number + 1, 200 * number + 201, 2))
-    return call_in_rounds(port, stop, BEGIN_WITH_WINDOWS, make, lambda answers: http2_attacks.read_ends(answers, 100), threads)
+                        for stream in streams(number))
+    return call_in_rounds(port, stop, BEGIN_WITH_WINDOWS, make, lambda answers: http2_attacks.read_ends(answers, CALLS), threads)
 
 
 def refused_calls(port, stop):
@@ -65,12 +71,12 @@ WITHOUT_TE = http2_attacks.block([header for header in http2_attacks.CALL if hea
 def without_te(number):
     """The calls of a round, with 400 headers but without `te`: gRPC refuses them itself."""
     return b"".join(frame(HEADERS, END_HEADERS | END_STREAM, stream, WITHOUT_TE)
-                    for stream in range(200 * number + 1, 200 * number + 201, 2))
+                    for stream in streams(number))
 
 
 def calls_without_te(port, stop):
     """Calls with 400 headers but without `te`, which gRPC refuses itself, over and over."""
-    return call_in_rounds(port, stop, BEGIN_WITH_WINDOWS, without_te, lambda answers: http2_attacks.read_ends(answers, 100))
+    return call_in_rounds(port, stop, BEGIN_WITH_WINDOWS, without_te, lambda answers: http2_attacks.read_ends(answers, CALLS))
 
 
 def send_without_pause(port, stop, begin, make):
@@ -101,10 +107,9 @@ def calls_without_pause(port, stop):
 
 def messages_without_pause(port, stop):
     """Messages on 32 streams of one connection, all of which are refused, and whose answers it does not wait for."""
-    streams = range(1, 65, 2)
     begin = BEGIN_WITH_WINDOWS + b"".join(
-        http2_attacks.headers_of(stream, "/inference.GRPCInferenceService/ModelStreamInfer") for stream in streams)
-    messages = b"".join(frame(DATA, 0, stream, framed(inference_pb2.ModelInferRequest()) * 400) for stream in streams)
+        http2_attacks.headers_of(stream, "/inference.GRPCInferenceService/ModelStreamInfer") for stream in streams(0))
+    messages = b"".join(frame(DATA, 0, stream, framed(inference_pb2.ModelInferRequest()) * 400) for stream in streams(0))
     return send_without_pause(port, stop, begin, lambda _: messages)
 
 
@@ -123,7 +128,7 @@ def decode_steps(port, stop):
 def new_connections(port, stop):
     """New connections all the time, each with as many calls as it may send, which need no admission."""
     calls = http2_attacks.PREFACE + frame(SETTINGS) + b"".join(
-        call(stream, f"/{SERVICE.full_name}/GetServerInfo", service_pb2.GetServerInfoRequest()) for stream in range(1, 200, 2))
+        call(stream, f"/{SERVICE.full_name}/GetServerInfo", service_pb2.GetServerInfoRequest()) for stream in streams(0))
 
     def run():
         connections = collections.deque()

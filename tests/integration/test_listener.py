@@ -17,11 +17,8 @@ import samples
 from bare_http2 import ShutWindow, framed
 from client import APART, SECONDS, SERVICE, Client
 from grpc_peers_pb2 import HealthCheckRequest, HealthCheckResponse
-from http2_attacks import PREFACE, RST_STREAM, SETTINGS, call, frame, headers_of, read_ends
 from posenc.v1 import service_pb2
-from round_attacks import calls_without_pause, messages_without_pause
 from server_process import SANITIZER_BYTES, ServerProcess
-from shared_memory import LingeringSocket, standing_still
 from test_lifecycle import wait_until
 
 
@@ -120,24 +117,6 @@ def test_a_handshake_ends_in_time(start_server):
             pass
 
 
-def test_a_descriptor_that_lingers_holds_no_thread(server_program, tmp_path):
-    path = tmp_path / "socket"
-    with ServerProcess(server_program, tmp_path, "--listen", f"unix:{path}", "--io-threads", "1") as server, \
-            Client(server.port) as client, contextlib.closing(LingeringSocket()) as lingering, \
-            socket.socket(socket.AF_UNIX) as hostile:
-        hostile.connect(str(path))
-        hostile.sendall(PREFACE + frame(SETTINGS))
-        hostile.recv(1024)
-        # Linux 6.16 and later refuse it; test_shared_memory.py then tests what others need.
-        with contextlib.suppress(PermissionError):
-            with standing_still(server):
-                lingering.pass_to(hostile)
-        for _ in range(3):
-            client.call("ApplyRotary", samples.rotary())
-        server.signal(15)
-        assert server.wait() == 0
-
-
 @pytest.mark.parametrize("threads", (2, 4))
 def test_several_threads_receive_large_messages(start_server, threads):
     """A message comes in many pieces, which are read by any of the threads."""
@@ -151,24 +130,6 @@ def test_several_threads_receive_large_messages(start_server, threads):
     with concurrent.futures.ThreadPoolExecutor() as pool:
         assert all(pool.map(rotate, (1, 4, 16)))
     assert rotate(16), "alone"
-
-
-@pytest.mark.parametrize("threads", (1, 2, 4))
-@pytest.mark.parametrize("attack", (calls_without_pause, messages_without_pause))
-def test_nobody_waits_for_a_connection_that_never_stops_sending(start_server, attack, threads):
-    """gRPC leaves what it reads to the thread that works on the connection: one that accepts, receives, or is its own."""
-    port, stop = start_server("--io-threads", threads).port, threading.Event()
-    [sender] = attack(port, stop)
-    sender.start()
-    try:
-        with Client(port, APART) as kept:
-            for _ in range(20):
-                kept.call("ApplyRotary", samples.rotary(), timeout=4)
-                with Client(port, APART) as client:
-                    client.call("ApplyRotary", samples.rotary(), timeout=4)
-    finally:
-        stop.set()
-        sender.join()
 
 
 @pytest.mark.parametrize("unix", (False, True))

@@ -85,35 +85,6 @@ def test_refusals_that_one_address_does_not_read_are_still_told_to_others(start_
             assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED
 
 
-@pytest.mark.parametrize("unix", (False, True))
-def test_connections_that_read_no_refusals_are_cut(server_program, tmp_path, unix):
-    path = tmp_path / "socket"
-    with ServerProcess(server_program, tmp_path, "--listen", f"unix:{path}") as server, Client(server.port) as client, \
-            contextlib.ExitStack() as stack:
-        connections = []
-        for _ in range(20):
-            connections.append(stack.enter_context(
-                ShutWindow(path if unix else server.port, 2**31 - 1, "127.0.0.2", receive_buffer=2048)))
-            connections[-1].stuck = connections[-1].call("StreamTable", samples.stream(count=2**31 - 1, rotary_dim=128))
-        # Once their sockets are full, nothing moves.
-        wait_until(lambda: len({client.info().counters.in_flight_bytes for _ in range(20)}) == 1 and
-                   client.info().counters.in_flight_requests == len(connections), "the calls go on")
-        for connection in connections:
-            connection.http.reset_stream(connection.stuck)
-            connection.flush()
-
-        def is_cut():
-            for connection in connections:
-                with contextlib.suppress(OSError):
-                    connection.call("/no/such")
-            return client.info().counters.open_connections == 1
-        for _ in range(60):  # more than one address may leave unread, and others later
-            is_cut()
-        wait_until(is_cut, "nothing is cut")
-        server.log_with("cut: connections that do not read")
-        client.call("ApplyRotary", samples.rotary())
-
-
 def test_a_call_is_not_longer_than_it_may_be(start_server):
     server = start_server("--max-stream-seconds", "1")
     with Client(server.port) as client:

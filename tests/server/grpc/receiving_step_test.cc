@@ -77,9 +77,6 @@ class ReceivingStepTest : public testing::Test {
 
   // True if the last computation was the receiving thread's.
   bool at_once() const { return last_thread_ == here_; }
-  bool IsSlow(const std::string& caller) const {
-    return core_.slow_callers.Has([&] { return caller; });
-  }
 
   Compute compute_ = [](const Run& real, const wire::Payloads& payloads, absl::Span<std::byte* const> buffers,
                         WorkPool& pool,
@@ -165,7 +162,6 @@ TEST_F(ReceivingStepTest, DoesNotWaitForWhatAnotherThreadComputes) {
   };
   FakeRpc rpc;
   Serve(Rotation(1), &rpc);
-  EXPECT_FALSE(IsSlow("unix 0")) << "a call that would wait is not a slow one";
   may_end = true;
   EXPECT_EQ(Answer(&rpc), expected->q().data());
   EXPECT_TRUE(tried_at_once_);
@@ -233,7 +229,6 @@ TEST_F(InPlaceTest, GoesOnOnceItOverwritesItsInput) {
 TEST_F(ReceivingStepTest, SlowCallsGoToThePoolUntilOneIsQuick) {
   ASSERT_THAT(posenc::Call(Rotation(1)), IsOk());
   const auto serve = [&] {
-    while (IsSlow("unix 0")) std::this_thread::yield();
     FakeRpc rpc;
     Serve(Rotation(1), &rpc);
     Answer(&rpc);
@@ -250,52 +245,6 @@ TEST_F(ReceivingStepTest, SlowCallsGoToThePoolUntilOneIsQuick) {
   slow = false;
   EXPECT_FALSE(serve()) << "the last one was slow";
   EXPECT_TRUE(serve()) << "the last one was quick";
-}
-
-TEST_F(ReceivingStepTest, OtherCallsOfASlowCallerGoToThePoolForAMoment) {
-  ASSERT_THAT(posenc::Call(Rotation(1)), IsOk());
-  const auto serve = [&](int64_t heads, uint64_t connection) {
-    FakeRpc rpc;
-    rpc.connection_name = "ipv4:192.0.2.1:" + std::to_string(5000 + connection);
-    rpc.number_of_connection = connection;
-    Serve(Rotation(heads), &rpc);
-    Answer(&rpc);
-    return at_once();
-  };
-  bool slow = true;
-  compute_ = [&](const Run& real, auto& payloads, auto buffers, auto& pool, auto& cancelled) {
-    if (slow && at_once()) ComputeForever();
-    return real(payloads, buffers, pool, cancelled);
-  };
-  EXPECT_FALSE(serve(1, 7));
-  EXPECT_TRUE(tried_at_once_);
-  slow = false;
-  core_.slow_callers.Add("192.0.2.1 7");
-  const bool of_slow_caller = serve(2, 7);
-  if (IsSlow("192.0.2.1 7")) {
-    EXPECT_FALSE(of_slow_caller);
-  }
-  EXPECT_TRUE(serve(2, 8)) << "of another connection";
-}
-
-TEST_F(ReceivingStepTest, ASmallTaskOfThePoolThatIsSlowMakesItsCallerASlowOne) {
-  wire::UnaryOperation pooled = operation_;
-  pooled.scheduling = wire::Scheduling::kPreparesQuickly;
-  std::atomic<bool> begins_again{false}, was_slow{false};
-  compute_ = [&](const Run& real, auto& payloads, auto buffers, auto& pool, auto& cancelled) {
-    if (!begins_again.exchange(true)) ComputeForever();
-    if (IsSlow("unix 7")) was_slow = true;
-    return real(payloads, buffers, pool, cancelled);
-  };
-  // The moment may be over before it begins again.
-  for (int tries = 0; tries < 100 && !was_slow; ++tries) {
-    begins_again = false;
-    FakeRpc rpc;
-    rpc.number_of_connection = 7;
-    Serve(Rotation(1), &rpc, pooled);
-    Answer(&rpc);
-  }
-  EXPECT_TRUE(was_slow);
 }
 
 // Parsing JSON cannot be interrupted, so threads for which other calls wait parse little of it.
@@ -327,38 +276,6 @@ TEST_F(ReceivingStepTest, ReadsFewValuesOfJson) {
   EXPECT_TRUE(!many[1].at_once && many[1].most_values <= 8192) << "a small task: 3 ms";
   ASSERT_EQ(most.size(), 3);
   EXPECT_FALSE(most[2].at_once);
-}
-
-TEST_F(ReceivingStepTest, ACallerIsSlowWhoseCallHasNoInterruptionPoints) {
-  compute_ = [&](const Run& real, auto& payloads, auto buffers, auto& pool, auto& cancelled) {
-    const auto end = ThreadTime() + std::chrono::milliseconds(50);
-    while (ThreadTime() < end) {
-    }
-    return real(payloads, buffers, pool, cancelled);
-  };
-  const auto began = SlowCallers::Clock::now();
-  FakeRpc rpc;
-  rpc.connection_name = "ipv4:192.0.2.1:5000";
-  rpc.number_of_connection = 7;
-  Serve(Rotation(1), &rpc);
-  Answer(&rpc);
-  EXPECT_TRUE(at_once());
-  EXPECT_TRUE(core_.slow_callers.Has([] { return "192.0.2.1 7"; }, began));
-}
-
-TEST(SlowCallers, AreForgottenAfterAMoment) {
-  SlowCallers callers;
-  const auto now = SlowCallers::Clock::now();
-  const auto has = [&](const std::string& name, SlowCallers::Clock::time_point at) {
-    return callers.Has([&] { return name; }, at);
-  };
-  EXPECT_FALSE(has("a", now));
-  callers.Add("a", now);
-  EXPECT_TRUE(has("a", now + SlowCallers::kMoment / 2));
-  EXPECT_FALSE(has("b", now));
-  callers.Add("b", now + SlowCallers::kMoment / 2);
-  EXPECT_FALSE(has("a", now + SlowCallers::kMoment));
-  EXPECT_TRUE(has("b", now + SlowCallers::kMoment));
 }
 
 }  // namespace

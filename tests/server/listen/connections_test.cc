@@ -167,32 +167,6 @@ TEST(Connections, AreNotQuietWhileARequestWaitsInTheKernel) {
   EXPECT_FALSE(connections.AreQuiet());
 }
 
-TEST(Connections, OfPeersThatTakeNothingAreCut) {
-  Connections connections(10, 10);
-  const TcpPair idle, stuck, reading;
-  const Peer peer = PeerAt("127.0.0.1");
-  for (const TcpPair* pair : {&idle, &stuck, &reading}) {
-    ASSERT_EQ(connections.Add(pair->connection.get(), peer), Verdict::kAdmitted);
-  }
-  stuck.Fill();
-  reading.Fill();
-  for (int n = 0; n < 3; ++n) {
-    usleep(25'000);
-    EXPECT_EQ(connections.CutStuck({PeerAt("127.0.0.2"), std::nullopt}, 8), 0);
-  }
-  size_t cut = 0;
-  while ((cut = connections.CutStuck({peer}, 8)) == 0) {
-    reading.Read(200'000);
-    reading.Fill();
-    usleep(25'000);
-  }
-  EXPECT_EQ(cut, 1);
-  EXPECT_LT(send(stuck.connection.get(), "x", 1, MSG_NOSIGNAL), 0);
-  EXPECT_EQ(errno, EPIPE);
-  EXPECT_EQ(connections.CutBusy(), 2) << "also the one that was cut, until it is closed";
-  EXPECT_EQ(send(idle.connection.get(), "x", 1, MSG_NOSIGNAL), 1);
-}
-
 TEST(Connections, ThatStillSendAreResetUnlessTheyHaveNotTakenAll) {
   Connections connections(10, 10);
   const TcpPair sends, both, idle;
@@ -209,52 +183,6 @@ TEST(Connections, ThatStillSendAreResetUnlessTheyHaveNotTakenAll) {
   EXPECT_EQ(recv(sends.host.get(), &byte, 1, 0), -1);
   EXPECT_EQ(errno, ECONNRESET);
   EXPECT_EQ(send(idle.connection.get(), "x", 1, MSG_NOSIGNAL), 1);
-}
-
-TEST(Connections, OfOnePortIsResetAndLosesWhatHasCome) {
-  Connections connections(10, 10);
-  const TcpPair first, second;
-  const Peer peer = PeerAt("127.0.0.1");
-  for (const TcpPair* pair : {&first, &second}) {
-    ASSERT_EQ(connections.Add(pair->connection.get(), peer), Verdict::kAdmitted);
-    ASSERT_EQ(send(pair->host.get(), "x", 1, 0), 1);
-  }
-  sockaddr_in address = {};
-  socklen_t size = sizeof(address);
-  ASSERT_EQ(getsockname(first.host.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
-  const uint16_t port = ntohs(address.sin_port);
-  EXPECT_EQ(connections.Cut(PeerAt("127.0.0.2"), port), 0);
-  EXPECT_EQ(connections.Cut(std::nullopt, port), 0);
-  EXPECT_EQ(connections.Cut(peer, port), 1);
-  char byte = 0;
-  EXPECT_LE(recv(first.connection.get(), &byte, 1, 0), 0);
-  EXPECT_LT(recv(first.host.get(), &byte, 1, 0), 0);
-  EXPECT_EQ(errno, ECONNRESET);
-  EXPECT_EQ(recv(second.connection.get(), &byte, 1, 0), 1);
-}
-
-TEST(Connections, OfUnixSocketsAreCutIfNothingMoves) {
-  Connections connections(10, 10);
-  int stuck[2], reading[2], trusted[2];
-  for (int* pair : {stuck, reading, trusted}) {
-    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-    ASSERT_EQ(connections.Add(pair[0], std::nullopt, pair == trusted), Verdict::kAdmitted);
-    ASSERT_EQ(send(pair[0], "unread", 6, 0), 6);
-  }
-  size_t cut = 0;
-  for (int n = 0; (cut = connections.CutStuck({std::nullopt}, 8)) == 0; ++n) {
-    ASSERT_EQ(send(reading[0], "more than was read", n % 18 + 1, 0), n % 18 + 1);
-    char bytes[32];
-    ASSERT_GT(recv(reading[1], bytes, n % 18 + 1, 0), 0);
-    ASSERT_EQ(send(reading[0], "x", 1, 0), 1);
-    usleep(25'000);
-  }
-  EXPECT_EQ(cut, 1);
-  EXPECT_LT(send(stuck[0], "x", 1, MSG_NOSIGNAL), 0);
-  for (int* pair : {stuck, reading, trusted}) {
-    close(pair[0]);
-    close(pair[1]);
-  }
 }
 
 TEST(Connections, OfUnixSocketsNeedNoAcknowledgement) {
