@@ -102,7 +102,9 @@ absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payload
     };
   };
   job.run = run_with(nullptr);
-  if (device == nullptr && prepared.application != nullptr && prepared.application->has_small_tables()) {
+  if (prepared.application == nullptr) {
+    job.make_quick_run = [run = job.run] { return run; };
+  } else if (device == nullptr && prepared.application->has_small_tables()) {
     job.make_quick_run = [run_with, application = prepared.application]() -> Job::Run {
       return run_with(std::make_shared<const RotaryApplication::Tables>(application->AllTables()));
     };

@@ -214,20 +214,15 @@ absl::Status Call::CountStep() const {
 void Call::LimitStep(std::optional<std::chrono::milliseconds> time) {
   moves_on_at_ = time ? Clock::now() + *time : Clock::time_point::max();
   step_time_ = time.value_or(std::chrono::milliseconds(0));
-  step_thread_ = std::this_thread::get_id();
   late_since_.reset();
   if (time) moves_on_ = false;
 }
 
 bool Call::MovesOn() const {
   if (moves_on_) return true;
-  if (std::this_thread::get_id() != step_thread_) {  // a helper, for which the step's thread waits
-    if (Clock::now() - moves_on_at_ >= 4 * step_time_) moves_on_ = true;
-  } else {
-    const std::chrono::nanoseconds now = ThreadTime();
-    if (!late_since_) late_since_ = now;
-    if (now - *late_since_ >= step_time_) moves_on_ = true;
-  }
+  const std::chrono::nanoseconds now = ThreadTime();
+  if (!late_since_) late_since_ = now;
+  moves_on_ = now - *late_since_ >= step_time_;
   return moves_on_;
 }
 
@@ -287,25 +282,20 @@ absl::StatusOr<std::shared_ptr<Charge>> Call::ChargeAnswer(size_t bytes) {
   return charge;
 }
 
-absl::Status Call::Compute(const wire::Job& job, const wire::Payloads& payloads, const wire::Answer& layout,
-                           std::shared_ptr<Charge> charge, grpc::ByteBuffer* answer, Writing writing) {
-  const size_t first_data = job.outputs.empty() ? 0 : layout.data_offset(0);
+absl::Status Call::Compute(const wire::Job::Run& run, const std::vector<wire::Output>& outputs,
+                           const wire::Payloads& payloads, const wire::Answer& layout, std::shared_ptr<Charge> charge,
+                           grpc::ByteBuffer* answer) {
+  const size_t first_data = outputs.empty() ? 0 : layout.data_offset(0);
   AnswerBuffer buffer(layout.buffer_size(), first_data, core_->buffer_pool, std::move(charge));
   layout.WriteHeaders(buffer.data());
-  if (job.run) {
-    std::vector<std::byte*> outputs;
-    for (size_t n = 0; n < job.outputs.size(); ++n) {
-      const v1::Region* region = job.outputs[n].region();
-      outputs.push_back(region != nullptr ? payloads.At(*region) : buffer.data() + layout.data_offset(n));
-    }
-    wire::Job::Run quick_run;
-    if (writing == Writing::kAtTheEnd) {
-      quick_run = job.make_quick_run();
-      LimitStep(std::nullopt);
+  if (run) {
+    std::vector<std::byte*> places;
+    for (size_t n = 0; n < outputs.size(); ++n) {
+      const v1::Region* region = outputs[n].region();
+      places.push_back(region != nullptr ? payloads.At(*region) : buffer.data() + layout.data_offset(n));
     }
     started_ = true;
-    const wire::Job::Run& run = quick_run ? quick_run : job.run;
-    POSENC_RETURN_IF_ERROR(run(payloads, outputs, core_->pool, [this] { return CountStep(); }));
+    POSENC_RETURN_IF_ERROR(run(payloads, places, core_->pool, [this] { return CountStep(); }));
     if (regions_) POSENC_RETURN_IF_ERROR(regions_->CheckUndamaged());
   }
   bytes_out_ += layout.size();

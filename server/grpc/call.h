@@ -11,7 +11,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -191,7 +190,7 @@ class Call {
   // RESOURCE_EXHAUSTED above --max-call-cost, and WouldBlock() after the time that a step may take here.
   absl::Status CountStep() const;
   // Sets how long RunStep() may take on this thread from now on, and as much processor time after that: the thread may
-  // have waited for a processor. nullopt: any time. Helpers stop with this thread, or after five times as long.
+  // have waited for a processor. nullopt: any time. No other thread may help meanwhile.
   void LimitStep(std::optional<std::chrono::milliseconds> time);
   // True if the time of the last limit was over.
   bool moved_on() const { return moves_on_; }
@@ -220,11 +219,10 @@ class Call {
 
   // Charges the bytes of an answer. Returns UNAVAILABLE or RESOURCE_EXHAUSTED if they do not fit.
   absl::StatusOr<std::shared_ptr<Charge>> ChargeAnswer(size_t bytes);
-  // How a job's outputs are written. kAtTheEnd: by Job::make_quick_run, without the limit of LimitStep().
-  enum class Writing { kAnyTime, kAtTheEnd };
-  // Allocates the answer and computes it from `payloads`. Throws std::bad_alloc.
-  absl::Status Compute(const wire::Job& job, const wire::Payloads& payloads, const wire::Answer& layout,
-                       std::shared_ptr<Charge> charge, grpc::ByteBuffer* answer, Writing writing = Writing::kAnyTime);
+  // Allocates the answer and lets `run` fill its outputs from `payloads`. A null run: there are no outputs. Throws std::bad_alloc.
+  absl::Status Compute(const wire::Job::Run& run, const std::vector<wire::Output>& outputs,
+                       const wire::Payloads& payloads, const wire::Answer& layout, std::shared_ptr<Charge> charge,
+                       grpc::ByteBuffer* answer);
   // Counts the tensors of an answer, by their types and the device that computed them; empty: the CPU.
   void CountTensors(const std::vector<wire::Output>& outputs, const std::string& device);
   void CountTensor(v1::DataType dtype, const std::string& device, size_t bytes);
@@ -286,9 +284,8 @@ class Call {
   const Clock::time_point entered_;
   Clock::time_point moves_on_at_ = Clock::time_point::max();
   std::chrono::milliseconds step_time_{0};
-  std::thread::id step_thread_;
   mutable std::optional<std::chrono::nanoseconds> late_since_;  // ThreadTime() then
-  mutable std::atomic<bool> moves_on_{false};
+  mutable bool moves_on_ = false;
   Clock::time_point waits_since_;
   Clock::time_point work_began_;
   Clock::duration of_others_{0};  // WorkPool::TimeBetweenSlabs() then

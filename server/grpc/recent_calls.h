@@ -36,9 +36,8 @@ struct Prepared {
   OnCallEnd on_end;                 // for each call that uses this; null: none
   wire::Job job;
   wire::Answer layout;
-  std::string device;     // that computes the outputs
-  bool in_place = false;  // an output is written over its operand
-  int64_t bytes = 0;      // of memory that it holds, as counted
+  std::string device;  // that computes the outputs
+  int64_t bytes = 0;   // of memory that it holds, as counted
   // The last call that used this took longer than a receiving thread may. Such calls have all in common but their
   // operands' bytes, so they take about as long, unless the first one left its tables in the cache.
   mutable std::atomic<bool> is_slow{false};

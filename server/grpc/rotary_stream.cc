@@ -202,7 +202,7 @@ class RotaryCall final : public Reactor {
     wire::CopyInfo(stream.info(), response.mutable_info());
     POSENC_ASSIGN_OR_RETURN(const wire::Answer layout, wire::Answer::LayOut(&response, {}));
     POSENC_ASSIGN_OR_RETURN(auto charge, call_.ChargeAnswer(layout.size()));
-    POSENC_RETURN_IF_ERROR(call_.Compute({}, payloads, layout, std::move(charge), &reply->bytes));
+    POSENC_RETURN_IF_ERROR(call_.Compute(nullptr, {}, payloads, layout, std::move(charge), &reply->bytes));
     dtype_ = header.q().tensor().dtype();
     const std::lock_guard lock(mutex_);
     stream_.emplace(std::move(stream));
@@ -222,15 +222,13 @@ class RotaryCall final : public Reactor {
     reply->operand = chunk.operand();
     reply->begin = chunk.rows().byte_offset();
     reply->end = reply->begin + static_cast<int64_t>(size);
-    wire::Job job;
-    job.outputs = {{nullptr, size}};
-    job.run = [&](const wire::Payloads& from, absl::Span<std::byte* const> buffers, WorkPool& pool,
+    const wire::Job::Run rotate = [&](const wire::Payloads& from, absl::Span<std::byte* const> buffers, WorkPool& pool,
                   const Cancellation& cancelled) {
       const wire::ChunkBytes x(from, chunk.rows());
       return stream_->Rotate(reply->operand, reply->begin, static_cast<int64_t>(size), x, buffers[0], pool, cancelled);
     };
     POSENC_RETURN_IF_ERROR(
-        call_.Compute(job, payloads, wire::Answer::OfChunk(chunk, size), std::move(charge), &reply->bytes));
+        call_.Compute(rotate, {{nullptr, size}}, payloads, wire::Answer::OfChunk(chunk, size), std::move(charge), &reply->bytes));
     call_.CountTensor(dtype_, stream_->info().device(), size);
     return absl::OkStatus();
   }

@@ -57,7 +57,7 @@ class TileCall final : public Reactor {
     if (first) {
       POSENC_ASSIGN_OR_RETURN(charge_, call_.ChargeAnswer(layout.size() + kRowBeginBytes));
     }
-    POSENC_RETURN_IF_ERROR(call_.Compute(job, wire::InMessage(), layout, charge_, &tile_));
+    POSENC_RETURN_IF_ERROR(call_.Compute(job.run, job.outputs, wire::InMessage(), layout, charge_, &tile_));
     if (first) call_.ReleaseRequest();  // not at the end: unmapping can take long
     call_.CountTensors(job.outputs, DeviceOf(*response));
     next_row_ += tiles_.RowsAt(next_row_);

@@ -1,6 +1,7 @@
 #include "server/grpc/unary_step.h"
 
 #include <algorithm>
+#include <algorithm>
 #include <chrono>
 #include <limits>
 #include <optional>
@@ -19,103 +20,88 @@ namespace {
 
 using wire::Scheduling;
 
-// Requests up to this size, or with as much in shared memory, are served on the receiving thread: 8 MiB and a header.
+// Rotations up to this size, or with as much in shared memory, are served on the receiving thread: 8 MiB and a header.
 // That takes less time than a handover to another thread and back. It blocks the receiving thread for at most half a
 // millisecond, less than it takes to receive as many bytes.
 constexpr size_t kAtOnceBytes = (size_t{8192} + 4) << 10;
-// Some values take much longer, such as cosines near the middle of two numbers. Such calls begin again on the pool.
+// Before its first write, a rotation may take so long there. Some values take much longer than others, such as cosines
+// near the middle of two numbers.
 constexpr std::chrono::milliseconds kAtOnceTime(4);
-// Bytes besides tensors, such as a config.json, that are parsed on the receiving thread: a tenth of a millisecond.
+// Bytes besides tensors that are parsed there, and values in JSON, whose parsing cannot be interrupted: each a tenth of
+// a millisecond. Settings with lists for 128 pairs (longrope) have 280 values.
 constexpr size_t kParsedAtOnce = size_t{16} << 10;
-// Values in JSON that are parsed on the receiving thread, about a tenth of a millisecond, and by small tasks of the
-// pool, two milliseconds: parsing them cannot be interrupted. Settings with lists for 128 pairs (longrope) have 280.
-constexpr int64_t kValuesAtOnce = 320, kSmallValues = 4096;
-constexpr int64_t kAnyValues = std::numeric_limits<int64_t>::max();
+constexpr int64_t kValuesAtOnce = 320;
 // Up to this size one thread computes alone; waking an idle one takes longer.
 constexpr size_t kAloneBytes = (size_t{1024} + 4) << 10;
-// A small task of the pool that takes longer, or waits longer for another thread, begins again as a bulk one.
-constexpr std::chrono::milliseconds kSmallTime(20);
-// Calls up to this size use the pool's small-task lane, to avoid waiting behind large calls.
+// Calls up to this size use the pool's small lane, to avoid waiting behind large calls.
 constexpr size_t kSmallBytes = (size_t{256} + 4) << 10;
-constexpr size_t kAnySize = std::numeric_limits<size_t>::max();
 // Bytes charged before a `decide` job, whose answer size is not known yet. Most such answers fit.
 constexpr size_t kDecidedBytes = size_t{16} << 10;
+
+constexpr int64_t kAnyValues = std::numeric_limits<int64_t>::max();
+
+Lane LaneOf(UnaryStep::Place place) {
+  switch (place) {
+    case UnaryStep::Place::kSmallLane: return Lane::kSmall;
+    case UnaryStep::Place::kBlockingLane: return Lane::kBlocking;
+    default: return Lane::kBulk;
+  }
+}
 
 }  // namespace
 
 void UnaryStep::Start() {
-  if (method_.scheduling == Scheduling::kImmediate) return Run(kAnySize);
-  absl::Status status = call_.Admit();
-  const bool at_once = method_.scheduling == Scheduling::kAsSmallAsItsRequest && !call_.is_shared();
-  if (status.ok() && at_once && IsWithin(kAtOnceBytes)) {
-    status = WithoutExceptions([this] { return ServeAtOnce(); });
-    if (!IsWouldBlock(status)) return on_done_(status);
-    status = absl::OkStatus();
+  const absl::Status status = is_immediate() ? absl::OkStatus() : call_.Admit();
+  if (!status.ok()) return on_done_(status);
+  GoTo(PlaceOf());
+}
+
+// From what is known of the call so far: its sizes, then its shared memory, then its answer.
+UnaryStep::Place UnaryStep::PlaceOf() const {
+  if (is_immediate()) return Place::kReceivingThread;
+  if (method_.scheduling == Scheduling::kReadsFiles || call_.has_regions_of_other_user()) return Place::kBlockingLane;
+  if (method_.scheduling == Scheduling::kPooled || has_long_json_) return Place::kBulkLane;
+  const size_t bytes = MostBytes();
+  const bool may_stay = method_.scheduling == Scheduling::kAsSmallAsItsRequest && !left_ && bytes <= kAtOnceBytes;
+  const bool is_quick = !is_prepared() || (prepared_->job.make_quick_run && !prepared_->is_slow);
+  if (may_stay && is_quick) return Place::kReceivingThread;
+  return bytes <= kSmallBytes ? Place::kSmallLane : Place::kBulkLane;
+}
+
+// The most bytes of the request, its shared memory, and its answer once that is known.
+size_t UnaryStep::MostBytes() const {
+  size_t outputs = 0;
+  if (is_prepared()) {
+    for (const wire::Output& output : prepared_->job.outputs) outputs += output.bytes;
   }
-  if (status.ok()) {
-    const bool pooled = method_.scheduling == Scheduling::kPooled || method_.scheduling == Scheduling::kReadsFiles;
-    const bool small = !is_slow_ && !pooled && IsWithin(kSmallBytes);
-    status = Submit(small ? kSmallBytes : kAnySize);
-  }
+  return std::max({call_.bytes_in(), static_cast<size_t>(call_.shared_bytes()), outputs});
+}
+
+void UnaryStep::GoTo(Place place) {
+  if (place == Place::kReceivingThread) return Run(place);
+  call_.WaitForWork();
+  const absl::Status status = WithoutExceptions([this, place] {
+    call_.Submit([this, place] { Run(place); }, LaneOf(place));
+    return absl::OkStatus();
+  });
   if (!status.ok()) on_done_(status);
 }
 
-// Returns WouldBlock() if the call must go to the pool.
-absl::Status UnaryStep::ServeAtOnce() {
-  const NoWorkStealing alone;  // runs no pool tasks, which would delay receiving
+void UnaryStep::Run(Place here) {
+  const absl::Status status = is_limited(here) ? RunLimited() : call_.RunStep([this, here] { return Serve(here); });
+  if (!IsWouldBlock(status)) return on_done_(status);  // the call may be destroyed by now
+  left_ = true;
+  GoTo(PlaceOf());
+}
+
+// Runs no tasks of the pool, which would delay receiving, and waits for no other thread.
+absl::Status UnaryStep::RunLimited() {
+  const NoWorkStealing alone;
   const WaitingLimit no_waiting(std::chrono::milliseconds(0));
-  return RunLimited(kAtOnceTime, PlanSource::kCacheOnly, kAtOnceBytes);
-}
-
-// Returns WouldBlock() if the step takes too long, or waits so long for another thread.
-absl::Status UnaryStep::RunLimited(std::chrono::milliseconds time, PlanSource plan_source, size_t most) {
-  call_.LimitStep(time);
-  const absl::Status status = RunStep(plan_source, most);
+  call_.LimitStep(kAtOnceTime);
+  const absl::Status status = call_.RunStep([this] { return Serve(Place::kReceivingThread); });
   call_.LimitStep(std::nullopt);
-  if (call_.moved_on()) is_slow_ = true;
   return status;
-}
-
-absl::Status UnaryStep::RunStep(PlanSource plan_source, size_t most) {
-  return call_.RunStep([&] {
-    absl::Status served = Serve(plan_source, most);
-    // It can be large: it is not kept while the call is queued or its client is awaited.
-    if (!served.ok() && plan_source != PlanSource::kCacheOnly) prepared_ = nullptr;
-    return served;
-  });
-}
-
-// True if request, shared memory and answer have at most `bytes` each. The answer counts once the call is prepared.
-bool UnaryStep::IsWithin(size_t bytes) const {
-  if (call_.bytes_in() > bytes || static_cast<size_t>(call_.shared_bytes()) > bytes) return false;
-  if (prepared_ == nullptr) return true;
-  size_t outputs = 0;
-  for (const wire::Output& output : prepared_->job.outputs) outputs += output.bytes;
-  return outputs <= bytes;
-}
-
-absl::Status UnaryStep::Submit(size_t most) {
-  call_.WaitForWork();
-  const bool may_block = method_.scheduling == Scheduling::kReadsFiles || call_.has_regions_of_other_user();
-  const Lane large = may_block ? Lane::kBlocking : Lane::kBulk;
-  return WithoutExceptions([this, most, large] {
-    call_.Submit([this, most] { Run(most); }, most == kSmallBytes ? Lane::kSmall : large);
-    return absl::OkStatus();
-  });
-}
-
-void UnaryStep::Run(size_t most) {
-  absl::Status status = WithoutExceptions([this, most] {
-    if (most != kSmallBytes) return RunStep(PlanSource::kCacheOrComputed, most);
-    const WaitingLimit waiting(kSmallTime);
-    return RunLimited(kSmallTime, PlanSource::kCacheOrComputed, most);
-  });
-  if (IsWouldBlock(status)) {
-    status = Submit(kAnySize);
-    if (status.ok()) return;
-  }
-  on_done_(status);
-  // The call may be destroyed by now.
 }
 
 grpc::ByteBuffer UnaryStep::TakeAnswer() {
@@ -124,60 +110,66 @@ grpc::ByteBuffer UnaryStep::TakeAnswer() {
   return answer;
 }
 
-// Returns WouldBlock() if the call exceeds `most`, or with kCacheOnly if it would block.
-absl::Status UnaryStep::Serve(PlanSource plan_source, size_t most) {
+// Returns WouldBlock() if the call must go on elsewhere (PlaceOf). What was made of it until then is kept.
+absl::Status UnaryStep::Serve(Place here) {
   call_.BeginWork();
   POSENC_RETURN_IF_ERROR(call_.StillWanted());
-  if (prepared_ == nullptr) {
-    POSENC_ASSIGN_OR_RETURN(prepared_, Prepare(plan_source, most));
-  }
-  if (!IsWithin(most) || (most != kAnySize && call_.has_regions_of_other_user())) return WouldBlock();
-  const bool was_slow = prepared_->is_slow;
-  if (was_slow) is_slow_ = true;
-  if (most != kAnySize && is_slow_) return WouldBlock();
-  // A job that overwrites its own input can begin again only until its first write.
-  const bool at_the_end = most != kAnySize && prepared_->in_place && prepared_->job.make_quick_run;
-  const bool may_begin_again = most != kAnySize && (!prepared_->in_place || at_the_end);
-  if (plan_source == PlanSource::kCacheOnly && !may_begin_again) return WouldBlock();
-  std::optional<WaitingLimit> unlimited;
-  if (!may_begin_again) {
-    call_.LimitStep(std::nullopt);
-    unlimited.emplace(std::nullopt);
-  }
-  TaskOwner owner;
-  std::optional<NoWorkStealing> helped;
-  if (plan_source == PlanSource::kCacheOnly && !IsWithin(kAloneBytes)) {
-    owner = call_.owner();
-    helped.emplace(Help::kIdleThreads, &owner);
-  }
-  const auto prepared = std::move(prepared_);  // freed before the client takes the answer
-  const auto began = was_slow || at_the_end ? ThreadTime() : std::chrono::nanoseconds(0);
-  const absl::Status status = RunJob(*prepared, at_the_end ? Call::Writing::kAtTheEnd : Call::Writing::kAnyTime);
-  if (IsWouldBlock(status) ? call_.moved_on() : at_the_end && ThreadTime() - began > kAtOnceTime) {
-    prepared->is_slow = true;
-  } else if (was_slow && status.ok() && ThreadTime() - began < kAtOnceTime / 2) {
-    prepared->is_slow = false;  // the tables were in the cache
-  }
+  POSENC_RETURN_IF_ERROR(Read(here));
+  POSENC_RETURN_IF_ERROR(Prepare(here));
+  if (PlaceOf() > here) return WouldBlock();
+  const absl::Status status = RunJob(here);
+  if (!IsWouldBlock(status)) prepared_ = nullptr;  // freed before the client takes the answer
   return status;
 }
 
-absl::Status UnaryStep::RunJob(const Prepared& prepared, Call::Writing writing) {
+absl::Status UnaryStep::RunJob(Place here) {
+  const Prepared& prepared = *prepared_;
   try {
     if (prepared.job.decide) return Decide(prepared);
-    if (method_.with_id == nullptr) return Compute(prepared, prepared.layout, writing);
-    return Compute(prepared, method_.with_id(prepared.layout, call_.request_id()), writing);
+    const auto began = std::chrono::steady_clock::now();
+    wire::Job::Run quick;
+    TaskOwner owner;
+    std::optional<NoWorkStealing> helped;
+    if (is_limited(here)) {
+      quick = MakeQuickRun();
+      if (MostBytes() > kAloneBytes) {
+        owner = call_.owner();
+        helped.emplace(Help::kIdleThreads, &owner);
+      }
+    }
+    const wire::Job::Run& run = quick ? quick : prepared.job.run;
+    POSENC_RETURN_IF_ERROR(method_.with_id == nullptr
+                               ? Compute(run, prepared.layout)
+                               : Compute(run, method_.with_id(prepared.layout, call_.request_id())));
+    // The tables that took long for an earlier call are in the cache now.
+    const bool was_quick = !call_.moved_on() && std::chrono::steady_clock::now() - began < kAtOnceTime / 2;
+    if (prepared.is_slow && was_quick) prepared.is_slow = false;
+    return absl::OkStatus();
   } catch (const ComputationStopped& stopped) {
     return stopped.status();
   }
 }
 
-absl::Status UnaryStep::Compute(const Prepared& prepared, const wire::Answer& layout, Call::Writing writing) {
+// Throws ComputationStopped with WouldBlock() if the tables take too long here.
+wire::Job::Run UnaryStep::MakeQuickRun() {
+  try {
+    wire::Job::Run quick = prepared_->job.make_quick_run();
+    call_.LimitStep(std::nullopt);  // what is left takes as long as a copy, and may overwrite its own input
+    return quick;
+  } catch (const ComputationStopped& stopped) {
+    if (IsWouldBlock(stopped.status()) && call_.moved_on()) prepared_->is_slow = true;
+    throw;
+  }
+}
+
+absl::Status UnaryStep::Compute(const wire::Job::Run& run, const wire::Answer& layout) {
   std::shared_ptr<Charge> charge;
-  if (method_.scheduling != Scheduling::kImmediate) {
+  if (!is_immediate()) {
     POSENC_ASSIGN_OR_RETURN(charge, call_.ChargeAnswer(layout.buffer_size()));
   }
-  POSENC_RETURN_IF_ERROR(call_.Compute(prepared.job, call_.payloads(), layout, std::move(charge), &answer_, writing));
-  call_.CountTensors(prepared.job.outputs, prepared.device);
+  const std::vector<wire::Output>& outputs = prepared_->job.outputs;
+  POSENC_RETURN_IF_ERROR(call_.Compute(run, outputs, call_.payloads(), layout, std::move(charge), &answer_));
+  call_.CountTensors(outputs, prepared_->device);
   return absl::OkStatus();
 }
 
@@ -191,51 +183,71 @@ absl::Status UnaryStep::Decide(const Prepared& prepared) {
   if (layout.buffer_size() > kDecidedBytes) {
     POSENC_ASSIGN_OR_RETURN(charge, call_.ChargeAnswer(layout.buffer_size()));
   }
-  return call_.Compute(prepared.job, call_.payloads(), layout, std::move(charge), &answer_);
+  return call_.Compute(nullptr, {}, call_.payloads(), layout, std::move(charge), &answer_);
 }
 
-// Keeps only calls that kCacheOnly allows in recent_calls: slow ones must go to the pool each time.
-absl::StatusOr<std::shared_ptr<const Prepared>> UnaryStep::Prepare(PlanSource plan_source, size_t most) {
-  const wire::CallContext context(core_->config.limits, plan_source, core_->devices);
-  const bool receiving = !context.may_block() || method_.scheduling == Scheduling::kImmediate;
-  auto copied = call_.Strip(method_.rpc.request_stripper, receiving ? kParsedAtOnce : wire::kMaxStrippedBytes);
-  if (!context.may_block() && absl::IsResourceExhausted(copied.status())) return WouldBlock();
-  POSENC_ASSIGN_OR_RETURN(std::string stripped, std::move(copied));
-  if (method_.take_id != nullptr) call_.SetRequestId(method_.take_id(&stripped));
-  const bool recent_calls = method_.key != nullptr && !context.may_block();
-  const std::shared_ptr<const void> key = recent_calls ? method_.key(call_.rpc()) : nullptr;
-  if (recent_calls) {
-    auto [recent, request_id] = core_->recent_calls.Find(key.get(), stripped, call_.payloads());
-    if (recent != nullptr) {
-      if (method_.take_id != nullptr) request_id = call_.request_id();
-      if (recent->on_end) call_.Observe(recent->on_end);
-      POSENC_RETURN_IF_ERROR(call_.Accept(*recent->request, std::move(request_id), recent->has_regions));
-      if (call_.copies() == recent->copies) {
-        CurrentMemoryAccount()->Add(recent->bytes);  // held by the call also when recent_calls has dropped it
-        return std::move(recent);
-      }
-    }
+// Parses the request, or finds what was prepared for one like it.
+absl::Status UnaryStep::Read(Place here) {
+  if (reading_ != nullptr || prepared_ != nullptr) return absl::OkStatus();
+  const bool limited = is_limited(here);
+  if (!is_stripped_) {
+    const bool receives = here == Place::kReceivingThread;
+    auto stripped = call_.Strip(method_.rpc.request_stripper, receives ? kParsedAtOnce : wire::kMaxStrippedBytes);
+    if (limited && absl::IsResourceExhausted(stripped.status())) return WouldBlock();
+    POSENC_ASSIGN_OR_RETURN(stripped_, std::move(stripped));
+    is_stripped_ = true;
+    if (method_.take_id != nullptr) call_.SetRequestId(method_.take_id(&stripped_));
+  }
+  const bool may_be_recent = limited && method_.key != nullptr;
+  const std::shared_ptr<const void> key = may_be_recent ? method_.key(call_.rpc()) : nullptr;
+  if (may_be_recent) {
+    POSENC_RETURN_IF_ERROR(FindRecent(key.get()));
+    if (prepared_ != nullptr) return absl::OkStatus();
   }
   const int64_t held = CurrentMemoryAccount()->held();
-  const auto prepared = std::make_shared<Prepared>();
-  prepared->key = key;
-  const int64_t most_values = !context.may_block() ? kValuesAtOnce : most != kAnySize ? kSmallValues : kAnyValues;
-  POSENC_ASSIGN_OR_RETURN(const UnaryMethod::Prepare prepare,
-                          method_.read(stripped, most_values, &call_, prepared.get()));
+  auto reading = std::make_shared<Prepared>();
+  reading->key = key;
+  auto prepare = method_.read(stripped_, limited ? kValuesAtOnce : kAnyValues, &call_, reading.get());
+  has_long_json_ = IsWouldBlock(prepare.status());
+  POSENC_ASSIGN_OR_RETURN(prepare_, std::move(prepare));
+  reading->bytes = -held;
+  reading_ = std::move(reading);
+  return absl::OkStatus();
+}
+
+absl::Status UnaryStep::FindRecent(const void* key) {
+  auto [recent, request_id] = core_->recent_calls.Find(key, stripped_, call_.payloads());
+  if (recent == nullptr) return absl::OkStatus();
+  if (method_.take_id != nullptr) request_id = call_.request_id();
+  if (recent->on_end) call_.Observe(recent->on_end);
+  POSENC_RETURN_IF_ERROR(call_.Accept(*recent->request, std::move(request_id), recent->has_regions));
+  if (call_.copies() != recent->copies) return absl::OkStatus();
+  CurrentMemoryAccount()->Add(recent->bytes);  // held by the call also when recent_calls has dropped it
+  prepared_ = std::move(recent);
+  return absl::OkStatus();
+}
+
+// Keeps only calls that the receiving thread has prepared in recent_calls: others go to the pool each time.
+absl::Status UnaryStep::Prepare(Place here) {
+  if (prepared_ != nullptr) return absl::OkStatus();
   // Regions can be large although the request is small, and preparing reads some of them.
-  if (!IsWithin(most) || (most != kAnySize && call_.has_regions_of_other_user())) return WouldBlock();
-  prepared->copies = call_.copies();
-  POSENC_RETURN_IF_ERROR(prepare(context));
-  prepared->has_regions = call_.has_regions();
-  prepared->in_place = prepared->has_regions && wire::IsInPlace(*prepared->request);
-  if (prepared->response != nullptr) prepared->device = DeviceOf(*prepared->response);
-  prepared->bytes = CurrentMemoryAccount()->held() - held;
+  if (PlaceOf() > here) return WouldBlock();
+  const bool limited = is_limited(here);
+  reading_->copies = call_.copies();
+  POSENC_RETURN_IF_ERROR(prepare_(wire::CallContext(
+      core_->config.limits, limited ? PlanSource::kCacheOnly : PlanSource::kCacheOrComputed, core_->devices)));
+  reading_->has_regions = call_.has_regions();
+  if (reading_->response != nullptr) reading_->device = DeviceOf(*reading_->response);
+  reading_->bytes += CurrentMemoryAccount()->held();
+  prepare_ = nullptr;
+  prepared_ = std::move(reading_);
   // All that was copied from shared memory must be known, because it may change.
-  if (recent_calls && call_.copied_bytes() == static_cast<int64_t>(prepared->copies.size())) {
+  if (prepared_->key != nullptr && limited && call_.copied_bytes() == static_cast<int64_t>(prepared_->copies.size())) {
     std::string id = method_.take_id != nullptr ? "" : call_.request_id();
-    core_->recent_calls.Keep(prepared, std::move(stripped), std::move(id), call_.payloads());
+    core_->recent_calls.Keep(prepared_, std::move(stripped_), std::move(id), call_.payloads());
   }
-  return prepared;
+  stripped_.clear();
+  return absl::OkStatus();
 }
 
 }  // namespace posenc::server

@@ -59,25 +59,41 @@ class UnaryStep {
   // The answer, if the status was OK.
   grpc::ByteBuffer TakeAnswer();
 
+  // Where a call runs, from quick to slow.
+  enum class Place { kReceivingThread, kSmallLane, kBulkLane, kBlockingLane };
+
  private:
-  absl::Status ServeAtOnce();
-  absl::Status RunLimited(std::chrono::milliseconds time, PlanSource plan_source, size_t most);
-  absl::Status RunStep(PlanSource plan_source, size_t most);
-  bool IsWithin(size_t bytes) const;
-  absl::Status Submit(size_t most);
-  void Run(size_t most);
-  absl::Status Serve(PlanSource plan_source, size_t most);
-  absl::Status RunJob(const Prepared& prepared, Call::Writing writing);
+  Place PlaceOf() const;
+  size_t MostBytes() const;
+  void GoTo(Place place);
+  void Run(Place here);
+  absl::Status RunLimited();
+  absl::Status Serve(Place here);
+  absl::Status Read(Place here);
+  absl::Status FindRecent(const void* key);
+  absl::Status Prepare(Place here);
+  absl::Status RunJob(Place here);
+  wire::Job::Run MakeQuickRun();
+  absl::Status Compute(const wire::Job::Run& run, const wire::Answer& layout);
   absl::Status Decide(const Prepared& prepared);
-  absl::Status Compute(const Prepared& prepared, const wire::Answer& layout, Call::Writing writing);
-  absl::StatusOr<std::shared_ptr<const Prepared>> Prepare(PlanSource plan_source, size_t most);
+
+  bool is_immediate() const { return method_.scheduling == wire::Scheduling::kImmediate; }
+  bool is_prepared() const { return prepared_ != nullptr; }
+  // True if the step must not keep its thread for long.
+  bool is_limited(Place here) const { return here == Place::kReceivingThread && !is_immediate(); }
 
   Core* const core_;
   const UnaryMethod method_;
   Call call_;
   const OnDone on_done_;
+  // What was made of the request so far. It moves with the call from thread to thread, and is charged.
+  bool is_stripped_ = false;
+  std::string stripped_;
+  std::shared_ptr<Prepared> reading_;  // its request is parsed; prepare_ does the rest
+  UnaryMethod::Prepare prepare_;
   std::shared_ptr<const Prepared> prepared_;
-  bool is_slow_ = false;  // the job took, or one like it took, longer than it may where it began
+  bool has_long_json_ = false;
+  bool left_ = false;  // the receiving thread
   grpc::ByteBuffer answer_;
 };
 
