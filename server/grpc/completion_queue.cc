@@ -1,6 +1,7 @@
 #include "server/grpc/completion_queue.h"
 
 #include <algorithm>
+#include <deque>
 #include <new>
 #include <optional>
 #include <utility>
@@ -16,6 +17,12 @@ namespace posenc::server {
 
 // Number of RPCs requested in advance, which can arrive at once; more wait within gRPC.
 constexpr size_t kExpected = 16;
+// Messages of streams come after calls: a polling thread begins to read a stream's next message once nothing else waits,
+// or after so many events. Otherwise messages that gRPC has received already, thousands of a stream, would keep the
+// thread from looking at the connections.
+constexpr int kEventsBeforeRead = 32;
+static thread_local std::deque<GrpcRpc*>* next_reads = nullptr;  // null: this is no polling thread
+
 static absl::Status NoSuchMethod(const std::string& method) {
   return Refusal(absl::StatusCode::kUnimplemented, "UNKNOWN_VALUE", "method", method,
                  "must be a method of one of the server's services, which its reflection lists");
@@ -74,7 +81,10 @@ class GrpcRpc final : public Rpc {
   void EndRequest() override { --requests_; }
   void Read(grpc::ByteBuffer* message) override {
     ++expected_;
-    stream_.Read(message, &read_);
+    const bool is_first = next_ == nullptr;
+    next_ = message;
+    if (is_first || next_reads == nullptr) return BeginRead();
+    next_reads->push_back(this);
   }
   void Write(const grpc::ByteBuffer& message) override {
     ++expected_;
@@ -186,6 +196,7 @@ class GrpcRpc final : public Rpc {
     if (served) return TryCancel();  // the reactor finishes it
     Finish(polling_->options_.unadmitted.refuse(this));
   }
+  void BeginRead() { stream_.Read(next_, &read_); }
   void OnRead(bool ok) {
     polling_->Hear(this);
     reactor_->OnReadDone(ok);
@@ -245,6 +256,7 @@ class GrpcRpc final : public Rpc {
   uint64_t unadmitted_number_ = 0;
   bool heard_ = false;
   grpc::ByteBuffer request_;
+  grpc::ByteBuffer* next_ = nullptr;  // that Read() reads into
   Timers::Timer receive_limit_;       // pending only before the reactor is made
   std::unique_ptr<Reactor> reactor_;  // destroyed first
 };
@@ -366,11 +378,24 @@ void CompletionQueueLoop::Forget(GrpcRpc* rpc) {
 }
 
 void CompletionQueueLoop::Poll(size_t thread) {
+  std::deque<GrpcRpc*> reads;
+  next_reads = &reads;
+  int events = 0;  // since a read was begun
   void* tag = nullptr;
-  for (bool ok = false; queue_->Next(&tag, &ok);) {
-    options_.busy->Begin(thread);
-    GrpcRpc::Event::Handle(tag, ok);
-    options_.busy->End(thread);
+  for (bool ok = false;;) {
+    const auto until = reads.empty() ? gpr_inf_future(GPR_CLOCK_REALTIME) : gpr_inf_past(GPR_CLOCK_REALTIME);
+    const auto status = queue_->AsyncNext(&tag, &ok, until);
+    if (status == grpc::CompletionQueue::SHUTDOWN) return;
+    if (status == grpc::CompletionQueue::GOT_EVENT) {
+      options_.busy->Begin(thread);
+      GrpcRpc::Event::Handle(tag, ok);
+      options_.busy->End(thread);
+      if (++events < kEventsBeforeRead) continue;
+    }
+    events = 0;
+    if (reads.empty()) continue;
+    reads.front()->BeginRead();
+    reads.pop_front();
   }
 }
 

@@ -89,9 +89,16 @@ void UnaryStep::GoTo(Place place) {
 
 void UnaryStep::Run(Place here) {
   const absl::Status status = is_limited(here) ? RunLimited() : call_.RunStep([this, here] { return Serve(here); });
-  if (!IsWouldBlock(status)) return on_done_(status);  // the call may be destroyed by now
-  left_ = true;
-  GoTo(PlaceOf());
+  if (IsWouldBlock(status)) {
+    left_ = true;
+    return GoTo(PlaceOf());
+  }
+  // It can be large, and a client can delay the call's destruction.
+  stripped_ = {};
+  prepare_ = nullptr;
+  reading_ = nullptr;
+  prepared_ = nullptr;
+  on_done_(status);  // the call may be destroyed by now
 }
 
 // Runs no tasks of the pool, which would delay receiving, and waits for no other thread.
@@ -117,9 +124,7 @@ absl::Status UnaryStep::Serve(Place here) {
   POSENC_RETURN_IF_ERROR(Read(here));
   POSENC_RETURN_IF_ERROR(Prepare(here));
   if (PlaceOf() > here) return WouldBlock();
-  const absl::Status status = RunJob(here);
-  if (!IsWouldBlock(status)) prepared_ = nullptr;  // freed before the client takes the answer
-  return status;
+  return RunJob(here);
 }
 
 absl::Status UnaryStep::RunJob(Place here) {
