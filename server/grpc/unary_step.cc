@@ -47,7 +47,7 @@ constexpr size_t kDecidedBytes = size_t{16} << 10;
 void UnaryStep::Start() {
   if (method_.scheduling == Scheduling::kImmediate) return Run(kAnySize);
   absl::Status status = call_.Admit();
-  const bool at_once = method_.scheduling == Scheduling::kAsSmallAsItsRequest && !call_.is_shared();
+  const bool at_once = method_.scheduling == Scheduling::kAsSmallAsItsRequest;
   if (status.ok() && at_once && IsWithin(kAtOnceBytes)) {
     status = WithoutExceptions([this] { return ServeAtOnce(); });
     if (!IsWouldBlock(status)) return on_done_(status);
