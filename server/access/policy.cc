@@ -146,9 +146,9 @@ absl::StatusOr<Identity> ReadIdentity(const Json& json, const std::string& place
   POSENC_RETURN_IF_ERROR(ReadRights(fields.PathOf("allow"), rights, &identity));
   POSENC_RETURN_IF_ERROR(fields.Number("requests_per_second", kMostRequests, &identity.requests_per_second));
   for (const char* field : {"weight", "compute_per_second"}) {
-    const Json* json = fields.Find(field);
-    if (json == nullptr) continue;
-    if (!json->is_number()) return WrongType(fields.PathOf(field), *json, "a number");
+    const Json* value = fields.Find(field);
+    if (value == nullptr) continue;
+    if (!value->is_number()) return WrongType(fields.PathOf(field), *value, "a number");
     policy->ignored.emplace_back(identity.name, field);
   }
   POSENC_RETURN_IF_ERROR(fields.Count("max_in_flight_requests", &identity.max_in_flight_requests));

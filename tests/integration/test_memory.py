@@ -349,10 +349,10 @@ def test_small_blocks_are_charged_before_more_are_made(start_server, method, req
     assert server.peak_memory() - before < 4 * len(request_) + 32 * MEBIBYTE + 16 * MEBIBYTE + SANITIZER_BYTES
 
 
-# A server whose calls may hold 128 MiB and a sixteenth more.
+# A server whose calls may hold 128 MiB.
 MEDIUM = ("--max-request-bytes", "64MiB", "--max-output-bytes", "64MiB", "--max-in-flight-bytes", "128MiB",
           "--table-cache-bytes", "8MiB")
-MEDIUM_BOUND = 128 * MEBIBYTE * 17 // 16
+MEDIUM_BOUND = 128 * MEBIBYTE
 
 
 def large_biases():

@@ -156,9 +156,10 @@ TEST(FairLimit, ChargesKeepItAlive) {
 TEST(FairLimit, MovingAChargeReturnsTheOneOverwritten) {
   const auto limit = FairLimit::Create(100);
   Charge a, b;
+  const auto move = [](Charge* from, Charge* to) { *to = std::move(*from); };
   ASSERT_TRUE(limit->Take("a", 10, &a));
   ASSERT_TRUE(limit->Take("b", 20, &b));
-  a = std::move(b);
+  move(&b, &a);
   EXPECT_EQ(limit->held(), 20);
   ASSERT_TRUE(limit->Take("b", 1, &b)) << "it is empty";
   b.Return();
