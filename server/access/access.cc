@@ -85,7 +85,7 @@ absl::StatusOr<Policy> AccessControl::Parse(const Texts& texts) const {
 }
 
 absl::StatusOr<std::shared_ptr<const Identity>> AccessControl::Identify(const Policy& policy,
-                                                                        const Credentials& credentials) const {
+                                                                        const CallerCredentials& credentials) const {
   if (!credentials.authorization.empty()) {
     const std::string_view text = credentials.authorization;
     if (!text.starts_with(kScheme)) return Unauthenticated("BAD_CREDENTIALS", "must be \"Bearer \" and a token");
@@ -110,7 +110,7 @@ absl::StatusOr<std::shared_ptr<const Identity>> AccessControl::Identify(const Po
   return Unauthenticated("NO_CREDENTIALS", "must be a token, unless the call has a client certificate");
 }
 
-absl::StatusOr<std::shared_ptr<const Identity>> AccessControl::Admit(const Credentials& credentials, Right right,
+absl::StatusOr<std::shared_ptr<const Identity>> AccessControl::Admit(const CallerCredentials& credentials, Right right,
                                                                      std::string_view method) {
   std::shared_ptr<const Policy> policy;
   {

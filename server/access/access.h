@@ -18,7 +18,7 @@
 namespace posenc::server {
 
 // Credentials of a call.
-struct Credentials {
+struct CallerCredentials {
   std::vector<std::string> names;  // of a verified client certificate: "dns:a.example", "uri:spiffe://a/b", ...
   std::string authorization;       // the header; empty if absent
   bool is_unix = false;            // over a Unix socket
@@ -45,7 +45,7 @@ class AccessControl {
   // UNAUTHENTICATED if it has no identity: reason NO_CREDENTIALS, or BAD_CREDENTIALS if what it shows is not known, has
   // expired or could be overheard. PERMISSION_DENIED, reason NOT_ALLOWED, if it lacks the right. UNAVAILABLE, reason
   // QUOTA, above its rate. `method` is for the error's text.
-  absl::StatusOr<std::shared_ptr<const Identity>> Admit(const Credentials& credentials, Right right,
+  absl::StatusOr<std::shared_ptr<const Identity>> Admit(const CallerCredentials& credentials, Right right,
                                                         std::string_view method);
 
   // Reads the files. If they have changed and are valid, they count from now on; otherwise the old ones stay, and the
@@ -68,7 +68,8 @@ class AccessControl {
   explicit AccessControl(AccessFiles files) : files_(std::move(files)) {}
   absl::StatusOr<Texts> Read() const;
   absl::StatusOr<Policy> Parse(const Texts& texts) const;
-  absl::StatusOr<std::shared_ptr<const Identity>> Identify(const Policy& policy, const Credentials& credentials) const;
+  absl::StatusOr<std::shared_ptr<const Identity>> Identify(const Policy& policy,
+                                                           const CallerCredentials& credentials) const;
   bool IsWithinRate(const Identity& identity);
   void Fail(const absl::Status& why);
 

@@ -69,8 +69,7 @@ struct Policy {
 
   std::vector<std::shared_ptr<const Identity>> identities;  // in the file's order: the first that fits counts
   std::vector<Token> tokens;
-  std::vector<std::pair<std::string, std::string>>
-      ignored;  // fields that have no effect: an identity's name, a field's
+  std::vector<std::pair<std::string, std::string>> ignored;  // an identity's name, and its field without effect
 };
 
 // Parses the texts of both files. Returns INVALID_ARGUMENT naming the place: "identities[2].allow[0]", "line 3".

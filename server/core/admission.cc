@@ -5,7 +5,7 @@
 
 namespace posenc::server {
 
-// Nothing may allocate memory under the lock, except FairLimit: see there.
+// Memory that is allocated under the lock must not be counted, as in FairLimit::Take().
 Admission::Verdict Admission::AdmitRequest(int64_t size, Charge* request, Charge* bytes, const Caller& caller) {
   if (size > std::min(bytes_->capacity(), caller.max_bytes)) return Verdict::kTooLarge;
   const std::lock_guard lock(mutex_);

@@ -36,7 +36,7 @@ class Charge {
 
 // Admits something of a caller that already holds some if the caller then holds at most three times what stays free;
 // of one that holds nothing, if it fits. So one caller alone gets three quarters, two get three sevenths each, and
-// there is something free for the next one. Thread-safe.
+// something stays free for the next one. Thread-safe.
 class FairLimit : public std::enable_shared_from_this<FairLimit> {
  public:
   static std::shared_ptr<FairLimit> Create(int64_t capacity) {

@@ -51,10 +51,10 @@ bool ComesByProxy(const grpc::ServerContextBase& context) {
   });
 }
 
-Credentials CredentialsOf(const Rpc& rpc, std::string_view peer, const grpc::ServerContextBase& context) {
+CallerCredentials CredentialsOf(const Rpc& rpc, std::string_view peer, const grpc::ServerContextBase& context) {
   const auto connection = context.auth_context();
   const std::string transport = TransportOf(*connection);
-  Credentials shown{.names = {}, .authorization = rpc.header(kAuthorization)};
+  CallerCredentials shown{.names = {}, .authorization = rpc.header(kAuthorization)};
   if (transport == "local") {
     // HAProxy ends TLS, and says who has shown which certificate. Callers of its front are never callers of a Unix
     // socket.

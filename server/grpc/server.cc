@@ -276,7 +276,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
 }
 
 Authorize Server::MakeAuthorize() {
-  return [this](const Credentials& credentials, Right right, const std::string& method, Rpc* rpc) {
+  return [this](const CallerCredentials& credentials, Right right, const std::string& method, Rpc* rpc) {
     auto identity = access_->Admit(credentials, right, method);
     if (rpc == nullptr) return identity;  // one message of a stream, which counts its errors itself
     if (absl::IsUnavailable(identity.status())) {

@@ -429,7 +429,7 @@ def test_a_file_of_many_values_is_refused_where_nothing_is_left(start_server):
     server = start_server(*SMALL)
     file = b'{"model_type": "llama", "values": [' + b",".join([b"[]"] * 300_000) + b"]}"
     explain = service_pb2.ExplainRequest(model=rotary_pb2.ModelConfig(config_json=file))
-    with Client(server.port) as client, ShutWindow(server.port) as greedy:
+    with Client(server.port) as client, ShutWindow(server.port, address="127.0.0.2") as greedy:
         for _ in range(4):
             greedy.call("GenerateTable", samples.table(count=7 * MEBIBYTE // 32))
         wait_for_bytes_in_flight(client, 28 * MEBIBYTE)

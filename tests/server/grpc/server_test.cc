@@ -146,7 +146,7 @@ TEST_F(ServerTest, AnExceptionIsAnErrorAndNotTheEnd) {
 
 TEST_F(ServerTest, OverloadIsUnavailableWithPushback) {
   Config config = TestConfig();
-  config.max_in_flight_requests = 2;
+  config.max_in_flight_requests = 3;  // of which one caller gets two
   config.retry_pushback_ms = 250;
   Start(config);
   FakeOperations::gate_shut = true;
@@ -176,7 +176,7 @@ TEST_F(ServerTest, OverloadIsUnavailableWithPushback) {
   EXPECT_EQ(info.counters().in_flight_requests(), 2);
   EXPECT_EQ(info.counters().requests_refused(), 1);
   EXPECT_EQ(info.devices(0).threads(), 2);
-  EXPECT_EQ(info.limits().max_in_flight_requests(), 2);
+  EXPECT_EQ(info.limits().max_in_flight_requests(), 3);
 
   FakeOperations::gate_shut = false;
   for (std::thread& caller : callers) caller.join();
