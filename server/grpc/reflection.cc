@@ -27,7 +27,7 @@ using google::protobuf::FileDescriptor;
 using ::grpc::reflection::v1::ServerReflectionRequest;
 using ::grpc::reflection::v1::ServerReflectionResponse;
 
-constexpr size_t kMaxName = 256;  // bytes; the descriptors have none that is longer
+constexpr size_t kMaxSymbol = 256;  // bytes; the descriptors have none that is longer
 
 // Adds the file before its imports: some clients take the first one as the one they asked for.
 void AddFile(const FileDescriptor& file, std::set<const FileDescriptor*>* added, ServerReflectionResponse* response) {
@@ -93,8 +93,8 @@ grpc::ByteBuffer Answer(const ServerReflectionRequest& request) {
   ServerReflectionResponse response;
   response.set_valid_host(request.host());
   *response.mutable_original_request() = request;
-  if (const size_t size = NameIn(request).size(); size > kMaxName) {
-    SetNotFound("name of " + std::to_string(size) + " bytes: the longest may have " + std::to_string(kMaxName),
+  if (const size_t size = NameIn(request).size(); size > kMaxSymbol) {
+    SetNotFound("name of " + std::to_string(size) + " bytes: the longest may have " + std::to_string(kMaxSymbol),
                 &response);
     return SerializeMessage(response);
   }
