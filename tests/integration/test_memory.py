@@ -461,7 +461,7 @@ def test_chunks_whose_answers_nobody_reads(start_server, streams, size):
     messages = list(chunks(4, size))
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(Client(server.port))
-        unread = [stack.enter_context(Uploader(server.port, "StreamApplyRotary", *messages, window=0))
+        unread = [stack.enter_context(Uploader(server.port, "StreamApplyRotary", *messages, window=0, address="127.0.0.2"))
                   for _ in range(streams)]
         pump_all(unread)
         ends = {stream.end for stream in unread} - {None, grpc.StatusCode.UNAVAILABLE.value[0]}

@@ -219,6 +219,19 @@ TEST_F(CallTest, WhatIsSmallInAskingAndAnsweringGoesFirst) {
   EXPECT_THAT(computed, testing::ElementsAre(10, 10'000));
 }
 
+TEST(CallerName, IsThatOfTheIdentityOrOfTheAddress) {
+  FakeRpc rpc;
+  EXPECT_EQ(CallerName(rpc), "unix");
+  rpc.connection_name = "ipv4:192.0.2.1:50051";
+  EXPECT_EQ(CallerName(rpc), "192.0.2.1");
+  rpc.connection_name = "ipv6:%5B2001:db8:1:2:3::4%5D:50051";
+  EXPECT_EQ(CallerName(rpc), "2001:db8:1:2::/64");
+  Identity identity;
+  identity.name = "train";
+  rpc.caller = &identity;
+  EXPECT_EQ(CallerName(rpc), "identity train");
+}
+
 TEST_F(CallTest, AnAnswerMayOutliveTheServer) {
   FakeRpc rpc(Buffer(Rotation(0)));
   Rotate(&rpc);
