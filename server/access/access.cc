@@ -51,12 +51,19 @@ bool HasFittingName(const Identity& identity, const std::vector<std::string>& na
   return false;
 }
 
+void LogIgnored(const Policy& policy) {
+  for (const auto& [identity, field] : policy.ignored) {
+    Log(LogLevel::warn, "policy: this release ignores a field", {{"identity", identity}, {"field", field}});
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<AccessControl>> AccessControl::Load(AccessFiles files) {
   std::unique_ptr<AccessControl> access(new AccessControl(std::move(files)));
   POSENC_ASSIGN_OR_RETURN(access->texts_, access->Read());
   POSENC_ASSIGN_OR_RETURN(Policy policy, access->Parse(access->texts_));
+  LogIgnored(policy);
   access->policy_ = std::make_shared<const Policy>(std::move(policy));
   return access;
 }
@@ -78,11 +85,11 @@ absl::StatusOr<Policy> AccessControl::Parse(const Texts& texts) const {
 }
 
 absl::StatusOr<std::shared_ptr<const Identity>> AccessControl::Identify(const Policy& policy,
-                                                                        const Caller& caller) const {
-  if (!caller.authorization.empty()) {
-    const std::string_view text = caller.authorization;
+                                                                        const CallerCredentials& credentials) const {
+  if (!credentials.authorization.empty()) {
+    const std::string_view text = credentials.authorization;
     if (!text.starts_with(kScheme)) return Unauthenticated("BAD_CREDENTIALS", "must be \"Bearer \" and a token");
-    if (!caller.is_private) return Unauthenticated("BAD_CREDENTIALS", "must come over TLS or a Unix socket");
+    if (!credentials.is_private) return Unauthenticated("BAD_CREDENTIALS", "must come over TLS or a Unix socket");
     const Token* token = FindToken(policy, text.substr(kScheme.size()));
     if (token == nullptr) return Unauthenticated("BAD_CREDENTIALS", "must be a token of the server's token file");
     if (token->expiry && *token->expiry <= std::chrono::system_clock::now()) {
@@ -91,60 +98,44 @@ absl::StatusOr<std::shared_ptr<const Identity>> AccessControl::Identify(const Po
     return token->identity;
   }
   for (const auto& identity : policy.identities) {
-    const bool fits = !caller.names.empty() ? HasFittingName(*identity, caller.names)
-                      : caller.is_unix      ? identity->unix_sockets
-                                            : identity->anonymous;
+    const bool fits = !credentials.names.empty() ? HasFittingName(*identity, credentials.names)
+                      : credentials.is_unix      ? identity->unix_sockets
+                                                 : identity->anonymous;
     if (fits) return identity;
   }
-  if (!caller.names.empty()) {
+  if (!credentials.names.empty()) {
     return Unauthenticated("BAD_CREDENTIALS",
                            "must be a token, or the client certificate of an identity of the policy");
   }
   return Unauthenticated("NO_CREDENTIALS", "must be a token, unless the call has a client certificate");
 }
 
-absl::StatusOr<std::shared_ptr<const Identity>> AccessControl::Admit(const Caller& caller, Right right,
+absl::StatusOr<std::shared_ptr<const Identity>> AccessControl::Admit(const CallerCredentials& credentials, Right right,
                                                                      std::string_view method) {
   std::shared_ptr<const Policy> policy;
   {
     const std::lock_guard lock(mutex_);
     policy = policy_;
   }
-  POSENC_ASSIGN_OR_RETURN(std::shared_ptr<const Identity> identity, Identify(*policy, caller));
+  POSENC_ASSIGN_OR_RETURN(std::shared_ptr<const Identity> identity, Identify(*policy, credentials));
   if (!identity->Allows(right)) return NotAllowed(*identity, right, "method", method);
   if (!IsWithinRate(*identity)) {
-    return Unavailable("QUOTA", "more calls or compute time a second than the policy allows to " + identity->name);
+    return Unavailable("QUOTA", "more calls a second than the policy allows to " + identity->name);
   }
   return identity;
 }
 
 bool AccessControl::IsWithinRate(const Identity& identity) {
-  if (identity.requests_per_second == 0 && identity.compute_per_second == 0) return true;
+  if (identity.requests_per_second == 0) return true;
+  const double most = std::max(identity.requests_per_second, 1.0);
   const std::lock_guard lock(mutex_);
-  Rate& rate = Refill(identity);
-  if (rate.calls < 1 || rate.compute < 0) return false;
-  if (identity.requests_per_second > 0) rate.calls -= 1;
-  return true;
-}
-
-void AccessControl::SpendCompute(const std::string& identity, double seconds) {
-  const std::lock_guard lock(mutex_);
-  for (const auto& limited : policy_->identities) {
-    if (limited->compute_per_second > 0 && limited->name == identity) Refill(*limited).compute -= seconds;
-  }
-}
-
-AccessControl::Rate& AccessControl::Refill(const Identity& identity) {
-  const double most_calls = std::max(identity.requests_per_second, 1.0), most_compute = identity.compute_per_second;
   const Clock::time_point now = Clock::now();
-  Rate& rate = rates_.try_emplace(identity.name, Rate{most_calls, most_compute, now}).first->second;
+  Rate& rate = rates_.try_emplace(identity.name, Rate{most, now}).first->second;
   const double passed = std::chrono::duration<double>(now - rate.since).count();
-  // Without a limit there is always enough, whatever was spent under an earlier policy.
-  const bool limited = identity.compute_per_second > 0;
-  const double calls = identity.requests_per_second == 0 ? most_calls : passed * identity.requests_per_second;
-  rate = {std::min(most_calls, rate.calls + calls),
-          limited ? std::min(most_compute, rate.compute + passed * identity.compute_per_second) : 0, now};
-  return rate;
+  rate = {std::min(most, rate.calls + passed * identity.requests_per_second), now};
+  if (rate.calls < 1) return false;
+  rate.calls -= 1;
+  return true;
 }
 
 void AccessControl::Reload() {
@@ -165,6 +156,7 @@ void AccessControl::Reload() {
   ++reloads_;
   Log(LogLevel::info, "policy reloaded",
       {{"identities", policy->identities.size()}, {"tokens", policy->tokens.size()}});
+  LogIgnored(*policy);
   auto next = std::make_shared<const Policy>(*std::move(policy));
   const std::lock_guard lock(mutex_);
   policy_ = std::move(next);

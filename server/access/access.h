@@ -18,7 +18,7 @@
 namespace posenc::server {
 
 // Credentials of a call.
-struct Caller {
+struct CallerCredentials {
   std::vector<std::string> names;  // of a verified client certificate: "dns:a.example", "uri:spiffe://a/b", ...
   std::string authorization;       // the header; empty if absent
   bool is_unix = false;            // over a Unix socket
@@ -44,12 +44,9 @@ class AccessControl {
   // Returns the caller's identity if it may make a call that needs `right`, and counts the call against its rate.
   // UNAUTHENTICATED if it has no identity: reason NO_CREDENTIALS, or BAD_CREDENTIALS if what it shows is not known, has
   // expired or could be overheard. PERMISSION_DENIED, reason NOT_ALLOWED, if it lacks the right. UNAVAILABLE, reason
-  // QUOTA, above its rates. `method` is for the error's text.
-  absl::StatusOr<std::shared_ptr<const Identity>> Admit(const Caller& caller, Right right, std::string_view method);
-
-  // Counts seconds of one thread in which calls of the identity of this name computed. Further calls are refused until
-  // its rate allows them.
-  void SpendCompute(const std::string& identity, double seconds);
+  // QUOTA, above its rate. `method` is for the error's text.
+  absl::StatusOr<std::shared_ptr<const Identity>> Admit(const CallerCredentials& credentials, Right right,
+                                                        std::string_view method);
 
   // Reads the files. If they have changed and are valid, they count from now on; otherwise the old ones stay, and the
   // log says why, once for each change.
@@ -58,10 +55,9 @@ class AccessControl {
 
  private:
   using Clock = std::chrono::steady_clock;
-  // Calls and compute time that an identity may still take. Both grow with time, up to a second's worth.
+  // Calls that an identity may still make. They grow with time, up to a second's worth.
   struct Rate {
     double calls = 0;
-    double compute = 0;  // seconds; below 0 if calls took more than there was; 0 without a limit
     Clock::time_point since;
   };
   struct Texts {
@@ -72,10 +68,9 @@ class AccessControl {
   explicit AccessControl(AccessFiles files) : files_(std::move(files)) {}
   absl::StatusOr<Texts> Read() const;
   absl::StatusOr<Policy> Parse(const Texts& texts) const;
-  absl::StatusOr<std::shared_ptr<const Identity>> Identify(const Policy& policy, const Caller& caller) const;
+  absl::StatusOr<std::shared_ptr<const Identity>> Identify(const Policy& policy,
+                                                           const CallerCredentials& credentials) const;
   bool IsWithinRate(const Identity& identity);
-  // Requires mutex_.
-  Rate& Refill(const Identity& identity);
   void Fail(const absl::Status& why);
 
   const AccessFiles files_;

@@ -26,8 +26,6 @@ constexpr size_t kLongestName = 64;
 constexpr std::string_view kDigestsOfNothing[] = {"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
                                                   "01ba4719c80b6fe911b091a7c05124b64eeece964e09c058ef8f9805daca546b"};
 constexpr double kMostRequests = 1e9;  // a second
-constexpr double kMostThreads = 1e6;
-constexpr double kMostWeight = 1e3;
 
 absl::Status Wrong(std::string_view reason, const std::string& place, std::string_view value, std::string_view limit) {
   return InvalidArgument(reason, place, value, limit);
@@ -77,17 +75,13 @@ class Fields {
     *value = json->get<int64_t>();
     return absl::OkStatus();
   }
-  absl::Status Number(const std::string& name, double most, double* value, double least = 0) {
+  absl::Status Number(const std::string& name, double most, double* value) {
     const Json* json = Find(name);
     if (json == nullptr) return absl::OkStatus();
     const double given = json->is_number() ? json->get<double>() : 0;
-    if (given > 0 && given >= least && given <= most) {
-      *value = given;
-      return absl::OkStatus();
-    }
-    const std::string range =
-        least == 0 ? absl::StrCat("above 0 and at most ", most) : absl::StrCat(least, " .. ", most);
-    return WrongType(PathOf(name), *json, range);
+    if (given <= 0 || given > most) return WrongType(PathOf(name), *json, absl::StrCat("above 0 and at most ", most));
+    *value = given;
+    return absl::OkStatus();
   }
   absl::Status CheckAllKnown() const {
     for (const auto& [name, value] : object_.items()) {
@@ -129,7 +123,7 @@ absl::Status ReadRights(const std::string& place, const std::vector<std::string>
   return absl::OkStatus();
 }
 
-absl::StatusOr<Identity> ReadIdentity(const Json& json, const std::string& place) {
+absl::StatusOr<Identity> ReadIdentity(const Json& json, const std::string& place, Policy* policy) {
   if (!json.is_object()) return WrongType(place, json, "an object");
   Fields fields(json, place);
   Identity identity;
@@ -151,8 +145,12 @@ absl::StatusOr<Identity> ReadIdentity(const Json& json, const std::string& place
   POSENC_RETURN_IF_ERROR(fields.Texts("allow", &rights));
   POSENC_RETURN_IF_ERROR(ReadRights(fields.PathOf("allow"), rights, &identity));
   POSENC_RETURN_IF_ERROR(fields.Number("requests_per_second", kMostRequests, &identity.requests_per_second));
-  POSENC_RETURN_IF_ERROR(fields.Number("compute_per_second", kMostThreads, &identity.compute_per_second));
-  POSENC_RETURN_IF_ERROR(fields.Number("weight", kMostWeight, &identity.weight, 1 / kMostWeight));
+  for (const char* field : {"weight", "compute_per_second"}) {
+    const Json* value = fields.Find(field);
+    if (value == nullptr) continue;
+    if (!value->is_number()) return WrongType(fields.PathOf(field), *value, "a number");
+    policy->ignored.emplace_back(identity.name, field);
+  }
   POSENC_RETURN_IF_ERROR(fields.Count("max_in_flight_requests", &identity.max_in_flight_requests));
   POSENC_RETURN_IF_ERROR(fields.Count("max_in_flight_bytes", &identity.max_in_flight_bytes));
   POSENC_RETURN_IF_ERROR(fields.Count("max_call_cost", &identity.max_call_cost));
@@ -173,7 +171,7 @@ absl::Status ReadIdentities(const Json& json, Policy* policy) {
   std::set<std::string> names;
   for (size_t n = 0; n < identities->size(); ++n) {
     const std::string place = "identities[" + std::to_string(n) + "]";
-    POSENC_ASSIGN_OR_RETURN(Identity identity, ReadIdentity((*identities)[n], place));
+    POSENC_ASSIGN_OR_RETURN(Identity identity, ReadIdentity((*identities)[n], place, policy));
     if (!names.insert(identity.name).second) {
       return Wrong("CONFLICT", place + ".name", identity.name, "must differ from the names of other identities");
     }

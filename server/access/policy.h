@@ -13,10 +13,7 @@
 //                           second may come at once. Absent: none
 //   max_in_flight_requests, max_in_flight_bytes   limits of what its calls hold together. Absent: the server's own
 //   max_call_cost           limit of the slow steps of one call. Absent: the server's own
-//   compute_per_second      limit of the time in which its calls compute, in seconds a second, all threads together; a
-//                           second's worth may come at once. Absent: none
-//   weight                  0.001 .. 1000: of two identities that ask for more than there is, one of twice the weight
-//                           gets twice the compute time, and may hold twice as much. Absent: 1
+//   weight, compute_per_second   numbers, which older releases know: ignored
 // The token file has a line for each token: NAME SHA256 [EXPIRY]. NAME is an identity's; SHA256 is the digest of the
 // token, in hex; EXPIRY is like 2027-01-31T00:00:00Z. Lines may be empty or begin with '#'.
 #pragma once
@@ -30,6 +27,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -53,8 +51,6 @@ struct Identity {
   int64_t max_in_flight_requests = kUnlimited;
   int64_t max_in_flight_bytes = kUnlimited;
   int64_t max_call_cost = kUnlimited;
-  double compute_per_second = 0;  // 0: no limit
-  double weight = 1;
 
   bool Allows(Right right) const { return rights[static_cast<size_t>(right)]; }
 };
@@ -73,6 +69,7 @@ struct Policy {
 
   std::vector<std::shared_ptr<const Identity>> identities;  // in the file's order: the first that fits counts
   std::vector<Token> tokens;
+  std::vector<std::pair<std::string, std::string>> ignored;  // an identity's name, and its field without effect
 };
 
 // Parses the texts of both files. Returns INVALID_ARGUMENT naming the place: "identities[2].allow[0]", "line 3".

@@ -69,6 +69,7 @@ Call::Call(Core* core, const wire::RpcDescription& method, Rpc* rpc, grpc::ByteB
       method_(method.name),
       metrics_(core->metrics.Of(method.path)),
       rpc_(rpc),
+      caller_(CallerOf(*rpc)),
       in_progress_(request == nullptr ? nullptr : BeginRequest(rpc)),
       request_(Take(request)),
       valid_(request_.Valid()),
@@ -77,7 +78,7 @@ Call::Call(Core* core, const wire::RpcDescription& method, Rpc* rpc, grpc::ByteB
       memory_([this](int64_t bytes) {
         memory_asked_ = held() + bytes;
         try {
-          memory_verdict_ = core_->admission->AdmitBytes(bytes, held(), &memory_charge_, &request_charge_);
+          memory_verdict_ = core_->admission->AdmitBytes(bytes, held(), &memory_charge_, caller_);
         } catch (const std::bad_alloc&) {
           memory_verdict_ = Admission::Verdict::kOverloaded;
         }
@@ -93,14 +94,13 @@ absl::Status Call::Admit() {
   // The client half-closed without a message, or the memory quota killed the call.
   if (!valid_) return InvalidArgument("MALFORMED", kWholeRequest, kAbsent, "must be one message");
   POSENC_RETURN_IF_ERROR(CheckSize(bytes_in_));
-  return Refuse(
-      core_->admission->AdmitRequest(request_memory_, &request_charge_, &request_bytes_charge_, HolderOf(*rpc_)),
-      request_memory_);
+  return Refuse(core_->admission->AdmitRequest(request_memory_, &request_charge_, &request_bytes_charge_, caller_),
+                request_memory_);
 }
 
 absl::Status Call::AdmitStream() {
   in_progress_ = BeginRequest(rpc_);
-  return Refuse(core_->admission->AdmitRequest(0, &request_charge_, &request_bytes_charge_, HolderOf(*rpc_)), 0);
+  return Refuse(core_->admission->AdmitRequest(0, &request_charge_, &request_bytes_charge_, caller_), 0);
 }
 
 absl::Status Call::CheckSize(size_t bytes) const {
@@ -111,20 +111,25 @@ absl::Status Call::CheckSize(size_t bytes) const {
 }
 
 absl::Status Call::Refuse(Admission::Verdict verdict, int64_t bytes) {
+  const Config& config = core_->config;
   switch (verdict) {
     case Admission::Verdict::kAdmitted: admitted_ = true; return absl::OkStatus();
     case Admission::Verdict::kTooLarge:
-      return TooLarge(
-          kWholeRequest, absl::StrCat(bytes, " bytes with its answer and working memory"),
-          absl::StrCat("must be at most ", std::min(core_->config.max_in_flight_bytes, HolderOf(*rpc_).max_bytes),
-                       " bytes (--max-in-flight-bytes, or the policy's max_in_flight_bytes)"));
+      return TooLarge(kWholeRequest, absl::StrCat(bytes, " bytes with its answer and working memory"),
+                      absl::StrCat("must be at most ", std::min(config.max_in_flight_bytes, caller_.max_bytes),
+                                   " bytes (--max-in-flight-bytes, or the policy's max_in_flight_bytes)"));
     case Admission::Verdict::kOverloaded:
       refused_ = true;
-      return Unavailable("OVERLOADED", "too many requests or bytes in flight");
+      return Unavailable("OVERLOADED", absl::StrCat("too many requests or bytes in flight: all callers share ",
+                                                    config.max_in_flight_requests, " (--max-in-flight-requests) and ",
+                                                    config.max_in_flight_bytes, " (--max-in-flight-bytes)"));
     case Admission::Verdict::kOverQuota:
       refused_ = true;
-      return Unavailable("QUOTA",
-                         "more requests or bytes in flight than the policy allows to " + rpc_->identity()->name);
+      return Unavailable(
+          "QUOTA",
+          absl::StrCat("more requests or bytes in flight than the policy allows to ", rpc_->identity()->name, ": ",
+                       std::min(config.max_in_flight_requests, caller_.max_requests), " (max_in_flight_requests) and ",
+                       std::min(config.max_in_flight_bytes, caller_.max_bytes), " (max_in_flight_bytes)"));
     case Admission::Verdict::kDraining: refused_ = true; return Unavailable("DRAINING", "the server is shutting down");
   }
   __builtin_unreachable();
@@ -133,7 +138,7 @@ absl::Status Call::Refuse(Admission::Verdict verdict, int64_t bytes) {
 TaskOwner Call::owner() const {
   const uint64_t connection = rpc_->connection_number();
   if (const Identity* identity = rpc_->identity(); identity != nullptr) {
-    return {identity->name, identity->weight, connection};
+    return {identity->name, 1, connection};
   }
   // Addresses have no shares of the bytes in flight by weight, so calls of many must not be in the middle at a time.
   return {NameOf(PeerOf(rpc_->connection())), 1, connection, /*takes_places=*/false};
@@ -229,7 +234,7 @@ bool Call::MovesOn() const {
 absl::Status Call::EndStep(const absl::Status& status) {
   if (memory_.refused()) return Refuse(memory_verdict_, memory_asked_);
   // A stream keeps what its first message needs. Later steps keep nothing: what seems left, gRPC's threads release.
-  memory_charge_.ReturnBytes(memory_.Shrink(kept_));
+  memory_charge_.Return(memory_.Shrink(kept_));
   if (kind_ == Kind::kStream) kept_ = std::min(kept_, memory_.held());
   if (IsWouldBlock(status)) answer_bytes_ = 0;  // the answer that was begun is gone, and its charge with it
   return status;
@@ -276,8 +281,7 @@ absl::StatusOr<std::shared_ptr<Charge>> Call::ChargeAnswer(size_t bytes) {
   auto charge = std::make_shared<Charge>();
   const auto size = static_cast<int64_t>(bytes);
   answer_bytes_ = 0;
-  POSENC_RETURN_IF_ERROR(
-      Refuse(core_->admission->AdmitBytes(size, held(), charge.get(), &request_charge_), size + held()));
+  POSENC_RETURN_IF_ERROR(Refuse(core_->admission->AdmitBytes(size, held(), charge.get(), caller_), size + held()));
   answer_bytes_ = bytes;
   return charge;
 }

@@ -44,11 +44,7 @@ namespace posenc::server {
 struct Core {
   explicit Core(const Config& with)
       : config(with),
-        admission(Admission::Create(config.max_in_flight_requests, config.max_in_flight_bytes,
-                                    [](const std::string& holder) {
-                                      const Peer peer = PeerOf(holder);  // none for identities and Unix sockets
-                                      return peer ? std::to_string(*peer) : "";
-                                    })),
+        admission(std::make_unique<Admission>(config.max_in_flight_requests, config.max_in_flight_bytes)),
         buffer_pool(std::make_shared<BufferPool>(static_cast<size_t>(config.answer_pool_bytes))),
         io_threads(static_cast<size_t>(config.io_threads)),
         pool(static_cast<size_t>(config.threads),
@@ -60,7 +56,7 @@ struct Core {
   const Config config;
   prometheus::Registry metrics_registry;
   CallMetrics metrics{&metrics_registry};
-  const std::shared_ptr<Admission> admission;
+  const std::unique_ptr<Admission> admission;
   const std::shared_ptr<BufferPool> buffer_pool;
   std::shared_ptr<const wire::SharedMemorySource> memory;  // null: shared memory is off
   const Devices* devices = nullptr;                        // other than the CPU; null: none
@@ -125,8 +121,6 @@ class Call {
 
   bool was_admitted() const { return admitted_; }
   size_t bytes_in() const { return bytes_in_; }
-  // True if other identities, with which the server is shared, are there. Then calls of all of them wait in the pool.
-  bool is_shared() const { return request_charge_.is_shared(); }
   // The call's caller, on whose account tasks of the pool run: its identity, or without a policy its address, or "unix"
   // for all callers of Unix sockets.
   TaskOwner owner() const;
@@ -150,8 +144,8 @@ class Call {
     };
     WithoutExceptions(submit).IgnoreError();  // without memory for the task, this thread has freed it
   }
-  // Further charges of the call's connection refer to it.
-  const Charge& request_charge() const { return request_charge_; }
+  // Who is charged for the call.
+  const Caller& caller() const { return caller_; }
   // A step of a stream has charged the bytes of its message: they count if its memory can never fit beside them.
   void HoldMessage(size_t bytes) { message_bytes_ = static_cast<int64_t>(bytes); }
   // Adds the bytes of a stream's message to bytes_in().
@@ -255,6 +249,7 @@ class Call {
   const std::string_view method_;
   MethodMetrics* const metrics_;
   Rpc* const rpc_;
+  const Caller caller_;
   RequestInProgress in_progress_;
   Charge request_charge_;
   Charge request_bytes_charge_;

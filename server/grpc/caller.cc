@@ -51,28 +51,28 @@ bool ComesByProxy(const grpc::ServerContextBase& context) {
   });
 }
 
-Caller CallerOf(const Rpc& rpc, std::string_view peer, const grpc::ServerContextBase& context) {
+CallerCredentials CredentialsOf(const Rpc& rpc, std::string_view peer, const grpc::ServerContextBase& context) {
   const auto connection = context.auth_context();
   const std::string transport = TransportOf(*connection);
-  Caller caller{.names = {}, .authorization = rpc.header(kAuthorization)};
+  CallerCredentials shown{.names = {}, .authorization = rpc.header(kAuthorization)};
   if (transport == "local") {
     // HAProxy ends TLS, and says who has shown which certificate. Callers of its front are never callers of a Unix
     // socket.
-    caller.is_private = true;
+    shown.is_private = true;
     if (const std::string certificate = rpc.header(kProxiedCertificate); !certificate.empty()) {
-      caller.names = transport::NamesOfCertificate(certificate);
-      if (caller.names.empty()) caller.names = {"unreadable"};  // fits no pattern: not anonymous
+      shown.names = transport::NamesOfCertificate(certificate);
+      if (shown.names.empty()) shown.names = {"unreadable"};  // fits no pattern: not anonymous
     }
-    return caller;
+    return shown;
   }
   const bool encrypted = transport == GRPC_SSL_TRANSPORT_SECURITY_TYPE || transport == GRPC_TLS_TRANSPORT_SECURITY_TYPE;
-  caller.is_unix = !encrypted && peer.starts_with("unix");
-  caller.is_private = encrypted || caller.is_unix;
+  shown.is_unix = !encrypted && peer.starts_with("unix");
+  shown.is_private = encrypted || shown.is_unix;
   if (encrypted && connection->IsPeerAuthenticated()) {
-    caller.names = NamesOf(*connection);
-    if (caller.names.empty()) caller.names = {"unnamed"};
+    shown.names = NamesOf(*connection);
+    if (shown.names.empty()) shown.names = {"unnamed"};
   }
-  return caller;
+  return shown;
 }
 
 }  // namespace posenc::server

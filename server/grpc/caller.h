@@ -22,6 +22,6 @@ bool ComesByProxy(const grpc::ServerContextBase& context);
 
 // `peer`: the context's, which gRPC forgets when the call is cancelled. The context keeps the rest from the first call
 // of this function on, so later ones may come from other threads.
-Caller CallerOf(const Rpc& rpc, std::string_view peer, const grpc::ServerContextBase& context);
+CallerCredentials CredentialsOf(const Rpc& rpc, std::string_view peer, const grpc::ServerContextBase& context);
 
 }  // namespace posenc::server

@@ -69,7 +69,8 @@ class GrpcRpc final : public Rpc {
   absl::Status AdmitMessage() override {
     if (identity_ == nullptr) return absl::OkStatus();
     // Read again and not kept: a certificate of 8 KiB can have 2,000 names.
-    return polling_->options_.authorize(CallerOf(*this, peer_, context_), *method_->right, context_.method(), nullptr)
+    return polling_->options_
+        .authorize(CredentialsOf(*this, peer_, context_), *method_->right, context_.method(), nullptr)
         .status();
   }
   bool cancelled() const override { return cancelled_; }
@@ -157,8 +158,8 @@ class GrpcRpc final : public Rpc {
   // Returns an error if the caller may not call the method.
   absl::Status Authorize() {
     if (polling_->options_.authorize == nullptr || !method_->right) return absl::OkStatus();
-    POSENC_ASSIGN_OR_RETURN(identity_, polling_->options_.authorize(CallerOf(*this, peer_, context_), *method_->right,
-                                                                    context_.method(), this));
+    POSENC_ASSIGN_OR_RETURN(identity_, polling_->options_.authorize(CredentialsOf(*this, peer_, context_),
+                                                                    *method_->right, context_.method(), this));
     return absl::OkStatus();
   }
   void OnFirstRead(bool /*ok*/) {

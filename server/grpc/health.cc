@@ -61,16 +61,16 @@ class Health::Check final : public Reactor {
 // Its state is guarded by Health's mutex. Calling Write() under it is safe: completions arrive on other threads.
 class Health::Watch final : public Reactor {
  public:
-  Watch(Health* health, Rpc* rpc, grpc::ByteBuffer* request)
-      : health_(health), rpc_(rpc), request_(request), peer_(PeerOf(rpc->connection())) {}
+  Watch(Health* health, Rpc* rpc, grpc::ByteBuffer* request) : health_(health), rpc_(rpc), request_(request) {}
 
   void Start() override {
     grpc::Status status;
     service_ = ServiceIn(request_, &status);
     if (!status.ok()) return rpc_->Finish(status);
-    if (!health_->watch_limit_->Take(peer_)) {
+    if (!health_->watch_limit_->Take(CallerName(*rpc_), 1, &place_)) {
       refusal_limit_ = health_->timers_->After(health_->send_timeout_, [this] { rpc_->TryCancel(); });
-      return rpc_->Finish({grpc::UNAVAILABLE, "too many watches"});
+      return rpc_->Finish({grpc::UNAVAILABLE,
+                           "too many watches: all callers share " + std::to_string(health_->watch_limit_->capacity())});
     }
     const std::lock_guard lock(health_->mutex_);
     health_->watches_.insert(this);
@@ -104,14 +104,14 @@ class Health::Watch final : public Reactor {
  private:
   void End() {
     if (health_->watches_.erase(this) == 0) return;
-    health_->watch_limit_->GiveBack(peer_);
+    place_.Return();
     rpc_->Finish({grpc::CANCELLED, "the watch is over"});
   }
 
   Health* const health_;
   Rpc* const rpc_;
   grpc::ByteBuffer* const request_;
-  const Peer peer_;
+  Charge place_;
   std::string service_;
   std::optional<Status> told_;
   bool writing_ = false, cancelled_ = false;
@@ -139,7 +139,7 @@ void Health::EndServing() {
 }
 
 void Health::AddTo(Methods* methods, size_t most_watches, Timers* timers, std::chrono::seconds send_timeout) {
-  watch_limit_.emplace(most_watches);
+  watch_limit_ = FairLimit::Create(static_cast<int64_t>(most_watches));
   timers_ = timers;
   send_timeout_ = send_timeout;
   Method& check = (*methods)["/grpc.health.v1.Health/Check"];

@@ -3,14 +3,14 @@
 
 #include <chrono>
 #include <map>
+#include <memory>
 #include <mutex>
-#include <optional>
 #include <set>
 #include <string>
 
+#include "server/core/fair_limit.h"
 #include "server/core/timers.h"
 #include "server/grpc/methods.h"
-#include "server/listen/peer_limit.h"
 
 namespace posenc::server {
 
@@ -22,8 +22,8 @@ class Health {
   // Reports all services as NOT_SERVING from now on, regardless of Set().
   void EndServing();
 
-  // Watches beyond `most_watches`, or a quarter of them for one peer, are refused (UNAVAILABLE). A check whose answer
-  // is not taken within `send_timeout` is cancelled. `timers` must outlive the RPCs.
+  // Callers share `most_watches` watches; further ones are refused (UNAVAILABLE). A check whose answer is not taken
+  // within `send_timeout` is cancelled. `timers` must outlive the RPCs.
   void AddTo(Methods* methods, size_t most_watches, Timers* timers, std::chrono::seconds send_timeout);
 
  private:
@@ -37,7 +37,7 @@ class Health {
   std::map<std::string, Status> services_;
   bool ended_ = false;
   std::set<Watch*> watches_;
-  std::optional<PeerLimit> watch_limit_;
+  std::shared_ptr<FairLimit> watch_limit_;
   Timers* timers_ = nullptr;
   std::chrono::seconds send_timeout_{0};
 };

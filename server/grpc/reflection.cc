@@ -18,7 +18,6 @@
 #include "inference/service.pb.h"
 #include "posenc/v1/service.pb.h"
 #include "server/grpc/messages.h"
-#include "server/listen/peer_limit.h"
 
 namespace posenc::server {
 namespace {
@@ -138,7 +137,7 @@ grpc::ByteBuffer Answer(const ServerReflectionRequest& request) {
 }
 
 constexpr size_t kMaxQuestion = 4096;  // bytes
-constexpr size_t kMostStreams = 64;    // open at a time
+constexpr int64_t kMostStreams = 64;   // open at a time
 // Between an answer and the next question of a stream. While questions that gRPC has received already were answered one
 // after another, the receiving thread would not look at its connections.
 constexpr std::chrono::milliseconds kPause(10);
@@ -148,21 +147,14 @@ constexpr std::chrono::milliseconds kPause(10);
 // nothing. Ends after --max-stream-seconds, and if the client does not send or read in time.
 class ReflectionCall final : public Reactor {
  public:
-  ReflectionCall(Core* core, Rpc* rpc, std::shared_ptr<PeerLimit> open)
-      : core_(core),
-        rpc_(rpc),
-        peer_(PeerOf(rpc->connection())),
-        open_(std::move(open)),
-        has_place_(open_->Take(peer_)) {}
-  ~ReflectionCall() override {
-    if (has_place_) open_->GiveBack(peer_);
-  }
+  ReflectionCall(Core* core, Rpc* rpc, FairLimit* open)
+      : core_(core), rpc_(rpc), caller_(CallerOf(*rpc)), has_place_(open->Take(caller_.name, 1, &place_)) {}
 
   void Start() override {
     if (!has_place_) {
       wait_limit_ = CancelAfter(core_->config.send_timeout_s);
-      return rpc_->Finish({grpc::UNAVAILABLE, "more than " + std::to_string(kMostStreams) + " reflection streams, or " +
-                                                  std::to_string(kMostStreams / 4) + " of one address"});
+      return rpc_->Finish(
+          {grpc::UNAVAILABLE, "too many reflection streams: all callers share " + std::to_string(kMostStreams)});
     }
     time_limit_ = core_->timers.At(std::chrono::steady_clock::now() + std::chrono::seconds(core_->config.max_stream_s),
                                    [this] { rpc_->TryCancel(); });
@@ -172,8 +164,7 @@ class ReflectionCall final : public Reactor {
   void OnReadDone(bool ok) override {
     wait_limit_.Revoke();
     if (!ok) return rpc_->Finish(grpc::Status::OK);
-    const auto verdict =
-        core_->admission->AdmitRequest(kMaxQuestion, &request_charge_, &bytes_charge_, HolderOf(*rpc_));
+    const auto verdict = core_->admission->AdmitRequest(kMaxQuestion, &request_charge_, &bytes_charge_, caller_);
     if (verdict != Admission::Verdict::kAdmitted) {
       core_->admission->CountRefusal();
       question_.Clear();  // can be large: not kept while the client is awaited
@@ -227,10 +218,9 @@ class ReflectionCall final : public Reactor {
 
   Core* const core_;
   Rpc* const rpc_;
-  const Peer peer_;
-  const std::shared_ptr<PeerLimit> open_;
+  const Caller caller_;
+  Charge place_, request_charge_, bytes_charge_;
   const bool has_place_;
-  Charge request_charge_, bytes_charge_;
   grpc::ByteBuffer question_;
   std::mutex pause_mutex_;
   Timers::Timer time_limit_, wait_limit_, pause_;  // declared last: revoked first
@@ -239,13 +229,13 @@ class ReflectionCall final : public Reactor {
 }  // namespace
 
 void AddReflectionTo(Methods* methods, Core* core) {
-  const auto open = std::make_shared<PeerLimit>(kMostStreams);
+  const auto open = FairLimit::Create(kMostStreams);
   for (const char* version : {"v1", "v1alpha"}) {
     Method& method = (*methods)["/grpc.reflection." + std::string(version) + ".ServerReflection/ServerReflectionInfo"];
     method.reads_first = false;
     method.right = Right::kReflection;
     method.make = [core, open](Rpc* rpc, grpc::ByteBuffer*) {
-      return std::make_unique<ReflectionCall>(core, rpc, open);
+      return std::make_unique<ReflectionCall>(core, rpc, open.get());
     };
   }
 }

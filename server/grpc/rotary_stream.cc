@@ -236,8 +236,7 @@ class RotaryCall final : public Reactor {
   // Sets *no_room if the bytes do not fit now, but answers of this stream are still to be sent.
   absl::Status Admit(size_t size, size_t held, Charge* charge, bool* no_room) {
     const auto bytes = static_cast<int64_t>(size);
-    const auto verdict =
-        core_->admission->AdmitBytes(bytes, static_cast<int64_t>(held), charge, &call_.request_charge());
+    const auto verdict = core_->admission->AdmitBytes(bytes, static_cast<int64_t>(held), charge, call_.caller());
     if (verdict == Admission::Verdict::kOverloaded) {
       const std::lock_guard lock(mutex_);
       *no_room = !replies_.empty();

@@ -13,6 +13,7 @@
 #include "grpcpp/support/status.h"
 #include "server/access/policy.h"
 #include "server/core/admission.h"
+#include "server/listen/peer.h"
 
 namespace posenc::server {
 
@@ -70,13 +71,16 @@ inline RequestInProgress BeginRequest(Rpc* rpc) {
   return RequestInProgress(rpc);
 }
 
-// Returns the holder that is charged for the RPC's requests and bytes: its identity or, without a policy, its
-// connection.
-inline Holder HolderOf(const Rpc& rpc) {
+// Returns the name under which the RPC's caller shares the server with others: of its identity or, without a policy, of
+// its address. All callers over Unix sockets are one.
+inline std::string CallerName(const Rpc& rpc) {
   const Identity* identity = rpc.identity();
-  if (identity == nullptr) return {.name = rpc.connection()};
-  return {"identity " + identity->name, identity->max_in_flight_requests, identity->max_in_flight_bytes,
-          identity->weight};
+  return identity == nullptr ? NameOf(PeerOf(rpc.connection())) : "identity " + identity->name;
+}
+inline Caller CallerOf(const Rpc& rpc) {
+  const Identity* identity = rpc.identity();
+  if (identity == nullptr) return {.name = CallerName(rpc)};
+  return {CallerName(rpc), identity->max_in_flight_requests, identity->max_in_flight_bytes};
 }
 
 // Serves one RPC, which owns it. The RPC deletes it after Finish(), once all messages have been sent or dropped and all

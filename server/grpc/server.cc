@@ -181,9 +181,6 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
   SendLogOfGrpc();
   if (!config.policy.empty()) {
     POSENC_ASSIGN_OR_RETURN(server->access_, AccessControl::Load({config.policy, config.token_file}));
-    server->core_.spend_compute = [access = server->access_.get()](const std::string& identity, double seconds) {
-      access->SpendCompute(identity, seconds);
-    };
     server->read_policy_ = std::make_unique<ReloadThread>("policy not reloaded; the old one is kept",
                                                           [access = server->access_.get()] { access->Reload(); });
   }
@@ -258,8 +255,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
 }
 
 Authorize Server::MakeAuthorize() {
-  return [this](const Caller& caller, Right right, const std::string& method, Rpc* rpc) {
-    auto identity = access_->Admit(caller, right, method);
+  return [this](const CallerCredentials& credentials, Right right, const std::string& method, Rpc* rpc) {
+    auto identity = access_->Admit(credentials, right, method);
     if (rpc == nullptr) return identity;  // one message of a stream, which counts its errors itself
     if (absl::IsUnavailable(identity.status())) {
       core_.admission->CountRefusal();

@@ -41,9 +41,9 @@ DRAIN_SECONDS = 10
 SMALL = ("--max-request-bytes", "8MiB", "--max-output-bytes", "8MiB", "--max-in-flight-bytes", "32MiB",
          "--table-cache-bytes", "8MiB", "--retry-pushback", "20", "--receive-timeout", "5", "--send-timeout", "5",
          "--drain-timeout", str(DRAIN_SECONDS))
-# As docs/operating.md adds it up: calls in flight with the reserve, what is not charged of 1,024 calls, gRPC's quota,
+# As docs/operating.md adds it up: calls in flight, what is not charged of 1,024 calls, gRPC's quota,
 # free answer buffers, plans and tables, two heaps of freed memory, and 96 MiB for the rest.
-BOUND = (34 + 32 + 96 + 8 + 16 + 8 + 16 + 96) * MEBIBYTE + SANITIZER_BYTES
+BOUND = (32 + 32 + 96 + 8 + 16 + 8 + 16 + 96) * MEBIBYTE + SANITIZER_BYTES
 # 256 MiB of buffers that four sources may hold, and connections and calls.
 FRONT_BOUND = 384 * MEBIBYTE
 

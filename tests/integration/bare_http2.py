@@ -83,8 +83,8 @@ class Uploader(ShutWindow):
     """A call whose bytes are sent in pieces, as far as flow control allows. It can receive the answer. `frame`: bytes of a
     DATA frame; None: as many as there are."""
 
-    def __init__(self, port, method, *messages, window=MEBIBYTE, frame=None):
-        super().__init__(port, window)
+    def __init__(self, port, method, *messages, window=MEBIBYTE, frame=None, address="127.0.0.1"):
+        super().__init__(port, window, address)
         self.stream = self.begin(method)
         self.flush()
         self.socket.setblocking(False)

@@ -141,7 +141,7 @@ def test_overload_by_requests(start_server):
 def test_overload_by_bytes(start_server):
     server = start_server("--max-request-bytes", "1MiB", "--max-output-bytes", "1MiB", "--max-in-flight-bytes", "1MiB")
     with Client(server.port) as client:
-        with ShutWindow(server.port) as unread:  # its first tile stays in flight
+        with ShutWindow(server.port, address="127.0.0.2") as unread:  # its first tile stays in flight
             unread.call("StreamTable", samples.stream(900 * KIBIBYTE // 512, count=10_000_000, rotary_dim=128))
             wait_until(lambda: client.info().counters.in_flight_bytes > 890 * KIBIBYTE, "no tile is made")
             refusal = client.refusal("GenerateTable", samples.table(count=200 * KIBIBYTE // 32))

@@ -1,6 +1,8 @@
 #include "server/access/policy.h"
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "posenc/base/status.h"
@@ -45,8 +47,7 @@ TEST(Policy, ReadsIdentitiesAndTokens) {
   const auto policy =
       ParsePolicy(R"({"identities": [
       {"name": "train", "certificates": ["dns:*.train"], "allow": ["compute", "stream"], "requests_per_second": 2.5,
-       "max_in_flight_requests": 4, "max_in_flight_bytes": 1000, "max_call_cost": 7, "compute_per_second": 0.5,
-       "weight": 2},
+       "max_in_flight_requests": 4, "max_in_flight_bytes": 1000, "max_call_cost": 7},
       {"name": "local", "unix_sockets": true, "allow": ["info"]},
       {"name": "all", "anonymous": true}]})",
                   "# comment\n\ntrain " + kDigest + " 2027-01-31T00:00:00Z\n  local " + kDigest + "\r\n");
@@ -58,8 +59,6 @@ TEST(Policy, ReadsIdentitiesAndTokens) {
   EXPECT_EQ(train.requests_per_second, 2.5);
   EXPECT_EQ(train.max_in_flight_requests, 4);
   EXPECT_EQ(train.max_call_cost, 7);
-  EXPECT_EQ(train.compute_per_second, 0.5);
-  EXPECT_EQ(train.weight, 2);
   EXPECT_EQ(train.max_in_flight_bytes, 1000);
   EXPECT_EQ(policy->identities[1]->max_in_flight_bytes, Identity::kUnlimited);
   EXPECT_TRUE(policy->identities[2]->anonymous && policy->identities[2]->rights.none());
@@ -68,6 +67,16 @@ TEST(Policy, ReadsIdentitiesAndTokens) {
   EXPECT_EQ(policy->tokens[0].digest[31], 0xaa);
   EXPECT_EQ(std::chrono::system_clock::to_time_t(*policy->tokens[0].expiry), 1801353600);
   EXPECT_FALSE(policy->tokens[1].expiry.has_value());
+}
+
+TEST(Policy, ListsFieldsThatHaveNoEffect) {
+  const auto policy = ParsePolicy(R"({"identities": [
+      {"name": "a", "compute_per_second": 0.5, "weight": 2}, {"name": "b"}, {"name": "c", "weight": -1}]})",
+                                  "");
+  ASSERT_TRUE(policy.ok()) << policy.status();
+  const std::vector<std::pair<std::string, std::string>> ignored = {
+      {"a", "weight"}, {"a", "compute_per_second"}, {"c", "weight"}};
+  EXPECT_EQ(policy->ignored, ignored);
 }
 
 struct Bad {
@@ -105,7 +114,7 @@ TEST(Policy, NamesThePlaceOfAnError) {
        "OUT_OF_RANGE"},
       {R"({"identities": [{"name": "a", "compute_per_second": "1"}]})", "", "identities[0].compute_per_second",
        "OUT_OF_RANGE"},
-      {R"({"identities": [{"name": "a", "weight": 1e4}]})", "", "identities[0].weight", "OUT_OF_RANGE"},
+      {R"({"identities": [{"name": "a", "weight": "heavy"}]})", "", "identities[0].weight", "OUT_OF_RANGE"},
       {R"({"identities": [{"name": "a", "max_in_flight_bytes": 1.5}]})", "", "identities[0].max_in_flight_bytes",
        "OUT_OF_RANGE"},
       {R"({"identities": [{"name": "a", "max_in_flight_requests": 0}]})", "", "identities[0].max_in_flight_requests",

@@ -65,10 +65,9 @@ TEST_F(CallTurnsTest, WaitingForOthersCostsNothing) {
 
 // The first call computes until the second one, which needs the only thread, has ended.
 TEST_F(CallTurnsTest, ALongComputationLetsAnotherIdentityCompute) {
-  Identity light, heavy;
-  light.name = "light";
-  light.weight = 0.01;
-  heavy.name = "heavy";
+  Identity one, two;
+  one.name = "one";
+  two.name = "two";
   std::atomic<bool> first_computes{false}, second_ended{false};
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   const auto first = Diagnosis([&] {
@@ -81,8 +80,8 @@ TEST_F(CallTurnsTest, ALongComputationLetsAnotherIdentityCompute) {
   });
   const auto second = Diagnosis([&] { second_ended = true; });
   FakeRpc long_call(Request()), other(Request());
-  long_call.caller = &light;
-  other.caller = &heavy;
+  long_call.caller = &one;
+  other.caller = &two;
   Serve(first, &long_call);
   while (!first_computes) std::this_thread::yield();
   Serve(second, &other);
