@@ -128,15 +128,19 @@ class GrpcRpc final : public Rpc {
     metrics_->Start();
     if (known) method_ = &method->second;
     const absl::Status allowed = known ? Authorize() : NoSuchMethod(context_.method());
+    const UnadmittedCalls& unadmitted = polling_->options_.unadmitted;
     if (!allowed.ok()) {
       Finish(ToGrpc(allowed, false));
-      return Release();
+    } else if (!unadmitted.limit->Take(CallerName(*this), 1, &unadmitted_)) {
+      Finish(unadmitted.refuse(this));
+    } else if (!method_->reads_first) {
+      Serve(nullptr);
+    } else {
+      return ReadFirst();
     }
-    if (!method_->reads_first) {
-      if (polling_->AddUnadmitted(this)) Serve(nullptr);
-      return Release();
-    }
-    polling_->AddUnadmitted(this);
+    Release();
+  }
+  void ReadFirst() {
     receives_ = true;
     receive_limit_ = polling_->timers_->After(polling_->options_.receive_timeout, [this] { TryCancel(); });
     stream_.Read(&request_, &first_read_);
@@ -164,11 +168,14 @@ class GrpcRpc final : public Rpc {
   }
   void OnFirstRead(bool /*ok*/) {
     receive_limit_.Revoke();
-    if (polling_->Hear(this)) {
-      cancelled_ ? EndUnserved() : Serve(&request_);
-      receives_ = false;
-    }
+    Hear();
+    cancelled_ ? EndUnserved() : Serve(&request_);
+    receives_ = false;
     Release();
+  }
+  // Notes that the first message has come, which the reactor may admit.
+  void Hear() {
+    if (method_->admits) unadmitted_.Return();
   }
   // Ends the RPC, which was cancelled before it was served: nobody waits for its status.
   void EndUnserved() {
@@ -176,7 +183,6 @@ class GrpcRpc final : public Rpc {
       LogCall(LogLevel::debug, "ended: cancelled before it was served",
               {{"method", context_.method()}, {"peer", connection_}});
     }
-    polling_->RemoveUnadmitted(this);
     Release();  // Finish(), which is not called
   }
   void Serve(grpc::ByteBuffer* request) {
@@ -190,16 +196,9 @@ class GrpcRpc final : public Rpc {
     if (cancelled_) TellCancelled();
   }
 
-  // Ends the RPC to make room for others. `served`: it has a reactor, or is about to have one.
-  void EndUnadmitted(bool served) {
-    LogCall(LogLevel::debug, "ended: too many calls are not admitted",
-            {{"method", context_.method()}, {"peer", peer_}});
-    if (served) return TryCancel();  // the reactor finishes it
-    Finish(polling_->options_.unadmitted.refuse(this));
-  }
   void BeginRead() { stream_.Read(next_, &read_); }
   void OnRead(bool ok) {
-    polling_->Hear(this);
+    Hear();
     reactor_->OnReadDone(ok);
     Release();
   }
@@ -208,10 +207,7 @@ class GrpcRpc final : public Rpc {
     reactor_->OnWriteDone(ok);
     Release();
   }
-  void OnFinished(bool /*ok*/) {
-    polling_->RemoveUnadmitted(this);
-    Release();
-  }
+  void OnFinished(bool /*ok*/) { Release(); }
   void OnOver(bool /*ok*/) {
     if (context_.IsCancelled()) {
       cancelled_ = true;
@@ -251,11 +247,7 @@ class GrpcRpc final : public Rpc {
   uint64_t connection_number_ = 0;
   bool is_local_ = false;
   MethodMetrics* metrics_ = nullptr;  // null before it has arrived, and once its end is counted
-  // Guarded by the loop's unadmitted_mutex_:
-  std::optional<std::list<GrpcRpc*>::iterator> unadmitted_;
-  UnadmittedOfPeer* unadmitted_of_peer_ = nullptr;  // that unadmitted_ is in; null: in the loop's unadmitted_
-  uint64_t unadmitted_number_ = 0;
-  bool heard_ = false;
+  Charge unadmitted_;
   grpc::ByteBuffer request_;
   grpc::ByteBuffer* next_ = nullptr;  // that Read() reads into
   Timers::Timer receive_limit_;       // pending only before the reactor is made
@@ -304,78 +296,6 @@ std::set<TcpEnd> CompletionQueueLoop::BusyConnections(bool with_uploads) {
     if (rpc->requests_ > 0 || (with_uploads && rpc->receives_)) busy.insert({PeerOf(rpc->peer_), PortOf(rpc->peer_)});
   }
   return busy;
-}
-
-bool CompletionQueueLoop::AddUnadmitted(GrpcRpc* rpc) {
-  std::unique_lock lock(unadmitted_mutex_);
-  rpc->unadmitted_ = unadmitted_.insert(unadmitted_.end(), rpc);
-  rpc->unadmitted_number_ = ++unadmitted_number_;
-  if (++unadmitted_count_ <= options_.unadmitted.most) return true;
-  SortByPeer();
-  GrpcRpc* const victim = OneTooMany();
-  const bool is_new = victim == rpc;
-  const bool served = !is_new && (victim->heard_ || !victim->method_->reads_first);
-  Forget(victim);
-  ++victim->expected_;  // keeps it; it was not 0, because every RPC leaves these lists before its last event
-  lock.unlock();
-  victim->EndUnadmitted(served);
-  victim->Release();
-  return !is_new;
-}
-
-void CompletionQueueLoop::SortByPeer() {
-  while (!unadmitted_.empty()) {
-    GrpcRpc* const rpc = unadmitted_.front();
-    UnadmittedOfPeer& of_peer = unadmitted_of_peer_[PeerOf(rpc->connection())];
-    std::list<GrpcRpc*>& of_connection = of_peer.of_connections[rpc->connection_number()];
-    of_connection.splice(of_connection.end(), unadmitted_, unadmitted_.begin());
-    ++of_peer.count;
-    rpc->unadmitted_of_peer_ = &of_peer;
-  }
-  std::erase_if(unadmitted_of_peer_, [](const auto& entry) { return entry.second.count == 0; });
-}
-
-GrpcRpc* CompletionQueueLoop::OneTooMany() {
-  const auto number_of_oldest = [](const UnadmittedOfPeer& of_peer) {
-    uint64_t number = UINT64_MAX;
-    for (const auto& [_, rpcs] : of_peer.of_connections) number = std::min(number, rpcs.front()->unadmitted_number_);
-    return number;
-  };
-  const auto most_of_peers =
-      std::max_element(unadmitted_of_peer_.begin(), unadmitted_of_peer_.end(), [&](const auto& a, const auto& b) {
-        if (a.second.count != b.second.count) return a.second.count < b.second.count;
-        return number_of_oldest(a.second) > number_of_oldest(b.second);  // then the one that has waited longest
-      });
-  const auto& connections = most_of_peers->second.of_connections;
-  const auto most = std::max_element(connections.begin(), connections.end(),
-                                     [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
-  return most->second.back();  // the newest: the message of an older one may have come almost whole
-}
-
-bool CompletionQueueLoop::Hear(GrpcRpc* rpc) {
-  const std::lock_guard lock(unadmitted_mutex_);
-  if (!rpc->unadmitted_ || rpc->heard_) return false;
-  rpc->heard_ = true;
-  if (rpc->method_->admits) Forget(rpc);
-  return true;
-}
-
-void CompletionQueueLoop::RemoveUnadmitted(GrpcRpc* rpc) {
-  const std::lock_guard lock(unadmitted_mutex_);
-  if (rpc->unadmitted_) Forget(rpc);
-}
-
-void CompletionQueueLoop::Forget(GrpcRpc* rpc) {
-  if (UnadmittedOfPeer* const of_peer = rpc->unadmitted_of_peer_) {
-    const auto of_connection = of_peer->of_connections.find(rpc->connection_number());
-    of_connection->second.erase(*rpc->unadmitted_);
-    if (of_connection->second.empty()) of_peer->of_connections.erase(of_connection);
-    --of_peer->count;
-  } else {
-    unadmitted_.erase(*rpc->unadmitted_);
-  }
-  rpc->unadmitted_.reset();
-  --unadmitted_count_;
 }
 
 void CompletionQueueLoop::Poll(size_t thread) {

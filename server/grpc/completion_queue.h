@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <functional>
 #include <list>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,7 +16,6 @@
 #include <string>
 #include <string_view>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -25,6 +23,7 @@
 #include "grpcpp/server_builder.h"
 #include "posenc/base/busy_threads.h"
 #include "server/access/access.h"
+#include "server/core/fair_limit.h"
 #include "server/core/timers.h"
 #include "server/grpc/methods.h"
 #include "server/grpc/rpc.h"
@@ -38,21 +37,15 @@ namespace posenc::server {
 using Authorize = std::function<absl::StatusOr<std::shared_ptr<const Identity>>(const CallerCredentials&, Right right,
                                                                                 const std::string& method, Rpc*)>;
 
-// Limit of calls that are not admitted, because their first message has not come or their method does not admit any:
-// gRPC keeps some 25 KiB for each.
+// Limit of calls that are not admitted yet, because their first message has not come, or ever, because their method
+// admits none: gRPC keeps some 25 KiB for each.
 struct UnadmittedCalls {
-  size_t most = 0;
-  // Makes the status of a call without a message that is ended because there are more; may add trailers. Thread-safe.
+  std::shared_ptr<FairLimit> limit;
+  // Makes the status of a call that is one too many; may add trailers. Thread-safe.
   std::function<grpc::Status(Rpc*)> refuse;
 };
 
 class GrpcRpc;
-
-// Calls of a peer that are not admitted.
-struct UnadmittedOfPeer {
-  std::unordered_map<uint64_t, std::list<GrpcRpc*>> of_connections;  // by Rpc::connection_number(); oldest first
-  size_t count = 0;                                                  // of all these
-};
 
 class CompletionQueueLoop {
  public:
@@ -67,7 +60,6 @@ class CompletionQueueLoop {
     BusyThreads* busy = nullptr;
     // A call whose method reads a message first is cancelled if the message does not arrive in this time.
     std::chrono::seconds receive_timeout{0};
-    // If there are more of them, the oldest of the peer with the most is ended.
     UnadmittedCalls unadmitted;
     // Is asked before anything of a call is read; null: everybody may call.
     Authorize authorize;
@@ -85,17 +77,6 @@ class CompletionQueueLoop {
   void Poll(size_t thread);
   void AddOpen(GrpcRpc* rpc);
   void RemoveOpen(std::list<GrpcRpc*>::iterator rpc);
-  // Adds an RPC that is not admitted. May end another one, or this one: then returns false.
-  bool AddUnadmitted(GrpcRpc* rpc);
-  // Notes that the RPC's first message has come, which its reactor may admit. Returns false if it was noted before, or
-  // if the RPC was ended to make room.
-  bool Hear(GrpcRpc* rpc);
-  // Does nothing the second time.
-  void RemoveUnadmitted(GrpcRpc* rpc);
-  // Require unadmitted_mutex_:
-  void SortByPeer();          // moves unadmitted_ into unadmitted_of_peer_
-  GrpcRpc* OneTooMany();      // of those in unadmitted_of_peer_
-  void Forget(GrpcRpc* rpc);  // requires that the RPC is in one of them
 
   Methods methods_;
   MethodMetrics* metrics_of_unknown_ = nullptr;
@@ -103,13 +84,6 @@ class CompletionQueueLoop {
   Options options_;
   std::mutex open_mutex_;
   std::list<GrpcRpc*> open_;  // RPCs that have arrived; guarded by open_mutex_
-  std::mutex unadmitted_mutex_;
-  // RPCs that are not admitted, oldest first; guarded by unadmitted_mutex_. Most are here for microseconds: a peer is
-  // looked up, which takes longer, only when there are too many.
-  std::list<GrpcRpc*> unadmitted_;
-  std::map<Peer, UnadmittedOfPeer> unadmitted_of_peer_;
-  size_t unadmitted_count_ = 0;     // in both
-  uint64_t unadmitted_number_ = 0;  // of the last RPC in unadmitted_
   grpc::AsyncGenericService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::atomic<int64_t> rpcs_{0};        // waiting for a client, or being served

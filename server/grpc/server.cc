@@ -46,7 +46,7 @@ constexpr seconds kWatchdogGrace{5};
 constexpr milliseconds kFilesEnd{1000};
 // Calls that may be there without being admitted, however few may be admitted: messages that have come may not be read
 // yet.
-constexpr size_t kLeastUnadmitted = 1024;
+constexpr int64_t kLeastUnadmitted = 1024;
 // Conversion of a flag's value to gRPC's int, clamped to its maximum.
 int ToInt(int64_t value) { return static_cast<int>(std::min<int64_t>(value, std::numeric_limits<int>::max())); }
 int ToMilliseconds(int64_t in_seconds) { return ToInt(in_seconds * 1000); }
@@ -102,8 +102,8 @@ void WaitUntil(steady_clock::time_point deadline, const std::function<bool()>& c
 }
 
 UnadmittedCalls LimitOfUnadmittedCalls(Core* core) {
-  const auto admitted = static_cast<size_t>(core->config.max_in_flight_requests);
-  return {.most = std::max(2 * admitted, kLeastUnadmitted), .refuse = [core](Rpc* rpc) {
+  const int64_t admitted = core->config.max_in_flight_requests;
+  return {.limit = FairLimit::Create(std::max(2 * admitted, kLeastUnadmitted)), .refuse = [core](Rpc* rpc) {
             core->admission->CountRefusal();
             rpc->AddTrailer("grpc-retry-pushback-ms", std::to_string(core->config.retry_pushback_ms));
             return ToGrpc(Unavailable("OVERLOADED", "too many calls wait for their first message"), false);
