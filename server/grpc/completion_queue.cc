@@ -19,7 +19,7 @@ namespace posenc::server {
 constexpr size_t kExpected = 16;
 // Messages of streams come after calls: a polling thread begins to read a stream's next message once nothing else waits,
 // or after so many events. Otherwise messages that gRPC has received already, thousands of a stream, would keep the
-// thread from looking at the connections.
+// thread from looking at the connections. (After one empty look gRPC may have left the connections out.)
 constexpr int kEventsBeforeRead = 32;
 static thread_local std::deque<GrpcRpc*>* next_reads = nullptr;  // null: this is no polling thread
 
@@ -301,22 +301,24 @@ std::set<TcpEnd> CompletionQueueLoop::BusyConnections(bool with_uploads) {
 void CompletionQueueLoop::Poll(size_t thread) {
   std::deque<GrpcRpc*> reads;
   next_reads = &reads;
-  int events = 0;  // since a read was begun
+  int events = 0, empty = 0;  // since a read was begun, and since an event
   void* tag = nullptr;
   for (bool ok = false;;) {
     const auto until = reads.empty() ? gpr_inf_future(GPR_CLOCK_REALTIME) : gpr_inf_past(GPR_CLOCK_REALTIME);
     const auto status = queue_->AsyncNext(&tag, &ok, until);
     if (status == grpc::CompletionQueue::SHUTDOWN) return;
+    ++empty;
     if (status == grpc::CompletionQueue::GOT_EVENT) {
       options_.busy->Begin(thread);
       GrpcRpc::Event::Handle(tag, ok);
       options_.busy->End(thread);
-      if (++events < kEventsBeforeRead) continue;
+      ++events;
+      empty = 0;
     }
-    events = 0;
-    if (reads.empty()) continue;
+    if (reads.empty() || (empty < 2 && events < kEventsBeforeRead)) continue;
     reads.front()->BeginRead();
     reads.pop_front();
+    events = empty = 0;
   }
 }
 

@@ -94,7 +94,7 @@ void UnaryStep::Run(Place here) {
     return GoTo(PlaceOf());
   }
   // It can be large, and a client can delay the call's destruction.
-  stripped_ = {};
+  std::string().swap(stripped_);
   prepare_ = nullptr;
   reading_ = nullptr;
   prepared_ = nullptr;
@@ -251,7 +251,7 @@ absl::Status UnaryStep::Prepare(Place here) {
     std::string id = method_.take_id != nullptr ? "" : call_.request_id();
     core_->recent_calls.Keep(prepared_, std::move(stripped_), std::move(id), call_.payloads());
   }
-  stripped_.clear();
+  std::string().swap(stripped_);
   return absl::OkStatus();
 }
 
