@@ -135,7 +135,7 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
         "maximum number of connections; 0: three eighths of the descriptors (ulimit -n), a quarter with "
         "--trusted-proxy, at most 4096");
   visit(group, "--max-connections-per-peer", c.max_connections_per_peer, Integer{kCount, 0, kMiB},
-        "maximum number of connections of an IPv4 address or an IPv6 /64 network; 0: 256 for each of --io-threads, at "
+        "maximum number of connections of an IPv4 address or an IPv6 /64 network; 0: 64 for each of --io-threads, at "
         "most half of --max-connections");
   visit(
       group, "--max-handshakes-per-second", c.max_handshakes_per_second, Integer{kCount, 0, kMiB},

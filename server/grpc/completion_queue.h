@@ -1,7 +1,7 @@
 // Adapter to gRPC's asynchronous API: our own threads take events from the completion queue and call reactors.
 //
 // gRPC's callback API would do so on its own threads, at least two. A thread that has taken an event first wakes
-// another one to wait in its place: with few processors that costs more than most calls (ADR 13).
+// another one to wait in its place: with few processors that costs more than most calls (ADR 41).
 #pragma once
 
 #include <atomic>
