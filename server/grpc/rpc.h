@@ -13,6 +13,7 @@
 #include "grpcpp/support/status.h"
 #include "server/access/policy.h"
 #include "server/core/admission.h"
+#include "server/listen/peer.h"
 
 namespace posenc::server {
 
@@ -77,6 +78,13 @@ inline Holder HolderOf(const Rpc& rpc) {
   if (identity == nullptr) return {.name = rpc.connection()};
   return {"identity " + identity->name, identity->max_in_flight_requests, identity->max_in_flight_bytes,
           identity->weight};
+}
+
+// The RPC's caller: "identity NAME" under a policy, otherwise its address as in "192.0.2.1"; "unix" for all clients of
+// Unix sockets.
+inline std::string CallerName(const Rpc& rpc) {
+  const Identity* identity = rpc.identity();
+  return identity != nullptr ? "identity " + identity->name : NameOf(PeerOf(rpc.connection()));
 }
 
 // Serves one RPC, which owns it. The RPC deletes it after Finish(), once all messages have been sent or dropped and all

@@ -192,9 +192,6 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
   SendLogOfGrpc();
   if (!config.policy.empty()) {
     POSENC_ASSIGN_OR_RETURN(server->access_, AccessControl::Load({config.policy, config.token_file}));
-    server->core_.spend_compute = [access = server->access_.get()](const std::string& identity, double seconds) {
-      access->SpendCompute(identity, seconds);
-    };
     server->read_policy_ = std::make_unique<ReloadThread>("policy not reloaded; the old one is kept",
                                                           [access = server->access_.get()] { access->Reload(); });
   }
