@@ -93,6 +93,8 @@ void WorkPool::Join() {
   ready_.notify_all();
   small_ready_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+  // The last small task may have submitted others when the threads for them had ended.
+  while (std::optional<Task> task = tasks_.Take()) Run(*std::move(task), kSmallThread);
 }
 
 const TaskOwner& WorkPool::CurrentOwner() const {
@@ -137,7 +139,7 @@ void WorkPool::WorkOnSmallTasks() {
     std::unique_lock lock(mutex_);
     small_ready_.wait(lock, [this] { return stopping_ || tasks_.small() > 0; });
     std::optional<Task> task = tasks_.TakeSmall();
-    if (!task) return;  // the other threads run what is submitted from now on
+    if (!task) return;
     waiting_ = tasks_.size();
     lock.unlock();
     Run(*std::move(task), kSmallThread);

@@ -136,6 +136,7 @@ struct CountedQueue : ConnectionQueue {
 int CountedQueue::made = 0, CountedQueue::alive = 0;
 
 TEST(RoundRobin, KeepsOneSpareQueue) {
+  CountedQueue::made = 0;
   RoundRobin<&TaskOwner::caller, CountedQueue> queue;
   const auto push = [&](const std::string& caller) { queue.Push({nullptr, Lane::kBulk, {caller, 0}}); };
   for (int n = 0; n < 1000; ++n) {

@@ -77,6 +77,27 @@ TEST(WorkPool, RunsWhatWasSubmittedBeforeItEnds) {
   EXPECT_EQ(ran, 1000);
 }
 
+// The last task is on the thread for small tasks, while the others have nothing to do.
+TEST(WorkPool, RunsWhatItsLastTaskSubmits) {
+  std::atomic<bool> small_runs{false}, ends{false}, ran{false};
+  auto pool = std::make_unique<WorkPool>(1);
+  {
+    const BusyThreadsOf busy(pool.get(), 1);
+    pool->Submit(
+        [&, to = pool.get()] {
+          small_runs = true;
+          while (!ends) std::this_thread::yield();
+          std::this_thread::sleep_for(std::chrono::milliseconds(50));  // in which the pool's other thread ends
+          to->Submit([&] { ran = true; });
+        },
+        Lane::kSmall);
+    while (!small_runs) std::this_thread::yield();
+  }
+  ends = true;
+  pool.reset();
+  EXPECT_TRUE(ran);
+}
+
 TEST(WorkPool, ThrowsIfItCannotHaveItsThreads) {
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
   constexpr rlim_t kMemory = rlim_t{1} << 30;  // is full of stacks long before all threads have one
