@@ -151,6 +151,19 @@ TEST_F(WorkPoolTurns, ASmallTaskDoesNotWaitForLongTiles) {
   EXPECT_TRUE(Wait(ran));
 }
 
+// The idle thread is woken for both, and takes the bulk one, which lasts until the small one has run.
+TEST_F(WorkPoolTurns, ASmallTaskThatComesWithABulkOneDoesNotWaitForIt) {
+  for (int round = 0; round < 300; ++round) {
+    std::atomic<bool> first_ran{false}, small_ran{false}, bulk_ended{false};
+    pool_.Submit([&] { first_ran = true; }, Lane::kSmall);  // then it is a bulk task's turn
+    ASSERT_TRUE(Wait(first_ran));
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    pool_.Submit([&] { bulk_ended = Wait(small_ran); });
+    pool_.Submit([&] { small_ran = true; }, Lane::kSmall);
+    ASSERT_TRUE(Wait([&] { return small_ran && bulk_ended; }));
+  }
+}
+
 TEST_F(WorkPoolTurns, SmallTasksRunOnABulkTasksStackThenBulkOnesOfOtherCallers) {
   Run([&] {
     Note('b', Lane::kBulk, kB);
