@@ -49,7 +49,6 @@ constexpr int64_t kMostOfBodies = 64 << 20;
 // instead of unwinding through another task's frames.
 void RunOnce(std::function<void()> task) noexcept {
   const InterruptionScope nobody(nullptr);
-  const MemoryScope uncounted(nullptr);
   const ActivityScope computing(Activity::kComputing);
   const WaitingLimit unlimited(std::nullopt);
   const RealPrecision precision(RealPrecision::kDefault);
@@ -161,7 +160,7 @@ void WorkPool::GiveWay() {
   const bool is_bulk = running_->task.lane != Lane::kSmall || begin - running_->begin >= kSmallTime;
   const bool waits = ActivityScope::Current() == Activity::kWaiting;
   if (!waits && (!is_bulk || begin < running_->goes_on_until)) return;
-  const MemoryScope uncounted(nullptr);
+  const MemoryScope uncounted(nullptr);  // also while the nested task runs
   std::optional<Task> task;
   {
     const std::lock_guard lock(mutex_);
