@@ -6,6 +6,7 @@ namespace {
 thread_local const Cancellation* current = nullptr;
 thread_local WaitingLimit::Clock::time_point waiting_ends = WaitingLimit::Clock::time_point::max();
 thread_local Activity activity_now = Activity::kComputing;
+thread_local bool is_awaited = false;
 
 }  // namespace
 
@@ -18,9 +19,15 @@ WaitingLimit::WaitingLimit(std::optional<std::chrono::milliseconds> time)
 WaitingLimit::~WaitingLimit() { waiting_ends = outer_; }
 bool WaitingLimit::IsOver() { return waiting_ends != Clock::time_point::max() && waiting_ends <= Clock::now(); }
 
-ActivityScope::ActivityScope(Activity activity) : outer_(std::exchange(activity_now, activity)) {}
-ActivityScope::~ActivityScope() { activity_now = outer_; }
+ActivityScope::ActivityScope(Activity activity)
+    : outer_(std::exchange(activity_now, activity)),
+      outer_is_awaited_(std::exchange(is_awaited, is_awaited || activity == Activity::kAwaited)) {}
+ActivityScope::~ActivityScope() {
+  activity_now = outer_;
+  is_awaited = outer_is_awaited_;
+}
 Activity ActivityScope::Current() { return activity_now; }
+bool ActivityScope::IsAwaited() { return is_awaited; }
 
 void InterruptionPoint() {
   if (current == nullptr) return;

@@ -78,21 +78,24 @@ class WaitingLimit {
 // A Cancellation asks what its thread does before it counts a step or lets others compute.
 enum class Activity {
   kComputing,  // without a scope
-  kAwaited,    // computes what other threads may wait for, so it must not wait for its turn
+  kAwaited,    // computes what other threads may wait for, so it lets no other task run on its stack
   kWaiting,    // waits for other threads, which is no step
 };
 
-// RAII scope; the innermost one applies.
+// RAII scope.
 class ActivityScope {
  public:
   explicit ActivityScope(Activity activity);
   ~ActivityScope();
   ActivityScope(const ActivityScope&) = delete;
   ActivityScope& operator=(const ActivityScope&) = delete;
-  static Activity Current();
+  static Activity Current();  // the innermost scope's
+  // True within a scope of kAwaited, also where the awaited computation itself waits for another one.
+  static bool IsAwaited();
 
  private:
   const Activity outer_;
+  const bool outer_is_awaited_;
 };
 
 // Calls work() in an InterruptionScope for `cancelled`. Returns its result, or the status of ComputationStopped.

@@ -59,8 +59,9 @@ class SharedCache {
       std::promise<Result> promise;
       const std::shared_future<Result> other = Join(key, promise);
       if (!other.valid()) return Compute(key, compute, promise);
+      // Each millisecond, because the interruption point may also let a small task run on this thread meanwhile.
       for (int milliseconds = 0; other.wait_for(std::chrono::milliseconds(milliseconds)) != std::future_status::ready;
-           milliseconds = 5) {
+           milliseconds = 1) {
         if (WaitingLimit::IsOver()) throw ComputationStopped(WouldBlock());
         const ActivityScope waiting(Activity::kWaiting);
         InterruptionPoint();

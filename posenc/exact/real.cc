@@ -7,8 +7,6 @@
 namespace posenc {
 namespace {
 
-thread_local mpfr_prec_t precision = 256;
-
 // Runs one MPFR operation with F's precision and exponent range, subnormals included. Interruption point.
 template <class F, class Operation>
 F Correctly(Operation operation) {
@@ -61,11 +59,8 @@ std::optional<F> IfCertain(F (*nearest)(const Real&), const Real& x, int margin)
 
 mpfr_prec_t Real::Precision() {
   FreeMpfrCachesAtThreadEnd();  // every Real's constructor calls Precision()
-  return precision;
+  return RealPrecision::Current();
 }
-
-RealPrecision::RealPrecision(mpfr_prec_t bits) : previous_(precision) { precision = bits; }
-RealPrecision::~RealPrecision() { precision = previous_; }
 
 Real Real::Pi() {
   Real result;

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "posenc/base/interruption.h"
+#include "posenc/base/real_precision.h"
 
 namespace posenc {
 
@@ -76,18 +77,6 @@ class Real {
   }
 
   mpfr_t value_;
-};
-
-// RAII scope that sets the current thread's working precision, in bits.
-class RealPrecision {
- public:
-  explicit RealPrecision(mpfr_prec_t bits);
-  ~RealPrecision();
-  RealPrecision(const RealPrecision&) = delete;
-  RealPrecision& operator=(const RealPrecision&) = delete;
-
- private:
-  mpfr_prec_t previous_;
 };
 
 // Returns the number nearest to x, taken as exact: ties to even. A float32 zero is positive.

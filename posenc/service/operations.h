@@ -86,7 +86,7 @@ absl::StatusOr<TileStream> Prepare(const v1::StreamBiasRequest&, const Payloads&
 enum class Scheduling {
   // A small request may cost much: it is prepared and run in the pool's bulk lane.
   kPooled,
-  // Like kPooled, and the call may wait for a file system: it runs between the slabs of no other call.
+  // Like kPooled, and the call may wait for a file system: it runs on the stack of no other call.
   kReadsFiles,
   // A small request costs as much as its answer is large, except for biases over very long distances. It is prepared in
   // the pool's small-task lane, and moves to the bulk lane if its answer is large.

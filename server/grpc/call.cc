@@ -135,14 +135,7 @@ absl::Status Call::Refuse(Admission::Verdict verdict, int64_t bytes) {
   __builtin_unreachable();
 }
 
-TaskOwner Call::owner() const {
-  const uint64_t connection = rpc_->connection_number();
-  if (const Identity* identity = rpc_->identity(); identity != nullptr) {
-    return {identity->name, 1, connection};
-  }
-  // Addresses have no shares of the bytes in flight by weight, so calls of many must not be in the middle at a time.
-  return {NameOf(PeerOf(rpc_->connection())), 1, connection, /*takes_places=*/false};
-}
+TaskOwner Call::owner() const { return {CallerName(*rpc_), rpc_->connection_number()}; }
 
 void Call::Submit(std::function<void()> task, Lane lane) {
   const TaskOwner caller = owner();
@@ -170,9 +163,6 @@ void Call::EndWork() {
   queued_ += of_others;
   computed_ += worked;
   work_began_ = Clock::time_point();
-  // The pool counts the time of its own threads, whichever calls they run.
-  if (rpc_->identity() == nullptr || core_->pool.ChargeSoFar()) return;
-  core_->spend_compute(rpc_->identity()->name, std::chrono::duration<double>(worked).count());
 }
 
 void Call::BeginSend() {

@@ -47,8 +47,7 @@ struct Core {
         admission(std::make_unique<Admission>(config.max_in_flight_requests, config.max_in_flight_bytes)),
         buffer_pool(std::make_shared<BufferPool>(static_cast<size_t>(config.answer_pool_bytes))),
         io_threads(static_cast<size_t>(config.io_threads)),
-        pool(static_cast<size_t>(config.threads),
-             [this](const std::string& identity, double seconds) { spend_compute(identity, seconds); }) {
+        pool(static_cast<size_t>(config.threads)) {
     PlanCache().SetMaxBytes(static_cast<size_t>(config.plan_cache_bytes));
     TableCache().SetMaxBytes(static_cast<size_t>(config.table_cache_bytes));
   }
@@ -60,8 +59,6 @@ struct Core {
   const std::shared_ptr<BufferPool> buffer_pool;
   std::shared_ptr<const wire::SharedMemorySource> memory;  // null: shared memory is off
   const Devices* devices = nullptr;                        // other than the CPU; null: none
-  // Counts seconds of one thread in which calls of an identity computed.
-  std::function<void(const std::string& identity, double seconds)> spend_compute = [](const auto&, double) {};
   // When a drain ends the calls that still compute.
   std::atomic<std::chrono::steady_clock::time_point> computing_ends = std::chrono::steady_clock::time_point::max();
   BusyThreads io_threads;  // which receive, and compute small calls
@@ -121,8 +118,7 @@ class Call {
 
   bool was_admitted() const { return admitted_; }
   size_t bytes_in() const { return bytes_in_; }
-  // The call's caller, on whose account tasks of the pool run: its identity, or without a policy its address, or "unix"
-  // for all callers of Unix sockets.
+  // The call's caller (CallerName) and connection, whose tasks take turns in the pool.
   TaskOwner owner() const;
   // Submits a task of the call's caller to the pool. Throws std::bad_alloc.
   void Submit(std::function<void()> task, Lane lane = Lane::kBulk);
@@ -136,9 +132,8 @@ class Call {
       Memory memory;  // destroyed first
     };
     Held held{std::move(memory_charge_), std::move(memory)};
-    if (memory_.held() <= kFreedAtOnce || core_->pool.ChargeSoFar()) return;  // this thread can free it
+    if (memory_.held() <= kFreedAtOnce || core_->pool.RunsTask()) return;  // this thread can free it
     const auto submit = [&] {
-      // Nobody's task: that of a caller with a small weight would wait for long.
       core_->pool.Submit([later = std::make_shared<Held>(std::move(held))]() mutable { later.reset(); });
       return absl::OkStatus();
     };
@@ -171,7 +166,7 @@ class Call {
   template <typename Step>
   absl::Status RunStep(Step&& step) {
     const Cancellation cancelled = [this] {
-      core_->pool.GiveWay([this] { return StillWanted(); });
+      core_->pool.GiveWay();
       return CountStep();
     };
     cost_ = 0;

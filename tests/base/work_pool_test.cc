@@ -1,4 +1,4 @@
-// Loops and tasks on a pool: each runs once, on account of its owner, and ends.
+// Loops and tasks on a pool: each runs once and ends.
 #include "posenc/base/work_pool.h"
 
 #include <sys/resource.h>
@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <functional>
 #include <future>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -54,80 +53,6 @@ class BusyThreadsOf {
   std::atomic<int> busy_{0};
 };
 
-// The seconds that a pool told of each owner.
-class Bill {
- public:
-  WorkPool::Meter meter() {
-    return [this](const std::string& owner, double seconds) {
-      const std::lock_guard lock(mutex_);
-      seconds_[owner] += seconds;
-    };
-  }
-  double Of(const std::string& owner) {
-    const std::lock_guard lock(mutex_);
-    return seconds_[owner];
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<std::string, double> seconds_;
-};
-
-TEST(WorkPool, EachOwnerIsToldOfItsOwnTime) {
-  constexpr std::chrono::milliseconds kWork(50);
-  const TaskOwner first{"first", 1}, second{"second", 1};
-  Bill bill;
-  const auto begin = std::chrono::steady_clock::now();
-  bool was_between = false;
-  {
-    WorkPool pool(1, bill.meter());
-    std::promise<void> done;
-    bool ended = false;
-    const auto long_task = [&] {
-      EXPECT_TRUE(
-          pool.ParallelFor(3, 1, NeverCancelled, [&](size_t, size_t) { std::this_thread::sleep_for(kWork); }).ok());
-      EXPECT_TRUE(pool.ChargeSoFar());
-      EXPECT_GE(bill.Of("first"), 0.15) << "told before the task ends";
-      ended = true;
-    };
-    pool.Submit(
-        [&] {
-          pool.Submit(
-              [&] {
-                was_between = !ended;
-                std::this_thread::sleep_for(kWork);
-              },
-              Lane::kBulk, &second);
-          long_task();
-          done.set_value();
-        },
-        Lane::kBulk, &first);
-    done.get_future().wait();  // a pool that ends lets each task end at once
-  }
-  const double all = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  EXPECT_TRUE(was_between);
-  EXPECT_GE(bill.Of("second"), 0.05);
-  EXPECT_LE(bill.Of("first") + bill.Of("second"), all) << "time of one thread was told twice";
-}
-
-TEST(WorkPool, HelpersWorkOnAccountOfTheOwner) {
-  const TaskOwner owner{"owner", 1};
-  Bill bill;
-  {
-    WorkPool pool(2, bill.meter());
-    std::atomic<bool> helped{false};
-    const NoWorkStealing scope(Help::kIdleThreads, &owner);  // as on a thread that is not the pool's
-    const auto here = std::this_thread::get_id();
-    EXPECT_TRUE(pool.ParallelFor(2, 1, NeverCancelled,
-                                 [&](size_t, size_t) {
-                                   if (std::this_thread::get_id() != here) helped = true;
-                                   while (!helped) std::this_thread::yield();  // one slab for each thread
-                                 })
-                    .ok());
-  }
-  EXPECT_GT(bill.Of("owner"), 0);
-}
-
 TEST(WorkPool, CoversEveryItemOnce) {
   WorkPool pool(3);
   for (const size_t count : {0, 1, 7, 64, 1000}) {
@@ -150,6 +75,27 @@ TEST(WorkPool, RunsWhatWasSubmittedBeforeItEnds) {
     for (int n = 0; n < 1000; ++n) pool.Submit([&ran] { ++ran; });
   }
   EXPECT_EQ(ran, 1000);
+}
+
+// The last task is on the thread for small tasks, while the others have nothing to do.
+TEST(WorkPool, RunsWhatItsLastTaskSubmits) {
+  std::atomic<bool> small_runs{false}, ends{false}, ran{false};
+  auto pool = std::make_unique<WorkPool>(1);
+  {
+    const BusyThreadsOf busy(pool.get(), 1);
+    pool->Submit(
+        [&, to = pool.get()] {
+          small_runs = true;
+          while (!ends) std::this_thread::yield();
+          std::this_thread::sleep_for(std::chrono::milliseconds(50));  // in which the pool's other thread ends
+          to->Submit([&] { ran = true; });
+        },
+        Lane::kSmall);
+    while (!small_runs) std::this_thread::yield();
+  }
+  ends = true;
+  pool.reset();
+  EXPECT_TRUE(ran);
 }
 
 TEST(WorkPool, ThrowsIfItCannotHaveItsThreads) {
@@ -239,94 +185,58 @@ TEST(WorkPool, ACancelledLoopEndsWithTheFirstStatusAndLeavesNobodyBehind) {
 
 // A loop does not wait for helpers that have not begun: many of them would only fill the queue.
 TEST(WorkPool, HelpersOfEndedLoopsDoNotPileUp) {
-  const TaskOwner owner{"owner", 1};
-  std::atomic<int> tasks{0};
-  {
-    WorkPool pool(2, [&](const std::string&, double) { ++tasks; });
-    const BusyThreadsOf busy(&pool, 2);
-    const NoWorkStealing scope(Help::kIdleThreads, &owner);
+  const TaskOwner owner{"owner", 1}, other{"owner", 2};
+  WorkPool pool(2);
+  const BusyThreadsOf busy(&pool, 2);
+  const auto loops = [&](const TaskOwner& of) {
+    const NoWorkStealing scope(Help::kIdleThreads, &of);
     for (int n = 0; n < 1000; ++n) EXPECT_TRUE(pool.ParallelFor(2, 1, NeverCancelled, [](size_t, size_t) {}).ok());
-  }
-  EXPECT_GT(tasks, 0);
-  EXPECT_LE(tasks, 8);
+    return pool.waiting();
+  };
+  const size_t of_one = loops(owner);
+  EXPECT_GT(of_one, 0U);
+  EXPECT_LE(of_one, 8U);
+  EXPECT_EQ(loops(other), 2 * of_one) << "each connection may have as many";
 }
 
-TEST(WorkPool, WhoIsAloneRunsNoOthersTasksAndHasNoHelpers) {
-  WorkPool pool(2);
-  const BusyThreadsOf busy(&pool, 2);  // otherwise one of them would run the next task
-  std::atomic<std::thread::id> ran_by;
-  pool.Submit([&] { ran_by = std::this_thread::get_id(); }, Lane::kSmall);
+// What a helper submits waits behind the other tasks of the loop's owner.
+TEST(WorkPool, HelpersWorkForTheLoopsOwner) {
+  const TaskOwner owner{"owner", 1}, other{"other", 1};
+  std::string order;
   {
-    const NoWorkStealing alone;
-    size_t slabs = 0;
-    EXPECT_TRUE(pool.ParallelFor(8, 1, NeverCancelled, [&](size_t, size_t) { ++slabs; }).ok());
-    EXPECT_EQ(slabs, 8U);
-    EXPECT_NE(ran_by.load(), std::this_thread::get_id());
-  }
-  EXPECT_TRUE(pool.ParallelFor(1, 1, NeverCancelled, [](size_t, size_t) {}).ok());
-  // Others do, between slabs, unless the relief thread was faster.
-  while (ran_by.load() == std::thread::id()) std::this_thread::yield();
-}
-
-TEST(WorkPool, WhoIsAloneDoesNotWaitForOtherTasksOfHelpers) {
-  std::atomic<bool> open{false}, busy{false}, helps{false};
-  const auto wait_for = [](const std::atomic<bool>& flag) {
-    while (!flag) std::this_thread::yield();
-  };
-  WorkPool pool(2);
-  pool.Submit([&] {
-    busy = true;
-    wait_for(open);
-  });
-  wait_for(busy);
-  const NoWorkStealing alone(Help::kIdleThreads);
-  const auto here = std::this_thread::get_id();
-  const auto body = [&](size_t, size_t) {
-    if (std::this_thread::get_id() == here) return wait_for(helps);
-    if (!helps) pool.Submit([&] { wait_for(open); }, Lane::kSmall);
-    helps = true;
-  };
-  EXPECT_TRUE(pool.ParallelFor(3, 1, NeverCancelled, body).ok());  // else it waits for what is opened only now
-  open = true;
-}
-
-// Its thread would wait meanwhile for the helper, which would run a task of any length.
-TEST(WorkPool, ASmallTaskDoesNotWaitForOtherTasksOfHelpers) {
-  const TaskOwner first{"first", 1}, other{"other", 100};
-  std::atomic<int> slabs_of_helper{0};
-  std::atomic<bool> submitted{false}, other_runs{false}, ended{false};
-  const auto wait_for = [](const auto& holds) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (!holds() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
-    return holds();
-  };
-  std::promise<bool> saw_the_end;
-  WorkPool pool(2);
-  const auto small = [&] {
+    WorkPool pool(2);
+    const BusyThreadsOf busy(&pool, 1);
+    std::atomic<bool> submitted{false};
+    const NoWorkStealing scope(Help::kIdleThreads, &owner);
     const auto here = std::this_thread::get_id();
     const auto body = [&](size_t, size_t) {
-      if (std::this_thread::get_id() != here) {
-        ++slabs_of_helper;
-        wait_for([&] { return submitted.load(); });
-      } else {
-        wait_for([&] { return slabs_of_helper >= 2 || other_runs; });
+      if (std::this_thread::get_id() != here && !submitted) {  // a helper may also have both tiles
+        for (const char name : {'1', '2'}) pool.Submit([&order, name] { order += name; }, Lane::kBulk, &owner);
+        pool.Submit([&order] { order += 'o'; }, Lane::kBulk, &other);
+        pool.Submit([&order] { order += '3'; });
+        submitted = true;
       }
+      while (!submitted) std::this_thread::yield();
     };
-    EXPECT_TRUE(pool.ParallelFor(4, 1, NeverCancelled, body).ok());
-    ended = true;
-  };
-  pool.Submit(small, Lane::kSmall, &first);
-  wait_for([&] { return slabs_of_helper > 0; });
-  const auto long_task = [&] {
-    other_runs = true;
-    saw_the_end.set_value(wait_for([&] { return ended.load(); }));
-  };
-  pool.Submit(long_task, Lane::kBulk, &other);
-  submitted = true;
-  EXPECT_TRUE(saw_the_end.get_future().get());
+    EXPECT_TRUE(pool.ParallelFor(2, 1, NeverCancelled, body).ok());
+    while (pool.waiting() > 0) std::this_thread::yield();
+  }
+  EXPECT_EQ(order, "1o23");
 }
 
-TEST(WorkPool, WhoIsAloneMayBeHelped) {
+TEST(WorkPool, RunsTaskTellsItsOwnThreads) {
+  WorkPool pool(1), other(1);
+  EXPECT_FALSE(pool.RunsTask());
+  std::promise<void> done;
+  pool.Submit([&] {
+    EXPECT_TRUE(pool.RunsTask());
+    EXPECT_FALSE(other.RunsTask());
+    done.set_value();
+  });
+  done.get_future().wait();
+}
+
+TEST(WorkPool, ALoopHasHelpersUnlessItsThreadWantsNone) {
   WorkPool pool(2);
   const NoWorkStealing outer;
   const auto threads = [&] {
@@ -352,8 +262,8 @@ TEST(WorkPool, WhoIsAloneMayBeHelped) {
   EXPECT_EQ(seen.size(), 1u);
 }
 
-// An endless slab, on the calling thread or on a helper, ends when its loop is cancelled.
-TEST(WorkPool, ASlabIsInterrupted) {
+// An endless tile, on the calling thread or on a helper, ends when its loop is cancelled.
+TEST(WorkPool, ATileIsInterrupted) {
   WorkPool pool(2);
   std::atomic<int> begun{0};
   const Cancellation cancelled = [&begun]() -> absl::Status {
@@ -367,31 +277,7 @@ TEST(WorkPool, ASlabIsInterrupted) {
   InterruptionPoint();  // no effect: the interruptible scope has ended
 }
 
-// A small task that runs between the slabs of another caller's loop is not interrupted with that loop.
-TEST(WorkPool, ATaskIsNotInterruptedForAnotherCaller) {
-  WorkPool pool(1);
-  std::atomic<bool> ran{false};
-  absl::Status status;
-  std::atomic<bool> ended{false};
-  pool.Submit([&] {
-    const Cancellation gone = [] { return absl::CancelledError("gone"); };
-    status = RunInterruptibly(gone, [&] {
-      pool.Submit(
-          [&ran] {
-            InterruptionPoint();
-            ran = true;
-          },
-          Lane::kSmall);
-      return pool.ParallelFor(1, 1, NeverCancelled, [](size_t, size_t) {});
-    });
-    ended = true;
-  });
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (!ended || !ran) ASSERT_LT(std::chrono::steady_clock::now(), deadline);
-  EXPECT_TRUE(status.ok());
-}
-
-TEST(WorkPool, ASlabOutOfMemoryFailsItsLoopAlone) {
+TEST(WorkPool, ATileOutOfMemoryFailsItsLoopAlone) {
   WorkPool pool(3);
   OnThreads(3, [&](int thread) {
     for (size_t round = 0; round < 100; ++round) {

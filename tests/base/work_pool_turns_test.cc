@@ -1,4 +1,4 @@
-// Whose tasks a pool runs first: small ones before bulk ones, owners and connections in turn.
+// Which tasks a pool runs first, and which run on the stacks of others.
 #include "posenc/base/work_pool.h"
 
 #include <algorithm>
@@ -6,391 +6,611 @@
 #include <chrono>
 #include <functional>
 #include <future>
-#include <mutex>
-#include <numeric>
-#include <set>
+#include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "posenc/base/memory_account.h"
+#include "posenc/base/real_precision.h"
+#include "posenc/base/shared_cache.h"
 
 namespace posenc {
 namespace {
 
-// Collects what tasks write, in the order in which they write it, and which threads ran them.
-class Notes {
- public:
-  void Add(int note) {
-    const std::lock_guard lock(mutex_);
-    order_.push_back(note);
-    threads_.insert(std::this_thread::get_id());
+using Clock = std::chrono::steady_clock;
+
+const TaskOwner kA{"a", 1}, kB{"b", 1}, kC{"c", 1};
+
+// Waits for something that must happen, and otherwise returns false after a minute.
+template <class Holds>
+bool Wait(const Holds& holds) {
+  const auto end = Clock::now() + std::chrono::minutes(1);
+  while (!holds()) {
+    if (Clock::now() >= end) return false;
+    std::this_thread::yield();
   }
-  const std::vector<int>& order() const { return order_; }
-  bool of_one_thread() const { return threads_.size() == 1; }
+  return true;
+}
+bool Wait(const std::atomic<bool>& happened) {
+  return Wait([&] { return happened.load(); });
+}
+
+// Submits a task, and waits until it has begun. It ends with this object.
+class Blocker {
+ public:
+  Blocker(WorkPool* pool, Lane lane) {
+    pool->Submit(
+        [this] {
+          begun_ = true;
+          Wait(released_);
+          ended_ = true;
+        },
+        lane);
+    EXPECT_TRUE(Wait(begun_));
+  }
+  ~Blocker() {
+    released_ = true;
+    EXPECT_TRUE(Wait(ended_));
+  }
 
  private:
-  std::mutex mutex_;
-  std::vector<int> order_;
-  std::set<std::thread::id> threads_;
+  std::atomic<bool> begun_{false}, released_{false}, ended_{false};
 };
 
-// Runs a task on a pool with one thread, and returns what it and its tasks noted. The relief thread runs a small task
-// if the only thread waits for a processor; then it tries again.
-std::vector<int> OrderOnOneThread(const std::function<void(WorkPool* pool, Notes* notes)>& task) {
-  for (;;) {
-    Notes notes;
-    {
-      WorkPool pool(1);
-      pool.Submit([&] { task(&pool, &notes); });
-    }
-    if (notes.of_one_thread()) return notes.order();
+// Keeps the thread for small tasks busy. The others must have nothing to do before.
+class BlockedSmallThread {
+ public:
+  explicit BlockedSmallThread(WorkPool* pool) {
+    std::vector<std::unique_ptr<Blocker>> others;
+    for (size_t n = 0; n < pool->threads(); ++n) others.push_back(std::make_unique<Blocker>(pool, Lane::kBulk));
+    blocker_.emplace(pool, Lane::kSmall);
   }
-}
 
-// On one thread, small tasks run between a loop's slabs, one at a time, in order, and before earlier bulk tasks.
-TEST(WorkPoolTurns, SmallTasksNeedNotWaitForALoop) {
-  const auto order = OrderOnOneThread([](WorkPool* pool, Notes* notes) {
-    const auto body = [=](size_t begin, size_t) {
-      notes->Add(static_cast<int>(begin));
-      if (begin != 1) return;
-      pool->Submit([=] { notes->Add(100); }, Lane::kBulk);
-      for (int n = 0; n < 3; ++n) {
-        pool->Submit(
-            [=] {
-              // A small task's loop does not run other small tasks.
-              EXPECT_TRUE(pool->ParallelFor(2, 1, NeverCancelled, [=](size_t, size_t) { notes->Add(10 + n); }).ok());
-            },
-            Lane::kSmall);
-      }
-    };
-    EXPECT_TRUE(pool->ParallelFor(4, 1, NeverCancelled, body).ok());
-  });
-  EXPECT_EQ(order, (std::vector<int>{0, 1, 10, 10, 2, 11, 11, 3, 12, 12, 100}));
-}
+ private:
+  std::optional<Blocker> blocker_;
+};
 
-// However many small tasks run between its slabs, a task that goes on is no long task.
-TEST(WorkPoolTurns, ATaskMakesProgressBetweenSlabs) {
-  size_t in_slab = 0, in_small_task = 1;
-  std::thread::id worker, of_small_task;
-  {
-    WorkPool pool(1);
-    pool.Submit([&] {
-      const auto body = [&](size_t begin, size_t) {
-        if (begin != 0) return;
-        std::this_thread::sleep_for(std::chrono::milliseconds(600));
-        in_slab = pool.CountLongTasks(std::chrono::milliseconds(500));
-        worker = std::this_thread::get_id();
-        pool.Submit(
-            [&] {
-              in_small_task = pool.CountLongTasks(std::chrono::milliseconds(500));
-              of_small_task = std::this_thread::get_id();
-            },
-            Lane::kSmall);
-      };
-      EXPECT_TRUE(pool.ParallelFor(2, 1, NeverCancelled, body).ok());
-    });
-  }
-  EXPECT_EQ(in_slab, 1U);
-  // The relief thread may have been faster, if this one had to wait for a processor.
-  if (of_small_task == worker) {
-    EXPECT_EQ(in_small_task, 0U);
-  }
-}
-
-TEST(WorkPoolTurns, ATaskThatReachesItsNextSlabIsNotLong) {
-  constexpr std::chrono::milliseconds kSlab(50);
-  WorkPool pool(1);
-  std::promise<void> ended;
-  pool.Submit([&] {
-    // The longest slab, in which the thread may have waited for a processor.
-    std::chrono::steady_clock::duration slab{0};
-    auto begun = std::chrono::steady_clock::now();
-    size_t long_tasks = 0;
-    const auto body = [&](size_t, size_t) {
-      std::this_thread::sleep_for(kSlab);
-      const auto now = std::chrono::steady_clock::now();
-      slab = std::max(slab, now - std::exchange(begun, now));
-      long_tasks = std::max(long_tasks, pool.CountLongTasks(slab + kSlab));
-    };
-    EXPECT_TRUE(pool.ParallelFor(8, 1, NeverCancelled, body).ok());
-    EXPECT_EQ(long_tasks, 0U);
-    ended.set_value();
-  });
-  ended.get_future().wait();
-}
-
-// Small tasks that take long do not all come before the next slabs of a bulk task.
-TEST(WorkPoolTurns, SmallTasksDoNotStopALoop) {
-  constexpr int kSmall = 100;
-  std::atomic<int> ended = 0;
-  int ended_before = 0;
-  {
-    WorkPool pool(1);
-    pool.Submit([&] {
-      const auto small = [&] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        ++ended;
-      };
-      for (int n = 0; n < kSmall; ++n) pool.Submit(small, Lane::kSmall);
-      EXPECT_TRUE(pool.ParallelFor(10 * kSmall, 1, NeverCancelled, [](size_t, size_t) {}).ok());
-      ended_before = ended;
-    });
-  }
-  EXPECT_EQ(ended, kSmall);
-  EXPECT_GT(ended_before, 0);
-  EXPECT_LT(ended_before, kSmall);
-}
-
-TEST(WorkPoolTurns, SmallTasksEndInTheirOrder) {
-  const auto order = OrderOnOneThread([](WorkPool* pool, Notes* notes) {
-    for (int n = 0; n < 50; ++n) {
-      pool->Submit(
-          [=] {
-            EXPECT_TRUE(pool->ParallelFor(1, 1, NeverCancelled, [](size_t, size_t) {}).ok());
-            notes->Add(n);
-          },
-          Lane::kSmall);
-    }
-  });
-  std::vector<int> expected(50);
-  std::iota(expected.begin(), expected.end(), 0);
-  EXPECT_EQ(order, expected);
-}
-
-TEST(WorkPoolTurns, SmallTasksOfAnotherConnectionNeedNotWaitForManyOfOne) {
-  const auto order = OrderOnOneThread([](WorkPool* pool, Notes* notes) {
-    const TaskOwner one{"owner", 1, 1}, another{"owner", 1, 2};
-    for (int n = 0; n < 50; ++n) pool->Submit([=] { notes->Add(1); }, Lane::kSmall, &one);
-    pool->Submit([=] { notes->Add(2); }, Lane::kSmall, &another);
-  });
-  EXPECT_LT(std::find(order.begin(), order.end(), 2) - order.begin(), 3);
-  EXPECT_EQ(order.size(), 51U);
-}
-
-// A bulk task gets its turn, however many small tasks are queued.
-TEST(WorkPoolTurns, SmallTasksDoNotStarveBulkOnes) {
-  const auto order = OrderOnOneThread([](WorkPool* pool, Notes* notes) {
-    for (int n = 0; n < 50; ++n) pool->Submit([=] { notes->Add(n); }, Lane::kSmall);
-    pool->Submit([=] { notes->Add(-1); }, Lane::kBulk);
-  });
-  EXPECT_LT(std::find(order.begin(), order.end(), -1) - order.begin(), 20);
-  EXPECT_EQ(order.size(), 51U);
-}
-
-// A loop lets another owner's loop run, and goes on before that one ends, whatever its length.
-TEST(WorkPoolTurns, LoopsOfTwoOwnersTakeTurns) {
-  const TaskOwner first{"first", 1}, second{"second", 0.01};  // which has saved ten milliseconds, not a second
-  for (const size_t threads : {1, 2}) {
-    std::atomic<bool> second_runs{false}, ended{false};
-    std::promise<bool> saw_the_end;
-    const auto work = [] { std::this_thread::sleep_for(std::chrono::microseconds(500)); };
-    WorkPool pool(threads);
-    const auto long_loop = [&] {
-      const Cancellation until_the_end = [&] { return ended ? absl::CancelledError("seen") : absl::OkStatus(); };
-      second_runs = true;
-      saw_the_end.set_value(!pool.ParallelFor(20000, 1, until_the_end, [&](size_t, size_t) { work(); }).ok());
-    };
-    pool.Submit(
+// A pool with one thread besides the one for small tasks.
+class WorkPoolTurns : public testing::Test {
+ protected:
+  // Runs a task on the thread that is not for small tasks. Returns when it has ended, and all tasks in the queue.
+  void Run(const std::function<void()>& task, Lane lane = Lane::kBulk, const TaskOwner& owner = kA) {
+    small_thread_.emplace(&pool_);
+    std::atomic<bool> ended{false};
+    pool_.Submit(
         [&] {
-          pool.Submit(long_loop, Lane::kBulk, &second);
-          const Cancellation until_it_runs = [&] { return second_runs ? absl::CancelledError("") : absl::OkStatus(); };
-          EXPECT_FALSE(pool.ParallelFor(20000, 1, until_it_runs, [&](size_t, size_t) { work(); }).ok());
-          EXPECT_TRUE(pool.ParallelFor(100, 1, NeverCancelled, [&](size_t, size_t) { work(); }).ok());
+          task();
           ended = true;
         },
-        Lane::kBulk, &first);
-    EXPECT_TRUE(saw_the_end.get_future().get()) << threads << " threads";
+        lane, &owner);
+    EXPECT_TRUE(Wait(ended));
+    EXPECT_TRUE(Wait([&] { return pool_.waiting() == 0; }));
+    small_thread_.reset();
+    const Blocker last(&pool_, Lane::kBulk);  // begins when the last of them has ended
   }
-}
-
-// The first owner computes alone for longer than what can be saved, in a task without slabs. The second one, which
-// comes then, may use only kSavedSeconds before it is the first one's turn again.
-TEST(WorkPoolTurns, WhoComesHasNotSavedTheTimeOfTheTaskThatRuns) {
-  const TaskOwner first{"first", 1}, second{"second", 1};
-  const auto sleep = [](int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); };
-  const auto order = OrderOnOneThread([&](WorkPool* pool, Notes* notes) {
-    const auto long_task = [=, &first, &second] {
-      sleep(1500);
-      const auto note_after = [=](int note) {
-        sleep(100);
-        notes->Add(note);
-      };
-      for (int n = 0; n < 15; ++n) pool->Submit([=] { note_after(2); }, Lane::kBulk, &second);
-      pool->Submit([=] { note_after(1); }, Lane::kBulk, &first);
-    };
-    pool->Submit(long_task, Lane::kBulk, &first);
-  });
-  EXPECT_LE(std::find(order.begin(), order.end(), 1) - order.begin(), 12);
-}
-
-// Each of many owners' loops, which take turns all the time, covers its items once; the pool waits for all of them.
-TEST(WorkPoolTurns, LoopsOfManyOwnersEnd) {
-  constexpr int kOwners = 12, kLoops = 6, kItems = 200;
-  std::vector<TaskOwner> owners;
-  for (int n = 0; n < kOwners; ++n) owners.push_back({"owner " + std::to_string(n), 1.0 + n % 3});
-  for (const size_t threads : {1, 3}) {
-    std::atomic<int> covered{0}, ended{0}, at_once{0}, most_at_once{0};
-    {
-      WorkPool pool(threads);
-      for (int n = 0; n < kOwners * kLoops; ++n) {
-        const auto loop = [&] {
-          EXPECT_TRUE(pool.ParallelFor(kItems, 1, NeverCancelled,
-                                       [&](size_t, size_t) {
-                                         const int now = ++at_once;
-                                         for (int most = most_at_once; most < now;) {
-                                           most_at_once.compare_exchange_weak(most, now);
-                                         }
-                                         std::this_thread::sleep_for(std::chrono::microseconds(50));
-                                         ++covered;
-                                         --at_once;
-                                       })
-                          .ok());
-          ++ended;
-        };
-        pool.Submit(loop, Lane::kBulk, &owners[n % kOwners]);
-      }
-      while (ended < kOwners * kLoops / 2) std::this_thread::yield();  // the others end with the pool
+  // Submits a task that adds a letter to ran_.
+  void Note(char letter, Lane lane, const TaskOwner& owner) {
+    pool_.Submit(
+        [this, letter] {
+          ran_ += letter;
+          ++count_;
+        },
+        lane, &owner);
+  }
+  // Calls GiveWay() until so many tasks have noted.
+  bool GiveWayUntil(size_t count) {
+    return Wait([&] {
+      pool_.GiveWay();
+      return count_ >= count;
+    });
+  }
+  // Calls GiveWay() often, for longer than a task must go on after the nested ones here.
+  void GiveWayOften() {
+    for (int n = 0; n < 50; ++n) {
+      pool_.GiveWay();
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
-    EXPECT_EQ(covered, kOwners * kLoops * kItems);
-    EXPECT_LE(most_at_once, static_cast<int>(threads));
+  }
+
+  std::string ran_;  // by one thread
+  std::atomic<size_t> count_{0};
+  WorkPool pool_{1};
+  std::optional<BlockedSmallThread> small_thread_;
+};
+
+TEST_F(WorkPoolTurns, LanesTakeTurns) {
+  Run([&] {
+    for (const char letter : {'1', '2', '3'}) Note(letter, Lane::kBulk, kA);
+    for (const char letter : {'a', 'b', 'c'}) Note(letter, Lane::kSmall, kA);
+  });
+  EXPECT_EQ(ran_, "a1b2c3");
+}
+
+TEST_F(WorkPoolTurns, CallersAndConnectionsTakeTurns) {
+  const TaskOwner other{"a", 2};
+  for (const Lane lane : {Lane::kSmall, Lane::kBulk, Lane::kBlocking}) {
+    ran_.clear();
+    Run([&] {
+      for (const char letter : {'1', '2', '3'}) Note(letter, lane, kA);
+      Note('x', lane, other);
+      for (const char letter : {'b', 'B'}) Note(letter, lane, kB);
+    });
+    EXPECT_EQ(ran_, "1bxB23");
   }
 }
 
-// A loop that has let another owner's run ends soon after it is cancelled, although the other one goes on.
-TEST(WorkPoolTurns, ACancelledLoopDoesNotWaitForItsTurn) {
-  const TaskOwner first{"first", 1e-9}, second{"second", 1};
-  WorkPool pool(1);
-  std::atomic<bool> second_runs{false}, first_ended{false};
-  std::promise<bool> saw_the_end;
-  const auto work = [] { std::this_thread::sleep_for(std::chrono::microseconds(500)); };
-  const auto long_loop = [&] {
-    second_runs = true;
-    const Cancellation until_the_end = [&] { return first_ended ? absl::CancelledError("seen") : absl::OkStatus(); };
-    saw_the_end.set_value(!pool.ParallelFor(20000, 1, until_the_end, [&](size_t, size_t) { work(); }).ok());
-  };
-  pool.Submit(
-      [&] {
-        pool.Submit(long_loop, Lane::kBulk, &second);
-        const Cancellation until_it_runs = [&] { return second_runs ? absl::CancelledError("") : absl::OkStatus(); };
-        EXPECT_FALSE(pool.ParallelFor(20000, 1, until_it_runs, [&](size_t, size_t) { work(); }).ok());
-        first_ended = true;
-      },
-      Lane::kBulk, &first);
-  EXPECT_TRUE(saw_the_end.get_future().get());
+// All threads are in tiles that last until the small task has run.
+TEST_F(WorkPoolTurns, ASmallTaskDoesNotWaitForLongTiles) {
+  const Blocker bulk(&pool_, Lane::kBulk);
+  std::atomic<bool> ran{false};
+  pool_.Submit([&] { ran = true; }, Lane::kSmall);
+  EXPECT_TRUE(Wait(ran));
 }
 
-// The cancellation of a loop that waits for its turn is told so, because waiting costs no steps.
-TEST(WorkPoolTurns, ALoopThatWaitsForItsTurnTakesNoSteps) {
-  constexpr int kSlabs = 1000;
-  const TaskOwner first{"first", 1}, second{"second", 1};
-  std::atomic<int> looks{0}, steps{0};
-  std::atomic<bool> second_ended{false};
-  std::promise<void> ended;
+// The idle thread is woken for both, and takes the bulk one, which lasts until the small one has run.
+TEST_F(WorkPoolTurns, ASmallTaskThatComesWithABulkOneDoesNotWaitForIt) {
+  for (int round = 0; round < 300; ++round) {
+    std::atomic<bool> first_ran{false}, small_ran{false}, bulk_ended{false};
+    pool_.Submit([&] { first_ran = true; }, Lane::kSmall);  // then it is a bulk task's turn
+    ASSERT_TRUE(Wait(first_ran));
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    pool_.Submit([&] { bulk_ended = Wait(small_ran); });
+    pool_.Submit([&] { small_ran = true; }, Lane::kSmall);
+    ASSERT_TRUE(Wait([&] { return small_ran && bulk_ended; }));
+  }
+}
+
+TEST_F(WorkPoolTurns, SmallTasksRunOnABulkTasksStackThenBulkOnesOfOtherCallers) {
+  Run([&] {
+    Note('b', Lane::kBulk, kB);
+    Note('s', Lane::kSmall, kA);
+    Note('c', Lane::kBulk, kC);
+    EXPECT_TRUE(GiveWayUntil(3));
+    ran_ += '.';
+  });
+  EXPECT_EQ(ran_, "sbc.");
+}
+
+TEST_F(WorkPoolTurns, ALoopLetsOthersRunBetweenTiles) {
+  Run([&] {
+    Note('s', Lane::kSmall, kA);
+    Note('b', Lane::kBulk, kB);
+    const Cancellation until_both_ran = [&] { return count_ >= 2 ? absl::CancelledError() : absl::OkStatus(); };
+    const auto end = Clock::now() + std::chrono::minutes(1);
+    while (count_ < 2 && Clock::now() < end) {
+      (void)pool_.ParallelFor(100, 1, until_both_ran, [](size_t, size_t) {});
+    }
+    ran_ += '.';
+  });
+  EXPECT_EQ(ran_, "sb.");
+}
+
+TEST_F(WorkPoolTurns, TasksOfItsCallerAndBlockingOnesDoNotRunOnATasksStack) {
+  const TaskOwner other{"a", 2};
+  Run([&] {
+    Note('1', Lane::kBulk, other);
+    Note('2', Lane::kBlocking, kB);
+    GiveWayOften();
+    ran_ += '.';
+  });
+  EXPECT_EQ(ran_, ".12");
+}
+
+TEST_F(WorkPoolTurns, NestedTasksNestNone) {
+  for (const Lane lane : {Lane::kSmall, Lane::kBulk}) {
+    ran_.clear();
+    count_ = 0;
+    Run([&] {
+      const auto nested = [&] {
+        Note('s', Lane::kSmall, kA);
+        Note('c', Lane::kBulk, kC);
+        std::this_thread::sleep_for(2 * WorkPool::kSmallTime);  // a small task counts as a bulk one
+        GiveWayOften();
+        EXPECT_TRUE(pool_.ParallelFor(3, 1, NeverCancelled, [](size_t, size_t) {}).ok());
+        ran_ += '.';
+      };
+      pool_.Submit(nested, lane, &kB);
+      EXPECT_TRUE(GiveWayUntil(2));
+    });
+    EXPECT_EQ(ran_, ".sc");
+  }
+}
+
+// After a nested task, the outer one goes on for as long as that took.
+TEST_F(WorkPoolTurns, NestedTasksTakeAtMostHalfOfTheTime) {
+  std::vector<Clock::time_point> begin, end;
+  const auto nested = [&] {
+    begin.push_back(Clock::now());
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    end.push_back(Clock::now());
+    ++count_;
+  };
+  Run([&] {
+    for (const TaskOwner& owner : {kB, kB, kC}) pool_.Submit(nested, Lane::kSmall, &owner);
+    pool_.Submit(nested, Lane::kBulk, &kB);
+    EXPECT_TRUE(GiveWayUntil(4));
+  });
+  ASSERT_EQ(begin.size(), 4U);
+  for (size_t n = 1; n < 4; ++n) EXPECT_GE(begin[n] - end[n - 1], end[n - 1] - begin[n - 1]);
+}
+
+TEST_F(WorkPoolTurns, ASmallTaskThatTakesLongCountsAsABulkOne) {
+  std::atomic<Clock::time_point> first;
+  const auto begin = Clock::now();
+  Run(
+      [&] {
+        pool_.Submit([&] { first = Clock::now(); }, Lane::kSmall, &kB);
+        Note('b', Lane::kBulk, kB);
+        EXPECT_TRUE(GiveWayUntil(1));
+        ran_ += '.';
+      },
+      Lane::kSmall);
+  EXPECT_GE(first.load() - begin, WorkPool::kSmallTime) << "it had not yet taken long";
+  EXPECT_EQ(ran_, "b.");
+}
+
+TEST_F(WorkPoolTurns, TheThreadForSmallTasksRunsNoOthers) {
+  std::atomic<bool> ended{false};
   {
-    WorkPool pool(1);
-    pool.Submit(
+    const Blocker bulk(&pool_, Lane::kBulk);
+    pool_.Submit(
         [&] {
-          pool.Submit(
-              [&] {
-                while (looks == 0) std::this_thread::yield();
-                second_ended = true;
-              },
-              Lane::kBulk, &second);
-          const Cancellation count = [&] {
-            ++(ActivityScope::Current() == Activity::kWaiting ? looks : steps);
+          Note('b', Lane::kBulk, kB);
+          for (size_t n = 1; n <= 3; ++n) {
+            Note('s', Lane::kSmall, kA);
+            EXPECT_TRUE(GiveWayUntil(n));
+            GiveWayOften();
+          }
+          ran_ += '.';
+          ended = true;
+        },
+        Lane::kSmall, &kA);
+    EXPECT_TRUE(Wait(ended));
+  }
+  EXPECT_TRUE(Wait([&] { return count_ == 4; }));
+  EXPECT_EQ(ran_, "sss.b");
+}
+
+TEST_F(WorkPoolTurns, NoneRunOnAStackWithoutWorkStealing) {
+  Run([&] {
+    Note('s', Lane::kSmall, kB);
+    Note('b', Lane::kBulk, kB);
+    {
+      const NoWorkStealing alone;
+      GiveWayOften();
+      EXPECT_TRUE(pool_.ParallelFor(3, 1, NeverCancelled, [](size_t, size_t) {}).ok());
+      ran_ += '.';
+    }
+    EXPECT_TRUE(GiveWayUntil(2));
+  });
+  EXPECT_EQ(ran_, ".sb");
+}
+
+TEST_F(WorkPoolTurns, NoneRunOnThreadsThatAreNotThePools) {
+  const Blocker bulk(&pool_, Lane::kBulk);
+  const Blocker small(&pool_, Lane::kSmall);
+  Note('s', Lane::kSmall, kB);
+  GiveWayOften();
+  EXPECT_TRUE(pool_.ParallelFor(3, 1, NeverCancelled, [](size_t, size_t) {}).ok());
+  EXPECT_EQ(count_, 0U);
+}
+
+// Others wait for the value that this thread computes. A nested task that needs it would wait for its own thread.
+TEST_F(WorkPoolTurns, NoneRunOnAStackThatIsAwaited) {
+  Run([&] {
+    Note('s', Lane::kSmall, kB);
+    Note('b', Lane::kBulk, kB);
+    {
+      const ActivityScope awaited(Activity::kAwaited);
+      GiveWayOften();
+      EXPECT_TRUE(pool_.ParallelFor(3, 1, NeverCancelled, [](size_t, size_t) {}).ok());
+      const ActivityScope waiting(Activity::kWaiting);  // for another value, on which this one depends
+      GiveWayOften();
+      ran_ += '.';
+    }
+    EXPECT_TRUE(GiveWayUntil(2));
+  });
+  EXPECT_EQ(ran_, ".sb");
+}
+
+size_t SizeOfText(const std::string& text) { return text.size(); }
+using Cache = SharedCache<std::string>;
+
+// A small task waits for a value that is complete only when the next small tasks have run, which have one thread.
+TEST_F(WorkPoolTurns, ATaskThatWaitsForAValueLetsOthersRun) {
+  for (const bool in_loop : {false, true}) {
+    count_ = 0;
+    std::atomic<bool> computing{false}, ended{false};
+    Cache cache(10000, SizeOfText);
+    const auto never = []() -> absl::StatusOr<std::string> { return absl::InternalError("computed twice"); };
+    const auto get = [&] { EXPECT_TRUE(cache.Get("key", never).ok()); };
+    std::thread computes([&] {
+      const auto compute = [&]() -> absl::StatusOr<std::string> {
+        computing = true;
+        EXPECT_TRUE(Wait([&] { return count_ == 3; }));
+        return "value";
+      };
+      EXPECT_TRUE(cache.Get("key", compute).ok());
+    });
+    EXPECT_TRUE(Wait(computing));
+    const Blocker bulk(&pool_, Lane::kBulk);
+    pool_.Submit(
+        [&] {
+          for (const TaskOwner& owner : {kA, kB, kC}) Note('s', Lane::kSmall, owner);
+          size_t asked = 0;
+          const Cancellation step = [&] {
+            if (!in_loop) pool_.GiveWay();
+            if (ActivityScope::Current() == Activity::kWaiting) {
+              EXPECT_EQ(count_, std::min<size_t>(++asked, 3)) << "one each time, although this task is short";
+            }
             return absl::OkStatus();
           };
-          const auto body = [&](size_t, size_t) {
-            if (!second_ended) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-          };
-          EXPECT_TRUE(pool.ParallelFor(kSlabs, 1, count, body).ok());
-          ended.set_value();
-        },
-        Lane::kBulk, &first);
-    ended.get_future().wait();  // a pool that ends lets each task end at once
-  }
-  EXPECT_GT(looks, 0);
-  EXPECT_EQ(steps, kSlabs);
-}
-
-// A computation without loops lets another owner's run, except while others may wait for it.
-TEST(WorkPoolTurns, ALongComputationGivesWay) {
-  const TaskOwner first{"first", 1}, second{"second", 1};
-  for (const bool awaited : {false, true}) {
-    std::atomic<bool> second_ran{false};
-    std::promise<void> ended;
-    WorkPool pool(1);
-    pool.Submit(
-        [&] {
-          const ActivityScope scope(awaited ? Activity::kAwaited : Activity::kComputing);
-          pool.Submit([&] { second_ran = true; }, Lane::kBulk, &second);
-          for (int n = 0; !second_ran && n < (awaited ? 50 : 20000); ++n) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
-            pool.GiveWay(NeverCancelled);
+          const auto tile = [&](size_t, size_t) { get(); };
+          if (in_loop) {
+            EXPECT_TRUE(pool_.ParallelFor(1, 1, step, tile).ok());
+          } else {
+            EXPECT_TRUE(RunInterruptibly(step, [&] { return get(), absl::OkStatus(); }).ok());
           }
-          EXPECT_NE(second_ran, awaited);
-          ended.set_value();
+          ended = true;
         },
-        Lane::kBulk, &first);
-    ended.get_future().wait();  // a pool that ends lets each task end at once
+        Lane::kSmall, &kA);
+    computes.join();
+    EXPECT_TRUE(Wait(ended));
   }
 }
 
-// A helper leaves its loop for another owner's task, and helps again afterwards.
-TEST(WorkPoolTurns, AHelperLeavesItsLoopForOthers) {
-  const TaskOwner first{"first", 1}, second{"second", 1};
-  std::atomic<int> slabs_of_helper{0}, slabs_at_the_end{-1};
-  const auto wait_for = [](const auto& holds) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (!holds() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
-    return holds();
+// Tasks of several callers need the same values, whose computations have loops and need values themselves: all of them
+// end, whichever runs on whose stack.
+TEST(WorkPoolWaits, NoCycleArises) {
+  constexpr int kTasks = 400, kKeys = 3;
+  for (const size_t threads : {1, 2, 3}) {
+    std::atomic<int> ended{0};
+    Cache cache(0, SizeOfText);  // keeps no value: all are computed again and again
+    WorkPool pool(threads);
+    const Cancellation step = [&pool] {
+      pool.GiveWay();
+      return absl::OkStatus();
+    };
+    const std::function<absl::StatusOr<std::string>(int)> get = [&](int key) {
+      const auto compute = [&, key]() -> absl::StatusOr<std::string> {
+        const auto body = [&](size_t tile, size_t) {
+          InterruptionPoint();
+          if (key > 0 && tile % 2 == 0) {
+            EXPECT_TRUE(get(key - 1).ok());
+          }
+        };
+        EXPECT_TRUE(pool.ParallelFor(4, 1, step, body).ok());
+        InterruptionPoint();
+        return "value";
+      };
+      const auto found = cache.Get(std::to_string(key), compute);
+      return found.ok() ? absl::StatusOr<std::string>(**found) : found.status();
+    };
+    for (int n = 0; n < kTasks; ++n) {
+      const TaskOwner owner{std::string(1, static_cast<char>('a' + n % 5)), static_cast<uint64_t>(n % 2)};
+      const auto task = [&, n] {
+        const absl::Status status = RunInterruptibly(step, [&] {
+          return pool.ParallelFor(3, 1, step, [&](size_t, size_t) { EXPECT_TRUE(get(n % kKeys).ok()); });
+        });
+        EXPECT_TRUE(status.ok());
+        ++ended;
+      };
+      pool.Submit(task, n % 3 == 0 ? Lane::kSmall : Lane::kBulk, &owner);
+    }
+    if (!Wait([&] { return ended == kTasks; })) {
+      ADD_FAILURE() << ended << " of " << kTasks << " tasks on " << threads << " threads have ended";
+      std::abort();  // the pool's destructor would wait for the others
+    }
+  }
+}
+
+TEST_F(WorkPoolTurns, NestedTasksBeginAsIfAlone) {
+  std::atomic<int64_t> charged{0};
+  MemoryAccount account([&](int64_t bytes) { return charged += bytes, true; });
+  Run([&] {
+    const auto nested = [&] {
+      EXPECT_EQ(InterruptionScope::Current(), nullptr);
+      EXPECT_EQ(ActivityScope::Current(), Activity::kComputing);
+      EXPECT_FALSE(WaitingLimit::IsOver());
+      EXPECT_EQ(CurrentMemoryAccount(), nullptr);
+      EXPECT_EQ(RealPrecision::Current(), RealPrecision::kDefault);
+      ++count_;
+    };
+    const Cancellation gone = [] { return absl::CancelledError("gone"); };
+    const InterruptionScope scope(&gone);
+    const WaitingLimit none(std::chrono::milliseconds(0));
+    const MemoryScope counted(&account);
+    const RealPrecision precision(1200);
+    const ActivityScope waiting(Activity::kWaiting);
+    for (const Lane lane : {Lane::kSmall, Lane::kBulk}) pool_.Submit(nested, lane, &kB);
+    EXPECT_TRUE(GiveWayUntil(2));
+    EXPECT_EQ(RealPrecision::Current(), 1200);
+    EXPECT_EQ(CurrentMemoryAccount(), &account);
+  });
+}
+
+TEST_F(WorkPoolTurns, TheTimeOfNestedTasksIsKnown) {
+  Clock::duration nested_time{0};
+  Run([&] {
+    const auto begin = Clock::now();
+    const auto before = WorkPool::TimeBetweenSlabs();
+    const auto nested = [&] {
+      const auto nested_begin = Clock::now();
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      nested_time = Clock::now() - nested_begin;
+      ++count_;
+    };
+    pool_.Submit(nested, Lane::kSmall, &kB);
+    EXPECT_TRUE(GiveWayUntil(1));
+    const auto between = WorkPool::TimeBetweenSlabs() - before;
+    EXPECT_GE(between, nested_time);
+    EXPECT_LE(between, Clock::now() - begin);
+  });
+  EXPECT_GT(nested_time, Clock::duration(0));
+}
+
+// A task that reaches its next tile, or lets another run, is no long task, whatever the time since it began.
+TEST_F(WorkPoolTurns, ATaskThatReachesItsNextTileIsNotLong) {
+  constexpr std::chrono::milliseconds kTile(30);
+  Run([&] {
+    small_thread_.reset();  // it would be in a long task
+    // A thread that has begun something since then has been in it for at most the time since then.
+    auto before = Clock::now();
+    const auto expect_none_longer = [&] {
+      const auto time = Clock::now() - before;
+      EXPECT_EQ(pool_.CountLongTasks(Clock::now() - before), 0U) << time.count();
+    };
+    const auto body = [&](size_t, size_t) {
+      expect_none_longer();
+      std::this_thread::sleep_for(kTile);
+      EXPECT_EQ(pool_.CountLongTasks(kTile / 2), 1U);
+      before = Clock::now();
+    };
+    EXPECT_TRUE(pool_.ParallelFor(4, 1, NeverCancelled, body).ok());
+  });
+  Run([&] {
+    auto before = Clock::now();
+    const size_t blocked = 1;  // the thread for small tasks
+    const auto nested = [&] {
+      EXPECT_EQ(pool_.CountLongTasks(Clock::now() - before), blocked);
+      std::this_thread::sleep_for(kTile);
+      before = Clock::now();
+      ++count_;
+    };
+    std::this_thread::sleep_for(kTile);
+    pool_.Submit(nested, Lane::kBulk, &kB);
+    before = Clock::now();
+    EXPECT_TRUE(GiveWayUntil(1));
+    EXPECT_EQ(pool_.CountLongTasks(Clock::now() - before), blocked) << "of the outer task";
+  });
+}
+
+// A loop's caller waits for its helpers' tiles, but not for tasks that run on their stacks.
+TEST(WorkPoolHelpers, NoneRunOnTheirStacks) {
+  WorkPool pool(2);
+  const BlockedSmallThread small(&pool);
+  const Blocker bulk(&pool, Lane::kBulk);
+  std::atomic<bool> helped{false}, ran{false};
+  const NoWorkStealing alone(Help::kIdleThreads, &kA);
+  const auto here = std::this_thread::get_id();
+  const auto body = [&](size_t, size_t) {
+    if (std::this_thread::get_id() == here) {
+      EXPECT_TRUE(Wait(helped));
+      return;
+    }
+    for (const Lane lane : {Lane::kSmall, Lane::kBulk}) pool.Submit([&] { ran = true; }, lane, &kB);
+    for (int n = 0; n < 50; ++n) {
+      pool.GiveWay();
+      std::this_thread::sleep_for(WorkPool::kSmallTime / 10);
+    }
+    EXPECT_FALSE(ran);
+    helped = true;
   };
-  std::atomic<bool> helped_again{false};
-  std::promise<void> done;
-  {
+  EXPECT_TRUE(pool.ParallelFor(2, 1, NeverCancelled, body).ok());
+  EXPECT_TRUE(Wait(ran));
+}
+
+// A helper leaves its loop for another caller's task, or a small one, and helps again afterwards.
+TEST(WorkPoolHelpers, AHelperLeavesItsLoopForOthers) {
+  for (const Lane lane : {Lane::kBulk, Lane::kBlocking, Lane::kSmall}) {
+    std::atomic<bool> ended{false};
     WorkPool pool(2);
+    const BlockedSmallThread small(&pool);
     pool.Submit(
         [&] {
+          std::atomic<int> tiles_of_helper{0}, tiles_at_the_end{-1};
+          std::atomic<bool> helped_again{false};
           const auto here = std::this_thread::get_id();
           const auto body = [&](size_t, size_t) {
             if (std::this_thread::get_id() != here) {
-              ++slabs_of_helper;
-              std::this_thread::sleep_for(std::chrono::milliseconds(20));
+              ++tiles_of_helper;
+              std::this_thread::yield();
               return;
             }
-            // One slab: this thread never reaches the next one, so only the helper can leave.
-            EXPECT_TRUE(wait_for([&] { return slabs_of_helper > 0; }));
-            pool.Submit([&] { slabs_at_the_end = slabs_of_helper.load(); }, Lane::kBulk, &second);
-            helped_again = wait_for([&] { return slabs_at_the_end >= 0 && slabs_of_helper > slabs_at_the_end; });
+            // One tile: this thread never reaches the next one, so only the helper can leave.
+            EXPECT_TRUE(Wait([&] { return tiles_of_helper > 0; }));
+            pool.Submit([&] { tiles_at_the_end = tiles_of_helper.load(); }, lane, &kB);
+            helped_again = Wait([&] { return tiles_at_the_end >= 0 && tiles_of_helper > tiles_at_the_end; });
+            EXPECT_TRUE(helped_again);
           };
           const Cancellation until_then = [&] { return helped_again ? absl::CancelledError("") : absl::OkStatus(); };
-          (void)pool.ParallelFor(100000, 1, until_then, body);
-          done.set_value();
+          (void)pool.ParallelFor(size_t{1} << 40, 1, until_then, body);
+          ended = true;
         },
-        Lane::kBulk, &first);
-    done.get_future().wait();
+        Lane::kBulk, &kA);
+    EXPECT_TRUE(Wait(ended));
   }
-  EXPECT_TRUE(helped_again);
 }
 
-TEST(WorkPoolTurns, ASmallTaskDoesNotWaitForLongSlabs) {
+// A helper on the stack of another caller's task runs one tile, although nobody else waits and its loop has more.
+TEST(WorkPoolHelpers, AHelperOnAnotherStackRunsOneTile) {
   WorkPool pool(2);
-  std::promise<void> small_ran;
-  const std::shared_future<void> ran = small_ran.get_future().share();
-  std::atomic<int> in_slabs{0};
-  std::vector<std::promise<void>> ended(2);
-  for (std::promise<void>& end : ended) {
-    pool.Submit([&] {
-      ++in_slabs;
-      ran.wait();  // a slab that lasts until the small task has run
-      end.set_value();
-    });
+  std::atomic<bool> outer_runs{false}, loop_runs{false}, done{false}, loop_ended{false};
+  std::atomic<int> tiles{0};
+  pool.Submit(
+      [&] {
+        outer_runs = true;
+        EXPECT_TRUE(Wait(loop_runs));
+        EXPECT_TRUE(Wait([&] {
+          pool.GiveWay();
+          return tiles > 0;
+        }));
+        EXPECT_EQ(tiles, 1);
+        done = true;
+      },
+      Lane::kBulk, &kA);
+  EXPECT_TRUE(Wait(outer_runs));
+  pool.Submit(
+      [&] {
+        const auto here = std::this_thread::get_id();
+        const auto body = [&](size_t, size_t) {
+          if (std::this_thread::get_id() != here) {
+            ++tiles;
+            return;
+          }
+          loop_runs = true;
+          EXPECT_TRUE(Wait(done));
+        };
+        const Cancellation until_then = [&] { return done ? absl::CancelledError("") : absl::OkStatus(); };
+        (void)pool.ParallelFor(1000, 1, until_then, body);
+        loop_ended = true;
+      },
+      Lane::kBulk, &kB);
+  EXPECT_TRUE(Wait(done));
+  EXPECT_TRUE(Wait(loop_ended));
+}
+
+// Each of many callers' loops covers its items once; the pool waits for all of them.
+TEST(WorkPoolHelpers, LoopsOfManyCallersEnd) {
+  constexpr int kCallers = 12, kLoops = 6, kItems = 100;
+  for (const size_t threads : {1, 3}) {
+    std::atomic<int> covered{0}, ended{0}, now{0}, most{0};
+    {
+      WorkPool pool(threads);
+      const auto body = [&](size_t, size_t) {
+        const int in_body = ++now;
+        for (int before = most; before < in_body && !most.compare_exchange_weak(before, in_body);) continue;
+        std::this_thread::yield();
+        ++covered;
+        --now;
+      };
+      const auto loop = [&] {
+        EXPECT_TRUE(pool.ParallelFor(kItems, 1, NeverCancelled, body).ok());
+        ++ended;
+      };
+      for (int n = 0; n < kCallers * kLoops; ++n) {
+        const TaskOwner owner{"caller " + std::to_string(n % kCallers), static_cast<uint64_t>(n % 2)};
+        pool.Submit(loop, Lane::kBulk, &owner);
+      }
+      EXPECT_TRUE(Wait([&] { return ended >= kCallers * kLoops / 2; }));  // the others end with the pool
+    }
+    EXPECT_EQ(covered, kCallers * kLoops * kItems);
+    EXPECT_LE(most, static_cast<int>(threads));
   }
-  while (in_slabs < 2) std::this_thread::yield();
-  pool.Submit([&] { small_ran.set_value(); }, Lane::kSmall);
-  for (std::promise<void>& end : ended) end.get_future().wait();
 }
 
 }  // namespace

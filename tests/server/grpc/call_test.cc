@@ -5,7 +5,6 @@
 #include <memory>
 #include <mutex>
 #include <random>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -128,9 +127,10 @@ TEST_F(ImpatientTest, AnAnswerThatIsNotTakenIsCancelled) {
       rpc.Send(Buffer(Header(0)));
     } else {
       const std::lock_guard shut(gate_);
-      for (size_t n = 0; n < core_->pool.threads(); ++n) {
+      for (size_t n = 0; n <= core_->pool.threads(); ++n) {
         core_->pool.Submit([this] { const std::lock_guard opened(gate_); }, Lane::kSmall);
       }
+      while (core_->pool.waiting() > 0) std::this_thread::yield();
       Begin(kind, 0, &rpc);
       rpc.ShutWindow();
     }

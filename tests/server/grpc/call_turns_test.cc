@@ -1,8 +1,10 @@
 // Calls that wait for their turn, and let others have theirs.
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 
 #include "gtest/gtest.h"
@@ -14,6 +16,8 @@
 
 namespace posenc::server::call_turns_test {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 wire::UnaryOperation Diagnosis(std::function<void()> decide) {
   return wire::UnaryOperation::Of<v1::DiagnoseRequest, v1::DiagnoseResponse>(
@@ -41,6 +45,12 @@ class CallTurnsTest : public CallTest {
     rpc->Serve(
         [&](Rpc* served, grpc::ByteBuffer* request) { return MakeUnaryCall(core_.get(), operation, served, request); });
   }
+  // Returns false if it does not hold after a minute.
+  static bool WaitAtInterruptionPoints(const std::function<bool()>& holds) {
+    const auto end = Clock::now() + std::chrono::minutes(1);
+    while (!holds() && Clock::now() < end) InterruptionPoint();
+    return holds();
+  }
   static grpc::ByteBuffer Request() { return Buffer(v1::DiagnoseRequest().SerializeAsString()); }
 };
 
@@ -64,27 +74,61 @@ TEST_F(CallTurnsTest, WaitingForOthersCostsNothing) {
 }
 
 // The first call computes until the second one, which needs the only thread, has ended.
-TEST_F(CallTurnsTest, ALongComputationLetsAnotherIdentityCompute) {
-  Identity one, two;
+TEST_F(CallTurnsTest, ALongCallLetsAnotherCallerCompute) {
+  Identity one, another;
   one.name = "one";
-  two.name = "two";
-  std::atomic<bool> first_computes{false}, second_ended{false};
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  another.name = "another";
+  for (const bool has_policy : {true, false}) {
+    std::atomic<bool> first_computes{false}, second_ended{false};
+    double second_ms = 0;
+    const auto first = Diagnosis([&] {
+      first_computes = true;
+      EXPECT_TRUE(WaitAtInterruptionPoints([&] { return second_ended.load(); }));
+    });
+    const auto second = Diagnosis([&] {
+      const auto begin = Clock::now();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      second_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+      second_ended = true;
+    });
+    FakeRpc long_call(Request()), other(Request());
+    if (has_policy) {
+      long_call.caller = &one;
+      other.caller = &another;
+    } else {
+      long_call.connection_name = "ipv4:192.0.2.1:50051";
+      other.connection_name = "ipv4:192.0.2.2:50051";
+    }
+    Serve(first, &long_call);
+    while (!first_computes) std::this_thread::yield();
+    Serve(second, &other);
+    EXPECT_TRUE(long_call.Wait().ok());
+    EXPECT_TRUE(other.Wait().ok());
+    const std::string timing = long_call.trailers.find("server-timing")->second;
+    double queued = 0;
+    ASSERT_EQ(std::sscanf(timing.c_str(), "queue;dur=%lf", &queued), 1) << timing;
+    EXPECT_GE(queued, second_ms - 0.001) << "the second call's time is no computation of the first: " << timing;
+  }
+}
+
+TEST_F(CallTurnsTest, CallsOfOneCallerEndInTheirOrder) {
+  Identity one;
+  one.name = "one";
+  std::atomic<bool> first_computes{false}, second_is_there{false}, first_ended{false};
   const auto first = Diagnosis([&] {
     first_computes = true;
-    while (!second_ended && std::chrono::steady_clock::now() < end) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      InterruptionPoint();
-    }
-    EXPECT_TRUE(second_ended);
+    EXPECT_TRUE(WaitAtInterruptionPoints([&] { return second_is_there.load(); }));
+    for (int n = 0; n < 1000; ++n) InterruptionPoint();
+    first_ended = true;
   });
-  const auto second = Diagnosis([&] { second_ended = true; });
+  const auto second = Diagnosis([&] { EXPECT_TRUE(first_ended); });
   FakeRpc long_call(Request()), other(Request());
-  long_call.caller = &one;
-  other.caller = &two;
+  long_call.caller = other.caller = &one;
+  other.number_of_connection = 1;
   Serve(first, &long_call);
   while (!first_computes) std::this_thread::yield();
   Serve(second, &other);
+  second_is_there = true;
   EXPECT_TRUE(long_call.Wait().ok());
   EXPECT_TRUE(other.Wait().ok());
 }

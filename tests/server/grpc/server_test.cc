@@ -190,7 +190,7 @@ TEST_F(ServerTest, SmallCallsWhosePlanIsAtHandWaitForNoThreadOfThePool) {
   FakeOperations::gate_shut = true;
   FakeOperations::polls = false;  // else the small tasks would begin again as bulk ones
   std::vector<std::thread> callers;
-  for (int n = 0; n < 3; ++n) {  // two threads and the relief thread
+  for (int n = 0; n < 3; ++n) {  // two threads and the one for small tasks
     callers.emplace_back([this] {
       grpc::ClientContext context;
       v1::GenerateTableResponse response;
@@ -266,7 +266,7 @@ TEST_F(ServerTest, WorkEndsAtTheDeadlineAndQueuedWorkIsNotStarted) {
 
   const int before = FakeOperations::begun;
   std::vector<std::thread> patient;
-  for (int n = 0; n < 2; ++n) {  // for the thread and the relief thread
+  for (int n = 0; n < 2; ++n) {  // for both threads: one is for small tasks
     patient.emplace_back([&call] { EXPECT_EQ(call(std::chrono::hours(1)), grpc::OK); });
   }
   EXPECT_TRUE(Eventually([] { return FakeOperations::waiting == 2; }));
