@@ -16,10 +16,10 @@ namespace posenc::wire {
 namespace {
 
 template <typename Request, typename Response>
-UnaryOperation Unary(Scheduling scheduling = Scheduling::kPooled) {
+UnaryOperation Unary(Scheduling scheduling = Scheduling::kPooled, Purpose purpose = Purpose::kCompute) {
   const auto prepare = [](const Request& request, const Payloads& payloads, const CallContext& context,
                           Response* response) { return Prepare(request, payloads, context, response); };
-  return UnaryOperation::Of<Request, Response>(prepare, scheduling);
+  return UnaryOperation::Of<Request, Response>(prepare, scheduling, purpose);
 }
 
 template <typename Request>
@@ -49,7 +49,7 @@ const Operations& LibraryOperations() {
   static const auto* const operations = new Operations{
       .unary =
           {
-              {RpcOf(*v1::GetServerInfoRequest::descriptor()), nullptr, Scheduling::kImmediate},
+              {RpcOf(*v1::GetServerInfoRequest::descriptor()), nullptr, Scheduling::kImmediate, Purpose::kInfo},
               Unary<v1::ExplainRequest, v1::ExplainResponse>(),
               Unary<v1::AnalyzeRequest, v1::AnalyzeResponse>(),
               Unary<v1::CompareRequest, v1::CompareResponse>(),
@@ -60,8 +60,8 @@ const Operations& LibraryOperations() {
               Unary<v1::AddBiasRequest, v1::AddBiasResponse>(Scheduling::kPreparesQuickly),
               Unary<v1::RelativeScoresRequest, v1::RelativeScoresResponse>(Scheduling::kPreparesQuickly),
               Unary<v1::RelativeValuesRequest, v1::RelativeValuesResponse>(Scheduling::kPreparesQuickly),
-              Unary<v1::DiagnoseRequest, v1::DiagnoseResponse>(),
-              Unary<v1::DiagnoseBiasRequest, v1::DiagnoseBiasResponse>(),
+              Unary<v1::DiagnoseRequest, v1::DiagnoseResponse>(Scheduling::kPooled, Purpose::kDiagnose),
+              Unary<v1::DiagnoseBiasRequest, v1::DiagnoseBiasResponse>(Scheduling::kPooled, Purpose::kDiagnose),
           },
       .tiles = {Tiles<v1::StreamTableRequest>(), Tiles<v1::StreamBiasRequest>()},
   };

@@ -98,6 +98,9 @@ enum class Scheduling {
   kImmediate,
 };
 
+// What a caller asks for. A server may allow each to other callers.
+enum class Purpose { kCompute, kDiagnose, kInfo };
+
 // Copies a tensor's bytes to `out`, in place if they are already there, with the help of idle threads.
 absl::Status CopyOperand(const Payloads& from, const v1::Tensor& tensor, std::byte* out, WorkPool& pool,
                          const Cancellation& cancelled);
@@ -108,18 +111,20 @@ struct UnaryOperation {
 
   // Calls prepare(const Request&, const Payloads&, const CallContext&, Response*).
   template <typename Request, typename Response, typename TypedPrepare>
-  static UnaryOperation Of(TypedPrepare prepare, Scheduling scheduling = Scheduling::kPooled) {
+  static UnaryOperation Of(TypedPrepare prepare, Scheduling scheduling = Scheduling::kPooled,
+                           Purpose purpose = Purpose::kCompute) {
     return {RpcOf(*Request::descriptor()),
             [prepare](const google::protobuf::Message& request, const Payloads& payloads, const CallContext& context,
                       google::protobuf::Message* response) -> absl::StatusOr<Job> {
               return prepare(static_cast<const Request&>(request), payloads, context, static_cast<Response*>(response));
             },
-            scheduling};
+            scheduling, purpose};
   }
 
   const RpcDescription& rpc;
   Prepare prepare;  // null for GetServerInfo, which the process that serves it answers
   Scheduling scheduling;
+  Purpose purpose = Purpose::kCompute;
 };
 
 struct TileOperation {

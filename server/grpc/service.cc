@@ -57,11 +57,13 @@ wire::UnaryOperation GetServerInfoOperation(const wire::UnaryOperation& row, con
 }
 
 // The right that a caller needs under a policy.
-Right RightOf(const wire::UnaryOperation& row) {
-  if (row.prepare == nullptr) return Right::kInfo;
-  const bool diagnoses = &row.rpc.request == &v1::DiagnoseRequest::default_instance() ||
-                         &row.rpc.request == &v1::DiagnoseBiasRequest::default_instance();
-  return diagnoses ? Right::kDiagnose : Right::kCompute;
+Right RightFor(wire::Purpose purpose) {
+  switch (purpose) {
+    case wire::Purpose::kCompute: return Right::kCompute;
+    case wire::Purpose::kDiagnose: return Right::kDiagnose;
+    case wire::Purpose::kInfo: return Right::kInfo;
+  }
+  __builtin_unreachable();
 }
 
 }  // namespace
@@ -100,7 +102,7 @@ void AddServiceTo(Methods* methods, Core* core, const ServerParts& parts, const 
   for (const wire::UnaryOperation& row : operations.unary) {
     auto operation = std::make_shared<const wire::UnaryOperation>(
         row.prepare != nullptr ? row : GetServerInfoOperation(row, core, parts));
-    (*methods)[row.rpc.path].right = RightOf(row);
+    (*methods)[row.rpc.path].right = RightFor(row.purpose);
     (*methods)[row.rpc.path].admits = row.scheduling != wire::Scheduling::kImmediate;
     (*methods)[row.rpc.path].make = [core, operation](Rpc* rpc, grpc::ByteBuffer* request) {
       return MakeUnaryCall(core, *operation, rpc, request);
