@@ -287,7 +287,7 @@ absl::Status WorkPool::ParallelFor(size_t count, size_t grain, const Cancellatio
   std::unique_lock lock(loop->mutex);
   loop->closed = true;
   loop->idle.wait(lock, [&] { return loop->running == 0; });
-  return loop->status;
+  return std::move(loop->status);  // not shared with a late helper, which destroys the loop
 }
 
 }  // namespace posenc
