@@ -14,6 +14,12 @@ STOP_SECONDS = 60
 SANITIZER_BYTES = 640 << 20 if "asan" in os.environ.get("POSENC_BUILD_DIR", "") else 0
 
 
+def limited(program, mebibytes):
+    """The command of a program with a limit of virtual memory. The shell sets it: subprocess's preexec_fn needs fork(), at
+    which gRPC waits for its own threads, sometimes for ever."""
+    return ["sh", "-c", f'ulimit -v {mebibytes << 10}; exec "$@"', "sh", *program]
+
+
 def memory_of(pid, field):
     """A figure of /proc/PID/status. Bytes."""
     status = pathlib.Path(f"/proc/{pid}/status").read_text()

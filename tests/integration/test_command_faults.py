@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import struct
 import subprocess
 from concurrent import futures
@@ -12,6 +11,7 @@ import numpy
 import pytest
 from client import SECONDS, SERVICE
 from posenc.v1 import service_pb2, tensor_pb2
+from server_process import limited
 
 FP32, FP64 = tensor_pb2.DATA_TYPE_FP32, tensor_pb2.DATA_TYPE_FP64
 MODEL = "llama-3.1-8b.json"
@@ -199,12 +199,11 @@ def test_a_stream_is_read_up_to_the_limit(posenc):
 @pytest.mark.skipif("asan" in os.environ.get("POSENC_BUILD_DIR", ""), reason="the sanitizer reserves terabytes")
 def test_lack_of_memory_is_an_error(command_program, tmp_path):
     write_sparse(tmp_path / "large.npy", (1 << 10, 1 << 18), 1 << 30)
-    limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29))
     for command, exit_code in ((ROPE, 1), (("diagnose", "--before", "-", "--after", "large.npy"), 3),
                                (("diagnose", "--table-cos", "large.npy", "--table-sin", "large.npy"), 3)):
         command = ["-" if word == "q.npy" else str(word) for word in command]
         with open("/dev/zero", "rb") as endless:
-            ended = subprocess.run([*command_program, *command, "--json"], preexec_fn=limit, cwd=tmp_path, stdin=endless,
+            ended = subprocess.run([*limited(command_program, 512), *command, "--json"], cwd=tmp_path, stdin=endless,
                                    capture_output=True, timeout=SECONDS, text=True)
         assert ended.returncode == exit_code and "memory" in ended.stderr, ended
 

@@ -23,7 +23,7 @@ from grpc_peers_pb2 import HealthCheckRequest, ServerReflectionRequest
 from http2_attacks import DATA, PREFACE, SETTINGS, call, frame, headers_of, read_ends, read_messages
 from inference import service_pb2 as inference_pb2
 from posenc.v1 import service_pb2
-from server_process import SANITIZER_BYTES, ServerProcess
+from server_process import SANITIZER_BYTES, ServerProcess, limited
 from test_lifecycle import wait_until
 
 REFLECTION = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
@@ -285,7 +285,7 @@ def test_a_server_takes_all_descriptors_that_it_may(server_program, tmp_path):
 
 @pytest.mark.skipif(SANITIZER_BYTES > 0, reason="AddressSanitizer reserves terabytes of virtual memory")
 def test_little_virtual_memory_is_refused(server_program):
-    ended = subprocess.run(["sh", "-c", 'ulimit -v 524288; exec "$@"', "sh", *server_program], capture_output=True,
+    ended = subprocess.run(limited(server_program, 512), capture_output=True,
                            text=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
     assert ended.returncode == 1 and "it must be at least 1073741824" in ended.stderr, ended
 

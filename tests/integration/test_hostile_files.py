@@ -7,15 +7,16 @@ import contextlib
 import json
 import os
 import re
-import resource
 import struct
 import subprocess
 import threading
 
 import pytest
 from client import SECONDS
+from server_process import limited
 
 SPARSE = 64 << 30  # bytes
+MEBIBYTES = 4096  # of virtual memory that a program may have
 NESTED = "[" * 300_000 + "]" * 300_000
 
 
@@ -46,10 +47,6 @@ def hostile(tmp_path_factory):
         os.truncate(path("sparse"), SPARSE)
         return sorted(folder.iterdir(), key=lambda file: file.stem != "pipe")
     return make
-
-
-def limit():
-    resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 
 
 def flags_of(text, types):
@@ -119,8 +116,8 @@ def test_every_flag_of_the_command(posenc, command_program, hostile, tmp_path):
                 call += [flag, str(path)]
             if path.stem == "pipe":
                 write_into(path)
-            ended = subprocess.run([*command_program, command, *call], cwd=tmp_path, capture_output=True, text=True,
-                                   timeout=SECONDS, preexec_fn=limit, stdin=subprocess.DEVNULL)
+            ended = subprocess.run([*limited(command_program, MEBIBYTES), command, *call], cwd=tmp_path, capture_output=True, text=True,
+                                   timeout=SECONDS, stdin=subprocess.DEVNULL)
             assert ended.returncode in (1, 2, 3), (command, flag, path, ended)
             # gRPC may print a line of its own before, where memory is limited.
             assert "posenc: " in ended.stderr and len(ended.stderr) < 10000, (command, flag, path, ended)
@@ -139,8 +136,8 @@ def test_arguments_of_the_command(posenc, command_program, hostile, tmp_path):
             for path in hostile(ending):
                 if path.stem == "pipe":
                     write_into(path)
-                ended = subprocess.run([*command_program, *call, str(path)], cwd=tmp_path, capture_output=True,
-                                       text=True, timeout=SECONDS, preexec_fn=limit, stdin=subprocess.DEVNULL)
+                ended = subprocess.run([*limited(command_program, MEBIBYTES), *call, str(path)], cwd=tmp_path, capture_output=True,
+                                       text=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
                 assert ended.returncode in (1, 2, 3) and ended.stderr.startswith("posenc: "), (call, path, ended)
 
 
@@ -161,8 +158,8 @@ def test_every_file_of_the_server(server_program, start_server, hostile, tmp_pat
             if flag == "--device-plugin":  # the server goes on without
                 assert "no device but the CPU" in start_server(flag, str(path)).log(), path
                 continue
-            ended = subprocess.run([*server_program, "--listen", "127.0.0.1:0", *map(str, needed.get(flag, [])), flag,
-                                    str(path)], capture_output=True, text=True, timeout=SECONDS, preexec_fn=limit)
+            ended = subprocess.run([*limited(server_program, MEBIBYTES), "--listen", "127.0.0.1:0", *map(str, needed.get(flag, [])), flag,
+                                    str(path)], capture_output=True, text=True, timeout=SECONDS)
             assert ended.returncode in (1, 2) and flag in ended.stderr, (flag, path, ended)
 
 

@@ -15,7 +15,7 @@ from client import Client
 from google.protobuf import json_format
 from inference import service_pb2 as oip
 from inference_client import InferenceClient, infer, set_parameters
-from server_process import SANITIZER_BYTES, ServerProcess
+from server_process import SANITIZER_BYTES, ServerProcess, limited
 from shared_memory import Side
 from tensors import FP32, INT64
 from test_lifecycle import wait_until
@@ -385,7 +385,7 @@ def test_the_right_to_shared_memory(start_server, memory, tmp_path):
 
 @pytest.mark.skipif(SANITIZER_BYTES > 0, reason="AddressSanitizer reserves terabytes of virtual memory")
 def test_regions_leave_virtual_memory_for_calls(server_program, tmp_path):
-    program = ["sh", "-c", 'ulimit -v 2097152; exec "$@"', "sh", *server_program]
+    program = limited(server_program, 2048)
     path = pathlib.Path(f"/dev/shm/posenc-oip-{os.getpid()}-sparse")
     try:
         with open(path, "wb") as file:
