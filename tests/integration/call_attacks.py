@@ -440,4 +440,7 @@ ATTACKS = (slow_values, slow_tables, short_deadlines, short_unknown_calls, short
            unread_refusals, refused_calls, calls_without_te, calls_without_pause, decode_steps, new_connections,
            refused_messages, messages_without_pause, valid_messages, json_messages, long_names, unfinished_messages,
            reflection_names, reflection_questions, health_names, novel_files, failing_calls, strange_connections,
-           many_connections, silent_calls, mutated_calls, client_chains)
+           many_connections, silent_calls, mutated_calls, client_chains, *http2_attacks.ATTACKS)
+# Floods and what is not gRPC: the server alone does not withstand them.
+THROUGH_PROXY = (short_deadlines, short_unknown_calls, short_streams, calls_without_te, calls_without_pause, new_connections,
+                 messages_without_pause, strange_connections, many_connections, *http2_attacks.ATTACKS)

@@ -56,7 +56,7 @@ def read_messages(received, count):
     while count:
         head = received.read(9)
         data = received.read(int.from_bytes(head[:3], "big")) if len(head) == 9 else b""
-        if len(head) < 9 or head[3] == RST_STREAM:
+        if len(head) < 9 or head[3] == RST_STREAM or head[3] in (DATA, HEADERS) and head[4] & END_STREAM:
             raise ConnectionError("the stream ended")
         while head[3] == DATA and data:
             data = data[5 + int.from_bytes(data[1:5], "big"):]
