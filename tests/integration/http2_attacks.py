@@ -52,14 +52,17 @@ def read_ends(received, count):
 
 
 def read_messages(received, count):
-    """Reads frames of a file until so many messages of its one stream have come, each of which ends with its frame."""
+    """Reads frames of a file until so many messages of its one stream have come, with the last of which a frame ends."""
+    data = b""
     while count:
         head = received.read(9)
-        data = received.read(int.from_bytes(head[:3], "big")) if len(head) == 9 else b""
+        payload = received.read(int.from_bytes(head[:3], "big")) if len(head) == 9 else b""
         if len(head) < 9 or head[3] == RST_STREAM or head[3] in (DATA, HEADERS) and head[4] & END_STREAM:
             raise ConnectionError("the stream ended")
-        while head[3] == DATA and data:
-            data = data[5 + int.from_bytes(data[1:5], "big"):]
+        if head[3] == DATA:
+            data += payload
+        while len(data) >= 5 and len(data) >= (end := 5 + int.from_bytes(data[1:5], "big")):
+            data = data[end:]
             count -= 1
 
 
