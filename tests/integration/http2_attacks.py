@@ -67,7 +67,7 @@ def read_messages(received, count):
 
 
 def connect(port, number):
-    """Each attacker has an address of its own, of which none is another caller's 127.0.0.1."""
+    """Attackers have addresses of their own; 127.0.0.1 is another caller's."""
     connection = socket.create_connection(("127.0.0.1", port), 5, (f"127.0.0.{2 + number}", 0))
     connection.sendall(PREFACE + frame(SETTINGS))
     return connection

@@ -150,13 +150,14 @@ def test_a_caller_cannot_say_who_it_is(certificates, tmp_path):
     server.add_insecure_port(f"unix:{tmp_path}/socket")
     server.start()
     false = ("forwarded", "x-forwarded-for", "x-forwarded-client-cert", "x-posenc-peer", "x-posenc-client-cert")
-    with Front(tmp_path, certificates, [tmp_path / "socket"]) as front, \
-            Client(front.port, APART, certificates.credentials()) as client:
-        ask = client.channel.unary_unary("/test/Ask")
-        metadata = json.loads(ask(b"", timeout=SECONDS, metadata=[(name, "x") for name in (*false, "x-kept")]))
-        assert [name for name, value in metadata if value == "x"] == ["x-kept"]
-        [peer] = [value for name, value in metadata if name in false]  # the front's own
-        assert re.fullmatch(r"ipv4:127\.0\.0\.1:\d+", peer)
+    with Front(tmp_path, certificates, [tmp_path / "socket"]) as front:
+        for address, true in (front.port, r"ipv4:127\.0\.0\.1:\d+"), (front.other_address, r"ipv6:%5B::1%5D:\d+"):
+            with Client(address, APART, certificates.credentials()) as client:
+                ask = client.channel.unary_unary("/test/Ask")
+                metadata = json.loads(ask(b"", timeout=SECONDS, metadata=[(name, "x") for name in (*false, "x-kept")]))
+            assert [name for name, value in metadata if value == "x"] == ["x-kept"]
+            [peer] = [value for name, value in metadata if name in false]  # the front's own
+            assert re.fullmatch(true, peer)
     server.stop(None)
 
 
