@@ -1,15 +1,17 @@
-"""attack [--seconds N] [NAME...]: attacks a server with small limits, and measures an honest caller beside each attack.
+"""attack [--seconds N] [--proxy | --direct] [NAME...]: attacks a server with small limits, and measures an honest caller
+beside each attack.
   scripts/attack                      every attack, ten seconds each
   scripts/attack --seconds 2 segments one attack, shorter
-  scripts/attack --direct rapid_reset an attack on HTTP/2 without the front
-Attacks on HTTP/2 itself go through HAProxy (deploy/haproxy.cfg). Most of them succeed against the server alone, because of
-faults of its HTTP/2 library: docs/operating.md, "Facing strangers".
-The honest caller begins 50 decode steps a second on a connection of its own, whether earlier ones are answered or not,
+  scripts/attack --proxy              every attack through HAProxy (deploy/haproxy.cfg)
+  scripts/attack --direct rapid_reset an attack on the server itself
+Without --proxy or --direct, floods and what is not gRPC go through the proxy, and calls that gRPC passes on go to the
+server itself: docs/operating.md, "Facing strangers".
+The honest caller has another source address. It begins 50 decode steps a second, whether earlier ones are answered or not,
 every other one with xPos, which the pool's threads compute. An attack passes if
 - each of these steps is answered correctly, and the 99th percentile of their times, from the intended start and with
-  retries, is below half a second, or below a second through the front,
+  retries, is below half a second, or below a second through the proxy,
 - the anonymous resident memory stays within what docs/operating.md adds up, that of HAProxy within 384 MiB,
-- SIGTERM during the attack ends the server with exit code 0 within --drain-timeout.
+- SIGTERM during the attack ends the server with exit code 0 within --drain-timeout, and SIGUSR1 after it HAProxy.
 Prints a line for each attack, with the honest caller's 99th percentile and longest wait, and the growth of memory; the last line is "N passed, M failed"."""
 
 import argparse
@@ -27,10 +29,8 @@ import time
 
 from conftest import BUILD  # first: it makes the messages importable
 import grpc
-import http2_attacks
 import samples
-from call_attacks import ATTACKS, STEPS_PER_SECOND, client_chains
-from certificates import Authority
+from call_attacks import ATTACKS, STEPS_PER_SECOND, THROUGH_PROXY, client_chains
 from client import APART, SERVICE, UNLIMITED, Client
 from front import PROGRAM, Certificates, Front, ServerBehind
 from posenc.v1 import rotary_pb2, service_pb2
@@ -48,11 +48,11 @@ BOUND = (32 + 32 + 96 + 8 + 16 + 8 + 16 + 96) * MEBIBYTE + SANITIZER_BYTES
 FRONT_BOUND = 384 * MEBIBYTE
 
 
-async def rotate_steps(address, seconds, authority):
+async def rotate_steps(address, seconds, certificates):
     """Begins decode steps at a fixed rate, whether earlier ones are answered or not. Returns their times, from the
     intended starts, with retries."""
     options = UNLIMITED
-    channel = (grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(authority), options) if authority else
+    channel = (grpc.aio.secure_channel(address, certificates.credentials(certificates), options) if certificates else
                grpc.aio.insecure_channel(address, options))
     method = channel.unary_unary(f"/{SERVICE.full_name}/ApplyRotary", response_deserializer=service_pb2.ApplyRotaryResponse.FromString)
     clock = asyncio.get_running_loop().time
@@ -78,10 +78,10 @@ async def rotate_steps(address, seconds, authority):
         return await asyncio.gather(*(rotate(step) for step in range(int(seconds * STEPS_PER_SECOND))))
 
 
-def be_honest(address, seconds, results, authority):
+def be_honest(address, seconds, results, certificates):
     """Puts the times of decode steps, or what went wrong."""
     try:
-        results.put(sorted(asyncio.run(rotate_steps(address, seconds, authority))))
+        results.put(sorted(asyncio.run(rotate_steps(address, seconds, certificates))))
     except (AssertionError, grpc.RpcError) as error:
         results.put(str(error))
 
@@ -107,47 +107,49 @@ class MemoryWatch(threading.Thread):
             self.growth = max(self.growth, self._process.anonymous_memory() - self._base)
 
 
-def start(attack, program, directory, stack, fronted):
-    """Returns a server, the front or None, the address for the honest caller, the port for attackers, and the authority of
-    the certificate or None. To the server, the honest caller is another caller than the attackers."""
-    if attack is client_chains:
-        authority = Authority(directory)
-        certificate, key = authority.issue("server.example")
-        server = ServerProcess(program, directory, *SMALL, "--tls-cert", certificate, "--tls-key", key,
-                               "--tls-client-ca", authority.certificate, "--tls-client-auth", "optional")
-        return server, None, f"127.0.0.1:{server.port}", server.port, authority.certificate
-    if not fronted:
-        address = f"unix:{directory / 'socket'}"
-        server = ServerProcess(program, directory, *SMALL, "--listen", address)
-        return server, None, address, server.port, None
-    server = ServerBehind(program, directory, directory / "socket", *SMALL)
-    stack.callback(server.kill)
-    certificates = Certificates(directory)
-    front = stack.enter_context(Front(directory, certificates, [server.socket]))
-    return server, front, f"127.0.0.1:{front.port}", front.port, certificates.authority
+def start(attack, program, directory, stack, proxied):
+    """Returns a server, the proxy or None, the address for the honest caller, the port for attackers, and certificates or
+    None."""
+    certificates = Certificates(directory) if attack is client_chains else None
+    if proxied:
+        server = ServerBehind(program, directory, directory / "socket", *SMALL)
+        stack.callback(server.kill)
+        front = stack.enter_context(Front(directory, certificates, [server.socket], certificates and certificates.authority))
+        return server, front, front.other_address, front.port, certificates
+    if certificates:
+        server = ServerProcess(program, directory, *SMALL, "--tls-cert", certificates.front, "--tls-key", certificates.front,
+                               "--tls-client-ca", certificates.authority, "--tls-client-auth", "optional")
+        return server, None, f"127.0.0.1:{server.port}", server.port, certificates
+    address = f"unix:{directory / 'socket'}"
+    server = ServerProcess(program, directory, *SMALL, "--listen", address)
+    return server, None, address, server.port, None
 
 
-def run_attack(attack, program, seconds, direct=False):
+def is_proxied(attack, choice):
+    """True if the attack goes through the proxy. `choice`: None if the attack decides."""
+    return attack in THROUGH_PROXY if choice is None else choice
+
+
+def run_attack(attack, program, seconds, proxied=None):
     """Returns what is wrong (empty: nothing), the honest caller's 99th percentile and longest wait, and the growth of
-    memory."""
+    memory. `proxied`: as is_proxied()."""
     wrong, waits, watches = [], (0.0, 0.0), {}
     processes = multiprocessing.get_context("spawn")
-    on_http2 = attack in http2_attacks.ATTACKS
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
-        server, front, address, port, authority = start(attack, program, pathlib.Path(directory), stack, on_http2 and not direct)
-        pem = authority and authority.read_bytes()
+        server, front, address, port, certificates = start(attack, program, pathlib.Path(directory), stack,
+                                                           is_proxied(attack, proxied))
         stop, watched = threading.Event(), threading.Event()
         threads = []
         try:
-            with Client(address, APART, pem and grpc.ssl_channel_credentials(pem)) as client:
+            with Client(address, APART, certificates and certificates.credentials(certificates)) as client:
                 client.call("ApplyRotary", samples.rotary())
             watches = [(name, MemoryWatch(process, watched), bound) for name, process, bound in
                        (("memory", server, BOUND), ("memory of HAProxy", front, FRONT_BOUND)) if process]
             results = processes.Queue()
-            honest = processes.Process(target=be_honest, args=(address, seconds, results, pem), daemon=True)
+            honest = processes.Process(target=be_honest, args=(address, seconds, results, certificates), daemon=True)
             for _, watch, _ in watches:
                 watch.start()
-            threads = attack(http2_attacks.Target(port, authority) if on_http2 else port, stop)
+            threads = attack(port, stop)
             for thread in threads:
                 thread.start()
             honest.start()
@@ -174,9 +176,11 @@ def run_attack(attack, program, seconds, direct=False):
         finally:
             stop.set()
             watched.set()
+            server.kill()
             for thread in threads:
                 thread.join()
-            server.kill()
+        if front and (code := front.drain()) != 0:
+            wrong.append(f"SIGUSR1: exit code {code} of HAProxy")
     return wrong, waits, [watch.growth for _, watch, _ in watches]
 
 
@@ -189,16 +193,18 @@ def main():
     parser = argparse.ArgumentParser("attack", usage="see scripts/attack --help", allow_abbrev=False)
     parser.format_help = lambda: f"{__doc__}\n"
     parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--direct", action="store_true")
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument("--direct", dest="proxied", action="store_false", default=None)
+    way.add_argument("--proxy", dest="proxied", action="store_true")
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
-    known = {attack.__name__: attack for attack in (*ATTACKS, *(http2_attacks.ATTACKS if PROGRAM else ()))}
+    known = {attack.__name__: attack for attack in ATTACKS if PROGRAM or not is_proxied(attack, arguments.proxied)}
     if unknown := set(arguments.names) - set(known):
         parser.error(f"no attack {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     failed = 0
     names = arguments.names or list(known)
     for name in names:
-        wrong, (p99, longest), memory = run_attack(known[name], [BUILD / "bin" / "posenc-server"], arguments.seconds, arguments.direct)
+        wrong, (p99, longest), memory = run_attack(known[name], [BUILD / "bin" / "posenc-server"], arguments.seconds, arguments.proxied)
         failed += bool(wrong)
         print(f"{name:20} {known[name].__doc__:75} p99 {1000 * p99:6.1f} ms  "
               f"longest {1000 * longest:6.1f} ms  memory {describe(memory):9} MiB  {'; '.join(wrong) or 'passed'}", flush=True)

@@ -434,10 +434,11 @@ def client_chains(port, stop):
     return [threading.Thread(target=run) for _ in range(64)]
 
 
-ATTACKS = (slow_values, slow_tables, short_deadlines, short_unknown_calls, short_streams, long_calls, slow_scales,
-           segments, single_keys, long_rows, scattered_positions, large_answers, queued_calls, many_inputs,
-           unread_answers, silent_streams, waiting_streams, waiting_addresses, idle_streams, unread_information,
-           unread_refusals, refused_calls, calls_without_te, calls_without_pause, decode_steps, new_connections,
-           refused_messages, messages_without_pause, valid_messages, json_messages, long_names, unfinished_messages,
-           reflection_names, reflection_questions, health_names, novel_files, failing_calls, strange_connections,
-           many_connections, silent_calls, mutated_calls, client_chains)
+# Floods and what is not gRPC: the server alone does not withstand them.
+THROUGH_PROXY = (short_deadlines, short_unknown_calls, short_streams, calls_without_te, calls_without_pause, new_connections,
+                 messages_without_pause, strange_connections, many_connections, *http2_attacks.ATTACKS)
+ATTACKS = (slow_values, slow_tables, long_calls, slow_scales, segments, single_keys, long_rows, scattered_positions,
+           large_answers, queued_calls, many_inputs, unread_answers, silent_streams, waiting_streams, waiting_addresses,
+           idle_streams, unread_information, unread_refusals, refused_calls, decode_steps, refused_messages, valid_messages,
+           json_messages, long_names, unfinished_messages, reflection_names, reflection_questions, health_names, novel_files,
+           failing_calls, silent_calls, mutated_calls, client_chains, *THROUGH_PROXY)

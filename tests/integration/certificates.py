@@ -35,7 +35,7 @@ class Authority:
         certificate, key, request = (self._directory / f"{name}.{kind}" for kind in ("pem", "key", "csr"))
         extensions = self._directory / f"{name}.names"
         dns = ",".join(f"DNS:{each}" for each in ("localhost", name, *names))
-        extensions.write_text(f"subjectAltName={dns},IP:127.0.0.1\n")
+        extensions.write_text(f"subjectAltName={dns},IP:127.0.0.1,IP:::1\n")
         openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}",
                 "-keyout", key, "-out", request)
         openssl("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self._key, "-CAcreateserial",

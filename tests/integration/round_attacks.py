@@ -30,24 +30,35 @@ def streams(number):
     return range(2 * CALLS * number + 1, 2 * CALLS * (number + 1), 2)
 
 
+def succeeds(step, argument):
+    """False if the connection has ended."""
+    try:
+        step(argument)
+    except OSError:
+        return False
+    return True
+
+
 def call_in_rounds(port, stop, begin, make, read_answers, threads=1):
-    """Sends what make(round) gives over all connections that one address may have, reads the answers, and again."""
+    """Sends what make(round) gives over all connections that one address may have, reads the answers, and again. Goes on with
+    those connections that are left, and connects again if there are none."""
     def run():
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):  # the server ends before the attack
-            connections = []
-            for _ in range(CONNECTIONS // threads):
-                connections.append(stack.enter_context(socket.create_connection(
-                    ("127.0.0.1", port), timeout=30, source_address=("127.0.0.2", 0))))
-                connections[-1].sendall(begin)
-            answers = [stack.enter_context(connection.makefile("rb")) for connection in connections]
-            for number in itertools.count():
-                if stop.is_set():
-                    break
-                calls = make(number)
-                for connection in connections:
-                    connection.sendall(calls)
-                for answer in answers:
-                    read_answers(answer)
+        while not stop.is_set():
+            with contextlib.ExitStack() as stack:
+                connections = []
+                for _ in range(CONNECTIONS // threads):
+                    with contextlib.suppress(OSError):
+                        connections.append(stack.enter_context(socket.create_connection(
+                            ("127.0.0.1", port), timeout=30, source_address=("127.0.0.2", 0))))
+                connections = [(connection, stack.enter_context(connection.makefile("rb"))) for connection in connections
+                               if succeeds(connection.sendall, begin)]
+                for number in itertools.count():
+                    if stop.is_set() or not connections:
+                        break
+                    calls = make(number)
+                    connections = [pair for pair in connections if succeeds(pair[0].sendall, calls)]
+                    connections = [pair for pair in connections if succeeds(read_answers, pair[1])]
+            stop.wait(0.01)
     return [threading.Thread(target=run) for _ in range(threads)]
 
 

@@ -18,7 +18,7 @@ import pytest
 import samples
 from client import APART, SECONDS, SERVICE, Client, Refusal
 from front import PROGRAM, Certificates, Front, ServerBehind
-from http2_attacks import CONNECTIONS, Target, headers_of
+from http2_attacks import CONNECTIONS, connect, headers_of
 from mutations import rotary_stream
 from posenc.v1 import rotary_pb2
 from test_lifecycle import LONG_TABLE, wait_until
@@ -150,27 +150,26 @@ def test_a_caller_cannot_say_who_it_is(certificates, tmp_path):
     server.add_insecure_port(f"unix:{tmp_path}/socket")
     server.start()
     false = ("forwarded", "x-forwarded-for", "x-forwarded-client-cert", "x-posenc-peer", "x-posenc-client-cert")
-    with Front(tmp_path, certificates, [tmp_path / "socket"]) as front, \
-            Client(front.port, APART, certificates.credentials()) as client:
-        ask = client.channel.unary_unary("/test/Ask")
-        metadata = json.loads(ask(b"", timeout=SECONDS, metadata=[(name, "x") for name in (*false, "x-kept")]))
-        assert [name for name, value in metadata if value == "x"] == ["x-kept"]
-        [peer] = [value for name, value in metadata if name in false]  # the front's own
-        assert re.fullmatch(r"ipv4:127\.0\.0\.1:\d+", peer)
+    with Front(tmp_path, certificates, [tmp_path / "socket"]) as front:
+        for address, true in (front.port, r"ipv4:127\.0\.0\.1:\d+"), (front.other_address, r"ipv6:%5B::1%5D:\d+"):
+            with Client(address, APART, certificates.credentials()) as client:
+                ask = client.channel.unary_unary("/test/Ask")
+                metadata = json.loads(ask(b"", timeout=SECONDS, metadata=[(name, "x") for name in (*false, "x-kept")]))
+            assert [name for name, value in metadata if value == "x"] == ["x-kept"]
+            [peer] = [value for name, value in metadata if name in false]  # the front's own
+            assert re.fullmatch(true, peer)
     server.stop(None)
 
 
 def test_a_caller_behind_the_front_has_its_own_identity(server_program, certificates, tmp_path):
     policy = tmp_path / "policy.json"
     policy.write_text(json.dumps({"identities": [{"name": "known", "certificates": ["dns:caller"], "allow": ["compute"]}]}))
-    proxy = tmp_path / "proxy"
-    with ServerBehind(server_program, tmp_path, tmp_path / "socket", "--trusted-proxy", f"unix:{proxy}", "--policy", policy,
-                      "--log-level", "debug") as behind:
-        with Front(tmp_path, certificates, [proxy], certificates.authority) as front, \
+    with ServerBehind(server_program, tmp_path, tmp_path / "socket", "--policy", policy, "--log-level", "debug") as behind:
+        with Front(tmp_path, certificates, [behind.socket], certificates.authority) as front, \
                 Client(front.port, APART, certificates.credentials(certificates)) as client:
             client.call("ApplyRotary", samples.rotary())
             assert client.refusal("StreamTable", samples.stream()).reason == "NOT_ALLOWED"
-        with Front(tmp_path, certificates, [proxy]) as front, \
+        with Front(tmp_path, certificates, [behind.socket]) as front, \
                 Client(front.port, APART, certificates.credentials()) as client:
             assert client.refusal("ApplyRotary", samples.rotary()).reason == "NO_CREDENTIALS"
         assert re.search(r"peer=ipv4:127\.0\.0\.1:\d+ identity=known", behind.log_with("identity=known"))
@@ -186,15 +185,14 @@ def test_a_source_has_few_connections(server, certificates, tmp_path):
             client.call("ApplyRotary", samples.rotary())
 
 
-def test_one_source_cannot_take_all_places_of_a_server(server, certificates, tmp_path):
-    with Front(tmp_path, certificates, [server.socket]) as front, contextlib.ExitStack() as stack:
-        target = Target(front.port, certificates.authority)
+def test_one_source_cannot_take_all_places_of_a_server(server, tmp_path):
+    with Front(tmp_path, None, [server.socket]) as front, contextlib.ExitStack() as stack:
         streams = b"".join(headers_of(stream, "/inference.GRPCInferenceService/ModelStreamInfer") for stream in range(1, 64, 2))
         for _ in range(CONNECTIONS):
-            stack.enter_context(target.connect(0)).sendall(streams)
+            stack.enter_context(connect(front.port, 0)).sendall(streams)
         with Client(server.port) as client:  # each stream has a connection to the server
             wait_until(lambda: client.info().counters.open_connections >= 64, "the streams have not begun")
-        with Client(front.port, APART, certificates.credentials()) as client:  # more calls than have places of their own
+        with Client(front.port, APART) as client:
             calls = [client.method("ApplyRotary").future(LARGE, timeout=SECONDS) for _ in range(12)]
             assert [call.code() for call in calls] == [grpc.StatusCode.OK] * len(calls)
 
