@@ -212,7 +212,8 @@ def slow(chance):
 
 
 def test_two_identities_share_compute_time(start_server, files, tmp_path):
-    """One keeps 32 calls in flight, the other two: it would get a seventeenth in order of arrival."""
+    """One keeps 32 calls in flight, the other two: it would get a seventeenth in order of arrival, and gets a half whenever
+    its next call has come in time."""
     files.set_policy({"name": "many", "allow": ALL}, {"name": "few", "allow": ALL})
     files.tokens.write_text(line("many", "many") + line("few", "few"))
     socket = f"unix:{tmp_path}/socket"
@@ -234,7 +235,7 @@ def test_two_identities_share_compute_time(start_server, files, tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    assert answered["few"] >= 50 and answered["many"] < 2 * answered["few"], answered
+    assert answered["few"] >= 50 and answered["many"] < 4 * answered["few"], answered
 
 
 def test_limits_of_cost(start_server, files, tmp_path):
@@ -293,7 +294,7 @@ def test_streams_keep_no_names_of_their_callers(start_server, files, authority, 
     tls = ssl.create_default_context(cafile=authority.certificate)
     tls.set_alpn_protocols(["h2"])
     tls.load_cert_chain(*authority.issue("many", names=["a"] * 2150))
-    server = start_server(*server_files, *files.flags())
+    server = start_server(*server_files, *files.flags(), "--max-concurrent-streams", "100")
 
     def wait_for_answers(client):
         client.wait_for(ResponseReceived, client.call("GetServerInfo", INFO))

@@ -188,34 +188,23 @@ INFER_STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 
 
 def test_idle_streams_and_unread_answers_do_not_pile_up(start_server):
-    """They need no admission. The newest of the connection with the most makes room, whose message may have come."""
+    """They need no admission, but callers share their number: one address has three quarters of 1,024."""
     server = start_server("--max-in-flight-requests", "8", "--max-concurrent-streams", "2000")
-    with ShutWindow(server.port, 1 << 20) as patient:
-        waiting = patient.begin(INFER_STREAM)
-        patient.flush()
+    for _ in range(2):  # those that have ended are not counted
         with ShutWindow(server.port, address=OTHER) as unread, ShutWindow(server.port, address=OTHER) as idle:
             for _ in range(600):
-                last = unread.call("GetServerInfo", service_pb2.GetServerInfoRequest())
-                idle.begin(INFER_STREAM)
+                unread.call("GetServerInfo", service_pb2.GetServerInfoRequest())
+                last = idle.begin(INFER_STREAM)
             idle.flush()
-            # It was reset or cancelled, or refused before its message was read: then it ends without trailers.
-            end = unread.wait_for((h2.events.TrailersReceived, h2.events.StreamEnded, h2.events.StreamReset), last)
-            assert not isinstance(end, h2.events.TrailersReceived) or dict(end.headers)[b"grpc-status"] == b"1"
-        # Those that have ended are not counted: as many again end none.
-        with ShutWindow(server.port, 1 << 20) as others:
-            for _ in range(1000):
-                others.begin(INFER_STREAM)
-            others.flush()
-            with Client(server.port) as client:
+            end = idle.wait_for(h2.events.ResponseReceived, last)  # without messages, headers end the call
+            assert dict(end.headers)[b"grpc-status"] == b"14"
+            with Client(server.port, APART) as client:
                 client.info()
-            patient.http.end_stream(waiting)
-            patient.flush()
-            end = patient.wait_for(h2.events.ResponseReceived, waiting)  # without messages, headers end the call
-            assert dict(end.headers)[b"grpc-status"] == b"0"
+                client.call("ApplyRotary", samples.rotary())
 
 
 def test_silent_calls_do_not_pile_up(start_server):
-    """Calls without a message hold no place, but memory: the newest of the connection with the most makes room."""
+    """Calls without a message hold no place, but memory: their callers share 1,024 of them."""
     server = start_server("--max-in-flight-requests", "8", "--max-concurrent-streams", "1000")
     with ShutWindow(server.port, 1 << 20) as patient, ShutWindow(server.port, address=OTHER) as silent, ShutWindow(server.port, address=OTHER) as more, \
             Client(server.port, APART) as client:
@@ -264,14 +253,3 @@ def test_watches_of_health_are_limited(start_server):
             with contextlib.suppress(grpc.RpcError):
                 return next(watch(client)).status == HealthCheckResponse.SERVING
         wait_until(has_room, "an ended watch is counted")
-
-
-def test_many_peers_with_a_silent_call_each_do_not_end_those_of_others(start_server):
-    server = start_server("--max-in-flight-requests", "8")
-    with contextlib.ExitStack() as stack, Client(server.port, APART) as client:
-        for n in range(1100):
-            silent = stack.enter_context(ShutWindow(server.port, address=f"127.0.{2 + n // 200}.{1 + n % 200}"))
-            silent.begin("ApplyRotary")
-            silent.flush()
-        for _ in range(20):
-            client.call("ApplyRotary", samples.rotary())

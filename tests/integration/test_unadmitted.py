@@ -1,15 +1,23 @@
 """More calls without a first message than the server keeps."""
 
 import contextlib
+import socket
 
 import samples
 from bare_http2 import framed
-from client import APART, SERVICE, Client
-from http2_attacks import DATA, END_STREAM, FRAME_BYTES, HEADERS, RST_STREAM, frame, headers_of, read_ends
-from test_dead_calls import connect
+from client import APART, SECONDS, SERVICE, Client
+from http2_attacks import (DATA, END_STREAM, FRAME_BYTES, HEADERS, PREFACE, RST_STREAM, SETTINGS, frame, headers_of,
+                           read_ends)
 
 ROTATE = f"/{SERVICE.full_name}/ApplyRotary"
-MOST, OF_CONNECTION = 1024, 100  # the least that there may be; the default of --max-concurrent-streams
+# The least that there may be, of which an address alone gets three quarters; the default of --max-concurrent-streams.
+MOST, OF_CONNECTION = 1024, 32
+
+
+def connect(port):
+    connection = socket.create_connection(("127.0.0.1", port), SECONDS, ("127.0.0.2", 0))
+    connection.sendall(PREFACE + frame(SETTINGS))
+    return connection
 
 
 def begins_with(answers):
@@ -22,7 +30,7 @@ def begins_with(answers):
             return head[3], head[4] & END_STREAM
 
 
-def test_the_newest_of_the_connection_with_the_most_is_ended(start_server):
+def test_the_newest_of_an_address_are_refused(start_server):
     server = start_server("--max-in-flight-requests", "64")
     message = framed(samples.rotary())
     half = len(message) // 2
@@ -32,11 +40,10 @@ def test_the_newest_of_the_connection_with_the_most_is_ended(start_server):
         uploading = stack.enter_context(connect(server.port))
         answers = stack.enter_context(uploading.makefile("rb"))
         uploading.sendall(headers_of(1, ROTATE) + frame(DATA, 0, 1, message[:half]))
-        many = [stack.enter_context(connect(server.port)) for _ in range(MOST // OF_CONNECTION + 1)]
-        for connection in many:
-            connection.sendall(b"".join(headers_of(stream, ROTATE) for stream in range(1, 2 * OF_CONNECTION, 2)))
-        for connection in many[:2]:
-            read_ends(stack.enter_context(connection.makefile("rb")), 1)
+        for _ in range(MOST * 3 // 4 // OF_CONNECTION + 1):
+            last = stack.enter_context(connect(server.port))
+            last.sendall(b"".join(headers_of(stream, ROTATE) for stream in range(1, 2 * OF_CONNECTION, 2)))
+        read_ends(stack.enter_context(last.makefile("rb")), 1)
         with Client(server.port, APART) as client:
             client.call("ApplyRotary", samples.rotary())
         uploading.sendall(frame(DATA, END_STREAM, 1, message[half:]))
