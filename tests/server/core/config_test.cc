@@ -57,8 +57,8 @@ TEST(Config, APeerMayHaveMoreConnectionsIfMoreThreadsReceive) {
   const auto most = [](std::initializer_list<const char*> flags, int cpus) {
     return Parse(flags, {cpus, 0, 1 << 20}).config->max_connections_per_peer;
   };
-  EXPECT_EQ(most({}, 2), 256);
-  EXPECT_EQ(most({}, 8), 1024);
+  EXPECT_EQ(most({}, 2), 64);
+  EXPECT_EQ(most({}, 8), 256);
   EXPECT_EQ(most({}, 128), 2048) << "half of all";
   EXPECT_EQ(most({"--max-connections", "101"}, 2), 51);
   EXPECT_EQ(most({"--max-connections-per-peer", "3000"}, 2), 3000);
