@@ -42,13 +42,14 @@ def call(stream, path, message):
 
 
 def read_ends(received, count):
-    """Reads frames of a file until so many streams have ended."""
+    """Reads frames of a file until so many streams have ended. A reset without an error follows the end of a call that was
+    refused before its message was read."""
     while count:
         head = received.read(9)
         if len(head) < 9:
             raise ConnectionError("the connection ended")
-        received.read(int.from_bytes(head[:3], "big"))
-        count -= head[3] == RST_STREAM or head[3] in (DATA, HEADERS) and head[4] & END_STREAM
+        payload = received.read(int.from_bytes(head[:3], "big"))
+        count -= head[3] == RST_STREAM and any(payload) or head[3] in (DATA, HEADERS) and head[4] & END_STREAM
 
 
 def read_messages(received, count):

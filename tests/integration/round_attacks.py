@@ -5,8 +5,10 @@ import contextlib
 import itertools
 import json
 import socket
+import subprocess
 import threading
 
+from conftest import BUILD
 import http2_attacks
 import numpy
 import samples
@@ -39,14 +41,14 @@ def succeeds(step, argument):
     return True
 
 
-def call_in_rounds(port, stop, begin, make, read_answers, threads=1):
+def call_in_rounds(port, stop, begin, make, read_answers):
     """Sends what make(round) gives over all connections that one address may have, reads the answers, and again. Goes on with
     those connections that are left, and connects again if there are none."""
     def run():
         while not stop.is_set():
             with contextlib.ExitStack() as stack:
                 connections = []
-                for _ in range(CONNECTIONS // threads):
+                for _ in range(CONNECTIONS):
                     with contextlib.suppress(OSError):
                         connections.append(stack.enter_context(socket.create_connection(
                             ("127.0.0.1", port), timeout=30, source_address=("127.0.0.2", 0))))
@@ -59,20 +61,16 @@ def call_in_rounds(port, stop, begin, make, read_answers, threads=1):
                     connections = [pair for pair in connections if succeeds(pair[0].sendall, calls)]
                     connections = [pair for pair in connections if succeeds(read_answers, pair[1])]
             stop.wait(0.01)
-    return [threading.Thread(target=run) for _ in range(threads)]
-
-
-def rotate_in_rounds(port, stop, request, threads=1):
-    """Sends all calls of ApplyRotary at once that it may on each connection that one address may have, over and over."""
-    def make(number):
-        return b"".join(call(stream, f"/{SERVICE.full_name}/ApplyRotary", request)
-                        for stream in streams(number))
-    return call_in_rounds(port, stop, BEGIN_WITH_WINDOWS, make, lambda answers: http2_attacks.read_ends(answers, CALLS), threads)
+    return [threading.Thread(target=run)]
 
 
 def refused_calls(port, stop):
     """As many calls at once as one address may send, all of which are refused, over and over."""
-    return rotate_in_rounds(port, stop, samples.rotary(rotary_dim=7))
+    request = samples.rotary(rotary_dim=7)
+
+    def make(number):
+        return b"".join(call(stream, f"/{SERVICE.full_name}/ApplyRotary", request) for stream in streams(number))
+    return call_in_rounds(port, stop, BEGIN_WITH_WINDOWS, make, lambda answers: http2_attacks.read_ends(answers, CALLS))
 
 
 WITHOUT_TE = http2_attacks.block([header for header in http2_attacks.CALL if header[0] != b"te"] +
@@ -131,9 +129,16 @@ def read_all(connection):
 
 
 def decode_steps(port, stop):
-    """The same with calls of 10 KB, as many decode steps have."""
-    step = samples.rotary(numpy.ones((1, 1, 32, 128)), numpy.ones((1, 1, 8, 128)), samples.BF16, rotary_dim=128)
-    return rotate_in_rounds(port, stop, step, threads=16)
+    """As many decode steps of 10 KB at once as one address may make, by gRPC clients."""
+    clients = 16  # of which the proxy serves four
+
+    def run():
+        command = [BUILD / "bin" / "posenc", "load", "--server", f"127.0.0.1:{port}", "--connections", CONNECTIONS // clients,
+                   "--concurrency", CONNECTIONS * CALLS // clients, "--duration", "1h", "--quiet"]
+        with subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as load:
+            stop.wait()
+            load.kill()
+    return [threading.Thread(target=run) for _ in range(clients)]
 
 
 def new_connections(port, stop):
