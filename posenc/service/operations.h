@@ -37,8 +37,8 @@ struct Job {
   // Writes outputs[n].bytes bytes to buffers[n], which is outputs[n].region() unless that is null. Can run on any
   // thread; request and response must outlive it. The buffers need no alignment. Null: there are no outputs.
   Run run;
-  // Computes all that may take long, such as the tables of a rotation, and returns a run that takes little more time than
-  // a copy. Null: there is none.
+  // Computes all that may take long, such as the tables of a rotation, and returns a run that takes little more time
+  // than a copy. Null: there is none.
   std::function<Run()> make_quick_run;
   // Tensors of the request whose bytes only run reads. If there are any, run can be called again for each request that
   // differs only in those bytes, with that request's payloads; otherwise at most once.

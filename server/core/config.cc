@@ -25,8 +25,9 @@ constexpr int64_t kGiB = 1024 * kMiB;
 // Largest message: gRPC's sizes are ints, and SetTransport() adds 1 MiB to the limit of requests.
 constexpr int64_t kMaxMessageBytes = std::numeric_limits<int32_t>::max() - kMiB;
 constexpr int64_t kMaxQuotaBytes = int64_t{1} << 50;
-constexpr int64_t kMostConnections = 4096;   // by default
-// By default, for each receiving thread. With --max-concurrent-streams, a peer has 2,048 calls that wait for it at most.
+constexpr int64_t kMostConnections = 4096;  // by default
+// By default, for each receiving thread. With --max-concurrent-streams, a peer has 2,048 calls that wait for it at
+// most.
 constexpr int64_t kConnectionsOfPeer = 64;
 constexpr int64_t kDay = 24 * 60 * 60;
 

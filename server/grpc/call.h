@@ -208,7 +208,8 @@ class Call {
 
   // Charges the bytes of an answer. Returns UNAVAILABLE or RESOURCE_EXHAUSTED if they do not fit.
   absl::StatusOr<std::shared_ptr<Charge>> ChargeAnswer(size_t bytes);
-  // Allocates the answer and lets `run` fill its outputs from `payloads`. A null run: there are no outputs. Throws std::bad_alloc.
+  // Allocates the answer and lets `run` fill its outputs from `payloads`. A null run: there are no outputs. Throws
+  // std::bad_alloc.
   absl::Status Compute(const wire::Job::Run& run, const std::vector<wire::Output>& outputs,
                        const wire::Payloads& payloads, const wire::Answer& layout, std::shared_ptr<Charge> charge,
                        grpc::ByteBuffer* answer);

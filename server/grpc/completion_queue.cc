@@ -17,9 +17,9 @@ namespace posenc::server {
 
 // Number of RPCs requested in advance, which can arrive at once; more wait within gRPC.
 constexpr size_t kExpected = 16;
-// Messages of streams come after calls: a polling thread begins to read a stream's next message once nothing else waits,
-// or after so many events. Otherwise messages that gRPC has received already, thousands of a stream, would keep the
-// thread from looking at the connections. (After one empty look gRPC may have left the connections out.)
+// Messages of streams come after calls: a polling thread begins to read a stream's next message once nothing else
+// waits, or after so many events. Otherwise messages that gRPC has received already, thousands of a stream, would keep
+// the thread from looking at the connections. (After one empty look gRPC may have left the connections out.)
 constexpr int kEventsBeforeRead = 32;
 static thread_local std::deque<GrpcRpc*>* next_reads = nullptr;  // null: this is no polling thread
 

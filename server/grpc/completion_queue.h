@@ -86,7 +86,7 @@ class CompletionQueueLoop {
   std::list<GrpcRpc*> open_;  // RPCs that have arrived; guarded by open_mutex_
   grpc::AsyncGenericService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
-  std::atomic<int64_t> rpcs_{0};        // waiting for a client, or being served
+  std::atomic<int64_t> rpcs_{0};  // waiting for a client, or being served
   std::vector<std::thread> threads_;
 };
 

@@ -223,12 +223,12 @@ class RotaryCall final : public Reactor {
     reply->begin = chunk.rows().byte_offset();
     reply->end = reply->begin + static_cast<int64_t>(size);
     const wire::Job::Run rotate = [&](const wire::Payloads& from, absl::Span<std::byte* const> buffers, WorkPool& pool,
-                  const Cancellation& cancelled) {
+                                      const Cancellation& cancelled) {
       const wire::ChunkBytes x(from, chunk.rows());
       return stream_->Rotate(reply->operand, reply->begin, static_cast<int64_t>(size), x, buffers[0], pool, cancelled);
     };
-    POSENC_RETURN_IF_ERROR(
-        call_.Compute(rotate, {{nullptr, size}}, payloads, wire::Answer::OfChunk(chunk, size), std::move(charge), &reply->bytes));
+    POSENC_RETURN_IF_ERROR(call_.Compute(rotate, {{nullptr, size}}, payloads, wire::Answer::OfChunk(chunk, size),
+                                         std::move(charge), &reply->bytes));
     call_.CountTensor(dtype_, stream_->info().device(), size);
     return absl::OkStatus();
   }

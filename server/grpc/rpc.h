@@ -71,8 +71,8 @@ inline RequestInProgress BeginRequest(Rpc* rpc) {
   return RequestInProgress(rpc);
 }
 
-// Returns the name under which the RPC's caller shares the server with others: "identity NAME" under a policy, otherwise
-// its address, "192.0.2.1" or "2001:db8:1:2::/64"; "unix" for all callers over Unix sockets.
+// Returns the name under which the RPC's caller shares the server with others: "identity NAME" under a policy,
+// otherwise its address, "192.0.2.1" or "2001:db8:1:2::/64"; "unix" for all callers over Unix sockets.
 inline std::string CallerName(const Rpc& rpc) {
   const Identity* identity = rpc.identity();
   return identity == nullptr ? NameOf(PeerOf(rpc.connection())) : "identity " + identity->name;

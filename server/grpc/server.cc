@@ -231,26 +231,24 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
   server->health_.AddTo(&methods, 2 * static_cast<size_t>(config.max_connections), &server->core_.timers,
                         seconds(config.send_timeout_s));
   if (config.reflection == "on") AddReflectionTo(&methods, &server->core_);
-  server->polling_->Start(
-      std::move(methods),
-      {.threads = static_cast<size_t>(config.io_threads),
-       .busy = &server->core_.io_threads,
-       .receive_timeout = seconds(config.receive_timeout_s),
-       .unadmitted = LimitOfUnadmittedCalls(&server->core_),
-       .authorize = server->access_ == nullptr ? Authorize() : server->MakeAuthorize(),
-       .has_trusted_proxy = server->proxied_ != nullptr},
-      &server->core_.timers, &server->core_.metrics);
+  server->polling_->Start(std::move(methods),
+                          {.threads = static_cast<size_t>(config.io_threads),
+                           .busy = &server->core_.io_threads,
+                           .receive_timeout = seconds(config.receive_timeout_s),
+                           .unadmitted = LimitOfUnadmittedCalls(&server->core_),
+                           .authorize = server->access_ == nullptr ? Authorize() : server->MakeAuthorize(),
+                           .has_trusted_proxy = server->proxied_ != nullptr},
+                          &server->core_.timers, &server->core_.metrics);
   POSENC_RETURN_IF_ERROR(server->StartHttp(parts));
-  server->listener_->Start(
-      [plain = server->plain_.get(), tls = server->tls_.get(), proxied = server->proxied_.get()](
-          Descriptor socket, int listening, Listener::Kind kind) {
-        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-        connection.listener_fd = listening;  // newer versions of gRPC refuse a connection without it
-        connection.fd = socket.Release();
-        auto* const of_tcp = tls == nullptr ? plain : tls;
-        auto* const acceptor = kind == Listener::Kind::kTcp ? of_tcp : kind == Listener::Kind::kUnix ? plain : proxied;
-        acceptor->HandleNewConnection(&connection);
-      });
+  server->listener_->Start([plain = server->plain_.get(), tls = server->tls_.get(), proxied = server->proxied_.get()](
+                               Descriptor socket, int listening, Listener::Kind kind) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.listener_fd = listening;  // newer versions of gRPC refuse a connection without it
+    connection.fd = socket.Release();
+    auto* const of_tcp = tls == nullptr ? plain : tls;
+    auto* const acceptor = kind == Listener::Kind::kTcp ? of_tcp : kind == Listener::Kind::kUnix ? plain : proxied;
+    acceptor->HandleNewConnection(&connection);
+  });
   return server;
 }
 

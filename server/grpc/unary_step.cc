@@ -1,7 +1,6 @@
 #include "server/grpc/unary_step.h"
 
 #include <algorithm>
-#include <algorithm>
 #include <chrono>
 #include <limits>
 #include <optional>

@@ -43,7 +43,8 @@ size_t Connections::CloseIdle(const std::set<TcpEnd>& busy) {
   RemoveClosed();
   for (Entry& entry : connections_) {
     auto& [descriptor, connection] = entry;
-    if (connection.is_shut_down || busy.contains({connection.peer, connection.port}) || IsUnacknowledged(entry)) continue;
+    if (connection.is_shut_down || busy.contains({connection.peer, connection.port}) || IsUnacknowledged(entry))
+      continue;
     connection.is_shut_down = shutdown(descriptor, SHUT_RDWR) == 0;
   }
   return connections_.size();

@@ -20,10 +20,10 @@ namespace posenc::server {
 namespace {
 
 constexpr std::chrono::milliseconds kPause(100);  // before the next accept() when descriptors are exhausted
-constexpr std::chrono::milliseconds kPace(20);  // between looks at the connections that wait to begin
+constexpr std::chrono::milliseconds kPace(20);    // between looks at the connections that wait to begin
 constexpr std::chrono::milliseconds kForever(-1);
-constexpr size_t kNewest = 4;                   // of so many that have waited to begin, one is the newest
-constexpr size_t kMostAtOnce = 64;              // connections of one socket before the others get their turn
+constexpr size_t kNewest = 4;       // of so many that have waited to begin, one is the newest
+constexpr size_t kMostAtOnce = 64;  // connections of one socket before the others get their turn
 bool IsUnix(const ListeningSocket& listening) { return !listening.path.empty(); }
 
 std::string HostOf(const sockaddr_storage& address) {
