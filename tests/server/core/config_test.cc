@@ -59,8 +59,8 @@ TEST(Config, APeerMayHaveMoreConnectionsIfMoreThreadsReceive) {
   };
   EXPECT_EQ(most({}, 2), 64);
   EXPECT_EQ(most({}, 8), 256);
-  EXPECT_EQ(most({}, 128), 2048) << "half of all";
-  EXPECT_EQ(most({"--max-connections", "101"}, 2), 51);
+  EXPECT_EQ(most({}, 128), 1024);
+  EXPECT_EQ(most({"--max-connections", "101"}, 2), 51) << "half of all";
   EXPECT_EQ(most({"--max-connections-per-peer", "3000"}, 2), 3000);
 }
 
