@@ -98,7 +98,7 @@ enum class Scheduling {
   kImmediate,
 };
 
-// What a caller asks for. A server may allow each to other callers.
+// An operation serves one of these purposes. A server may allow each purpose to other callers.
 enum class Purpose { kCompute, kDiagnose, kInfo };
 
 // Copies a tensor's bytes to `out`, in place if they are already there, with the help of idle threads.

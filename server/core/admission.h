@@ -13,7 +13,7 @@
 
 namespace posenc::server {
 
-// Who calls, and a policy's limits of what all calls of this name may hold together.
+// A caller has a name and, from a policy, limits of what all its calls may hold together.
 struct Caller {
   std::string name;
   int64_t max_requests = std::numeric_limits<int64_t>::max();

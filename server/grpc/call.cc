@@ -135,7 +135,7 @@ absl::Status Call::Refuse(Admission::Verdict verdict, int64_t bytes) {
   __builtin_unreachable();
 }
 
-TaskOwner Call::owner() const { return {CallerName(*rpc_), rpc_->connection_number()}; }
+TaskOwner Call::owner() const { return {caller_.name, rpc_->connection_number()}; }
 
 void Call::Submit(std::function<void()> task, Lane lane) {
   const TaskOwner caller = owner();

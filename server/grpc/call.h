@@ -118,7 +118,7 @@ class Call {
 
   bool was_admitted() const { return admitted_; }
   size_t bytes_in() const { return bytes_in_; }
-  // The call's caller (CallerName) and connection, whose tasks take turns in the pool.
+  // The call's caller and connection, whose tasks take turns in the pool.
   TaskOwner owner() const;
   // Submits a task of the call's caller to the pool. Throws std::bad_alloc.
   void Submit(std::function<void()> task, Lane lane = Lane::kBulk);
@@ -139,7 +139,7 @@ class Call {
     };
     WithoutExceptions(submit).IgnoreError();  // without memory for the task, this thread has freed it
   }
-  // Who is charged for the call.
+  // The call is charged to this caller.
   const Caller& caller() const { return caller_; }
   // A step of a stream has charged the bytes of its message: they count if its memory can never fit beside them.
   void HoldMessage(size_t bytes) { message_bytes_ = static_cast<int64_t>(bytes); }

@@ -36,7 +36,6 @@ constexpr size_t kAloneBytes = (size_t{1024} + 4) << 10;
 constexpr size_t kSmallBytes = (size_t{256} + 4) << 10;
 // Bytes charged before a `decide` job, whose answer size is not known yet. Most such answers fit.
 constexpr size_t kDecidedBytes = size_t{16} << 10;
-
 constexpr int64_t kAnyValues = std::numeric_limits<int64_t>::max();
 
 Lane LaneOf(UnaryStep::Place place) {
@@ -87,13 +86,14 @@ void UnaryStep::GoTo(Place place) {
 }
 
 void UnaryStep::Run(Place here) {
-  const absl::Status status = is_limited(here) ? RunLimited() : call_.RunStep([this, here] { return Serve(here); });
+  const absl::Status status =
+      WithoutExceptions([&] { return is_limited(here) ? RunLimited() : call_.RunStep([&] { return Serve(here); }); });
   if (IsWouldBlock(status)) {
     left_ = true;
     return GoTo(PlaceOf());
   }
   // It can be large, and a client can delay the call's destruction.
-  std::string().swap(stripped_);
+  stripped_.reset();
   prepare_ = nullptr;
   reading_ = nullptr;
   prepared_ = nullptr;
@@ -194,13 +194,12 @@ absl::Status UnaryStep::Decide(const Prepared& prepared) {
 absl::Status UnaryStep::Read(Place here) {
   if (reading_ != nullptr || prepared_ != nullptr) return absl::OkStatus();
   const bool limited = is_limited(here);
-  if (!is_stripped_) {
-    const bool receives = here == Place::kReceivingThread;
-    auto stripped = call_.Strip(method_.rpc.request_stripper, receives ? kParsedAtOnce : wire::kMaxStrippedBytes);
+  if (!stripped_) {
+    const size_t most = here == Place::kReceivingThread ? kParsedAtOnce : wire::kMaxStrippedBytes;
+    auto stripped = call_.Strip(method_.rpc.request_stripper, most);
     if (limited && absl::IsResourceExhausted(stripped.status())) return WouldBlock();
     POSENC_ASSIGN_OR_RETURN(stripped_, std::move(stripped));
-    is_stripped_ = true;
-    if (method_.take_id != nullptr) call_.SetRequestId(method_.take_id(&stripped_));
+    if (method_.take_id != nullptr) call_.SetRequestId(method_.take_id(&*stripped_));
   }
   const bool may_be_recent = limited && method_.key != nullptr;
   const std::shared_ptr<const void> key = may_be_recent ? method_.key(call_.rpc()) : nullptr;
@@ -211,7 +210,7 @@ absl::Status UnaryStep::Read(Place here) {
   const int64_t held = CurrentMemoryAccount()->held();
   auto reading = std::make_shared<Prepared>();
   reading->key = key;
-  auto prepare = method_.read(stripped_, limited ? kValuesAtOnce : kAnyValues, &call_, reading.get());
+  auto prepare = method_.read(*stripped_, limited ? kValuesAtOnce : kAnyValues, &call_, reading.get());
   has_long_json_ = IsWouldBlock(prepare.status());
   POSENC_ASSIGN_OR_RETURN(prepare_, std::move(prepare));
   reading->bytes = -held;
@@ -220,7 +219,7 @@ absl::Status UnaryStep::Read(Place here) {
 }
 
 absl::Status UnaryStep::FindRecent(const void* key) {
-  auto [recent, request_id] = core_->recent_calls.Find(key, stripped_, call_.payloads());
+  auto [recent, request_id] = core_->recent_calls.Find(key, *stripped_, call_.payloads());
   if (recent == nullptr) return absl::OkStatus();
   if (method_.take_id != nullptr) request_id = call_.request_id();
   if (recent->on_end) call_.Observe(recent->on_end);
@@ -248,9 +247,9 @@ absl::Status UnaryStep::Prepare(Place here) {
   // All that was copied from shared memory must be known, because it may change.
   if (prepared_->key != nullptr && limited && call_.copied_bytes() == static_cast<int64_t>(prepared_->copies.size())) {
     std::string id = method_.take_id != nullptr ? "" : call_.request_id();
-    core_->recent_calls.Keep(prepared_, std::move(stripped_), std::move(id), call_.payloads());
+    core_->recent_calls.Keep(prepared_, *std::move(stripped_), std::move(id), call_.payloads());
   }
-  std::string().swap(stripped_);
+  stripped_.reset();
   return absl::OkStatus();
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -86,9 +87,8 @@ class UnaryStep {
   const UnaryMethod method_;
   Call call_;
   const OnDone on_done_;
-  // What was made of the request so far. It moves with the call from thread to thread, and is charged.
-  bool is_stripped_ = false;
-  std::string stripped_;
+  // These members hold what was made of the request so far. It is charged, and moves with the call to other threads.
+  std::optional<std::string> stripped_;
   std::shared_ptr<Prepared> reading_;  // its request is parsed; prepare_ does the rest
   UnaryMethod::Prepare prepare_;
   std::shared_ptr<const Prepared> prepared_;

@@ -199,7 +199,7 @@ TEST(WorkPool, HelpersOfEndedLoopsDoNotPileUp) {
   EXPECT_EQ(loops(other), 2 * of_one) << "each connection may have as many";
 }
 
-// What a helper submits waits behind the other tasks of the loop's owner.
+// A task that a helper submits waits behind the other tasks of the loop's owner.
 TEST(WorkPool, HelpersWorkForTheLoopsOwner) {
   const TaskOwner owner{"owner", 1}, other{"other", 1};
   std::string order;
