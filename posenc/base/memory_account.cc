@@ -1,6 +1,7 @@
 #include "posenc/base/memory_account.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace posenc {
@@ -45,6 +46,10 @@ MemoryScope::~MemoryScope() {
 LargeBlocksMayBeRefused::LargeBlocksMayBeRefused() : outer_(std::exchange(may_refuse, true)) {}
 LargeBlocksMayBeRefused::~LargeBlocksMayBeRefused() { may_refuse = outer_; }
 bool LargeBlocksMayBeRefused::Applies() { return may_refuse; }
+
+void RequireMemory(int64_t bytes) {
+  if (CountedBytes(bytes).refused()) throw std::bad_alloc();
+}
 
 CountedBytes::CountedBytes(int64_t bytes)
     : account_(current_account), bytes_(bytes), refused_(account_ != nullptr && !account_->Add(bytes)) {}

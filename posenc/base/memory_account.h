@@ -58,8 +58,8 @@ class MemoryScope {
 
 // RAII scope in which operator new refuses large blocks that cannot be charged: it throws std::bad_alloc. Elsewhere
 // blocks are only counted, and the call is refused at its next interruption point or at the end of its step: many
-// functions of libraries, destructors among them, must not see an exception. Open it around code that allocates in
-// proportion to a request and that may throw.
+// functions of libraries, destructors among them, must not see an exception. Open it around a parser, or around our own
+// code that allocates in proportion to a request.
 class LargeBlocksMayBeRefused {
  public:
   LargeBlocksMayBeRefused();
@@ -72,6 +72,10 @@ class LargeBlocksMayBeRefused {
  private:
   const bool outer_;
 };
+
+// Throws std::bad_alloc if so many further bytes do not fit into the current thread's account. Call it before a library
+// allocates in proportion to a request, where an exception must not pass through the library.
+void RequireMemory(int64_t bytes);
 
 // RAII scope that counts memory which other threads hold for the current thread's account. `bytes` must be at least 0.
 class CountedBytes {

@@ -86,11 +86,13 @@ void WriteForgetGate(const ForgetGateSettings& settings, v1::ForgetGate* gate) {
   TensorShape shape{DType::kFP32, {settings.num_heads, settings.keys}};
   if (settings.batch) shape.shape.insert(shape.shape.begin(), *settings.batch);
   WriteShape(shape, gate->mutable_log_gates());
-  gate->mutable_log_gates()->set_data(settings.log_gates.data(), settings.log_gates.size() * sizeof(float));
+  WriteData({reinterpret_cast<const char*>(settings.log_gates.data()), settings.log_gates.size() * sizeof(float)},
+            gate->mutable_log_gates());
   if (!settings.cu_seqlens) return;
   const auto count = static_cast<int64_t>(settings.cu_seqlens->size());
   WriteShape({DType::kINT64, {count}}, gate->mutable_cu_seqlens());
-  gate->mutable_cu_seqlens()->set_data(settings.cu_seqlens->data(), count * sizeof(int64_t));
+  WriteData({reinterpret_cast<const char*>(settings.cu_seqlens->data()), count * sizeof(int64_t)},
+            gate->mutable_cu_seqlens());
 }
 
 }  // namespace

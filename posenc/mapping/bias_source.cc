@@ -148,7 +148,6 @@ ResolvedBias ResolveBias(const ModelLayers& layers, const Precision& precision) 
 
 void WriteBiasInfo(const BiasMethod& method, const Precision& precision, const std::vector<Note>& notes, BiasUse use,
                    const Matrix<double>* slopes, v1::AnswerInfo* info) {
-  const LargeBlocksMayBeRefused scope;
   WriteCommonInfo(precision, notes, info);
   v1::Plan plan;
   WriteBiasMethod(method, plan.mutable_bias());
@@ -163,7 +162,9 @@ void WriteBiasInfo(const BiasMethod& method, const Precision& precision, const s
   info->set_plan_fingerprint(fingerprint.Digest());
   if (slopes == nullptr) return;
   plan.set_softmax_scale_factor(1);
+  RequireMemory(static_cast<int64_t>(slopes->values.size() * sizeof(double)));
   plan.mutable_slopes()->Assign(slopes->values.begin(), slopes->values.end());
+  RequireMemory(2 * static_cast<int64_t>(plan.ByteSizeLong()));  // messages of different arenas are copied
   info->mutable_plan()->Swap(&plan);
 }
 

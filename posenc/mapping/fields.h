@@ -187,6 +187,7 @@ struct FieldWriter {
       const auto* width = message->GetDescriptor()->FindFieldByName(fmt::format("{}_width", name));
       reflection.SetInt64(message, width, value.width);
     } else if constexpr (std::is_same_v<T, std::vector<double>> || std::is_same_v<T, std::vector<int64_t>>) {
+      RequireMemory(static_cast<int64_t>(4 * value.size() * sizeof(value[0])));  // it doubles, in an arena
       auto values = reflection.GetMutableRepeatedFieldRef<typename T::value_type>(message, field);
       for (const auto& element : value) values.Add(element);
     } else if constexpr (std::is_same_v<T, std::vector<float>>) {

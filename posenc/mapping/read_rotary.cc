@@ -109,7 +109,6 @@ absl::StatusOr<RotarySettings> ReadRotarySettings(const Reader& reader, const v1
 }
 
 void WriteRotarySettings(const RotarySettings& settings, v1::RotarySettings* message) {
-  const LargeBlocksMayBeRefused scope;
   if (const auto* parameters = std::get_if<RopeParameters>(&settings.frequencies)) {
     message->mutable_rope_parameters()->set_rope_type(parameters->rope_type);
     WriteFields(*parameters, message->mutable_rope_parameters());

@@ -223,7 +223,10 @@ void WriteData(std::string_view bytes, v1::Tensor* tensor) {
   constexpr size_t kTogether = size_t{1} << 20;
   std::string& data = *tensor->mutable_data();
   data.clear();
-  data.reserve(bytes.size());
+  {
+    const LargeBlocksMayBeRefused scope;
+    data.reserve(bytes.size());
+  }
   for (size_t begin = 0; begin < bytes.size(); begin += kTogether) {
     InterruptionPoint();
     data.append(bytes.substr(begin, kTogether));

@@ -120,7 +120,7 @@ void WriteCommonInfo(const Precision& precision, const std::vector<Note>& notes,
 }
 
 void CopyInfo(const v1::AnswerInfo& info, v1::AnswerInfo* copy) {
-  const LargeBlocksMayBeRefused scope;
+  RequireMemory(static_cast<int64_t>(info.ByteSizeLong()));
   copy->CopyFrom(info);
 }
 
@@ -140,7 +140,6 @@ absl::Status CheckReturned(const std::vector<const RotaryPlan*>& plans, const Li
 
 void WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<const RotaryPlan*>& plans, bool with_plan,
                      v1::AnswerInfo* info) {
-  const LargeBlocksMayBeRefused scope;
   WriteCommonInfo(resolved.precision, resolved.notes, info);
   info->set_layer_type(resolved.layer_type);
   if (!resolved.rotary) return;
@@ -181,6 +180,7 @@ void WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<const Rot
   message->set_softmax_scale_factor(1);
   for (const RotaryPlan* plan : plans) {
     v1::EffectiveFrequencies* frequencies = message->add_frequencies();
+    RequireMemory(static_cast<int64_t>(plan->inv_freq.size() * sizeof(double) + plan->axis.size() * sizeof(int64_t)));
     frequencies->mutable_inv_freq()->Assign(plan->inv_freq.begin(), plan->inv_freq.end());
     frequencies->mutable_axis()->Assign(plan->axis.begin(), plan->axis.end());
     message->set_softmax_scale_factor(resolved.SoftmaxScaleFactor(*plan));

@@ -348,7 +348,7 @@ absl::Status CompareGroup(const v1::CompareRequest& request, const Group& group,
       AppendFieldDifferences(a.encoding.plan.rotary(), b.encoding.plan.rotary(), "", message->mutable_fields());
     }
   } else {
-    const LargeBlocksMayBeRefused scope;
+    RequireMemory(6 * static_cast<int64_t>(a.encoding.plan.ByteSizeLong() + b.encoding.plan.ByteSizeLong()));  // copies
     message->set_same(ComparePlans(message->a().method(), a.encoding, b.encoding, &lacks_weights, message));
     if (!message->same() && SameSoftmax(a.encoding.plan, b.encoding.plan)) {
       AddNote(

@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "posenc/base/interruption.h"
-#include "posenc/base/memory_account.h"
 #include "posenc/mapping/bias_source.h"
 #include "posenc/mapping/embedding_method.h"
 #include "posenc/mapping/read.h"
@@ -184,7 +183,6 @@ absl::StatusOr<bool> ExplainWithoutRotary(const ModelLayers& layers, const Preci
 }
 
 absl::Status ExplainBias(ResolvedBias resolved, const Limits& limits, v1::AnswerInfo* info) {
-  const LargeBlocksMayBeRefused scope;
   const auto* swin = std::get_if<SwinV2Settings>(&resolved.method.settings);
   const bool lacks_weights = swin != nullptr && swin->hidden_weight.values.empty();  // known from config.json only
   if (!lacks_weights) POSENC_RETURN_IF_ERROR(Complete(resolved.method, limits));

@@ -37,7 +37,6 @@ absl::StatusOr<DType> ReadDType(const Request& request, const std::optional<Tens
 template <class Method>
 void WriteInfo(std::string_view name, const Method& method, const ResolvedTerms& resolved, bool return_plan,
                v1::AnswerInfo* info) {
-  const LargeBlocksMayBeRefused scope;
   WriteCommonInfo(resolved.precision, resolved.notes, info);
   v1::Plan plan;
   WriteRelativeMethod(method, plan.mutable_relative());
@@ -48,6 +47,7 @@ void WriteInfo(std::string_view name, const Method& method, const ResolvedTerms&
   info->set_plan_fingerprint(fingerprint.Digest());
   if (!return_plan) return;
   plan.set_softmax_scale_factor(1);
+  RequireMemory(2 * static_cast<int64_t>(plan.ByteSizeLong()));  // messages of different arenas are copied
   info->mutable_plan()->Swap(&plan);
 }
 

@@ -29,9 +29,11 @@ size_t SliceListBytes(grpc::ByteBuffer* message) {
 }
 
 std::optional<std::vector<grpc::Slice>> SlicesOf(grpc::ByteBuffer* message) {
-  const LargeBlocksMayBeRefused scope;
   std::vector<grpc::Slice> slices;
-  slices.reserve(SliceCounter(message).count());
+  {
+    const LargeBlocksMayBeRefused scope;
+    slices.reserve(SliceCounter(message).count());
+  }
   if (!message->Valid() || !message->Dump(&slices).ok()) return std::nullopt;
   return slices;
 }

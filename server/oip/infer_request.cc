@@ -99,10 +99,8 @@ absl::Status ReadInput(const ModelInferRequest& request, int index, const InputF
   POSENC_ASSIGN_OR_RETURN(const v1::DataType dtype,
                           DataTypeOf(absl::StrCat(field.name, ".datatype"), input.datatype(), field.datatypes));
   tensor->set_dtype(dtype);
-  {
-    const LargeBlocksMayBeRefused scope;
-    *tensor->mutable_shape() = input.shape();
-  }
+  RequireMemory(static_cast<int64_t>(input.shape_size() * sizeof(int64_t)));
+  *tensor->mutable_shape() = input.shape();
   POSENC_RETURN_IF_ERROR(SetParameters(field.name, input.parameters(), field.parameters, IsOfMemory, typed));
   POSENC_RETURN_IF_ERROR(CheckMemory(field.name, input.parameters()));
   const bool in_region = input.parameters().contains(kRegion);

@@ -1,6 +1,7 @@
-// Copies of what a request contains are made where their memory can be refused (docs/adr/0019-counted-memory.md). The
-// program replaces operator new to see where large blocks are allocated.
+// A call that gets less memory than it needs ends before it holds much more (docs/adr/0019-counted-memory.md). The
+// program replaces operator new, to see what is held at any time.
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -10,49 +11,76 @@
 #include <vector>
 
 #include "google/protobuf/arena.h"
+#include "posenc/base/interruption.h"
 #include "posenc/base/memory_account.h"
 #include "tests/service/call.h"
 
 namespace posenc::large_blocks_test {
 namespace {
 
-// Number of elements. Each copy of 4 bytes of them or more is a large block; a thread's own tables are smaller.
+// Elements, of which a copy takes 4 bytes or more each, and bytes: a thread's own tables take less.
 constexpr int64_t kMany = 1 << 20, kLarge = 2 << 20;
 
-thread_local bool watching = false;
-thread_local size_t largest = 0;  // bytes of a block that cannot be refused
-
-class Watch {
+// What a call holds, in blocks that the program's operator new counts for its account.
+class Memory {
  public:
-  Watch() { watching = true; }
-  ~Watch() { watching = false; }
+  explicit Memory(int64_t limit) : limit_(limit) {}
+  MemoryAccount* account() { return &account_; }
+  int64_t charged() const { return account_.charged(); }
+
+ private:
+  const int64_t limit_;
+  MemoryAccount account_{[this](int64_t bytes) { return account_.charged() + bytes <= limit_; }};
 };
 
-// Prepares the call and runs its job. Returns its status, and sets `largest`. The answer is in an arena, as a server's.
+thread_local int64_t most_held = 0;  // bytes
+
+// Prepares the call and runs its job, with at most `limit` bytes. The answer is in an arena, as a server's.
 template <class Request>
-absl::Status Watched(const Request& request, bool run = true) {
+absl::Status Run(const Request& request, Memory& memory, bool run) {
   const wire::InMessage payloads;
-  google::protobuf::Arena arena;
-  auto* response = google::protobuf::Arena::CreateMessage<decltype(ResponseTo(request))>(&arena);
   WorkPool pool(1);
   std::vector<std::vector<std::byte>> outputs;
   std::vector<std::byte*> buffers;
-  largest = 0;
-  absl::StatusOr<wire::Job> job = [&] {
-    const Watch watch;
-    return wire::Prepare(request, payloads, {}, response);
-  }();
-  if (!job.ok() || !run) return job.status();
-  for (const wire::Output& output : job->outputs) buffers.push_back(outputs.emplace_back(output.bytes).data());
-  const Watch watch;
-  if (job->decide) return job->decide(pool, NeverCancelled);
-  return job->run ? job->run(payloads, buffers, pool, NeverCancelled) : absl::OkStatus();
+  most_held = 0;
+  const Cancellation cancelled = [&] {
+    return memory.account()->refused() ? absl::ResourceExhaustedError("refused") : absl::OkStatus();
+  };
+  google::protobuf::Arena arena;
+  auto* response = google::protobuf::Arena::CreateMessage<decltype(ResponseTo(request))>(&arena);
+  try {
+    return RunInterruptibly(cancelled, [&]() -> absl::Status {
+      absl::StatusOr<wire::Job> job;
+      {
+        const MemoryScope scope(memory.account());
+        job = wire::Prepare(request, payloads, {}, response);
+      }
+      if (!job.ok() || !run) return job.status();
+      for (const wire::Output& output : job->outputs) buffers.push_back(outputs.emplace_back(output.bytes).data());
+      const MemoryScope scope(memory.account());
+      if (job->decide) return job->decide(pool, cancelled);
+      return job->run ? job->run(payloads, buffers, pool, cancelled) : absl::OkStatus();
+    });
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("refused");
+  }
 }
 
+// Expects that a call ends with its own status if it gets the memory it needs, and otherwise without holding much more
+// than it gets.
 template <class Request>
-void ExpectRefusable(const Request& request) {
-  EXPECT_THAT(Watched(request), IsOk());
-  EXPECT_LT(largest, size_t{kLarge});
+absl::Status Watched(const Request& request, bool run = true) {
+  Memory first(int64_t{1} << 40), unlimited(int64_t{1} << 40);
+  static_cast<void>(Run(request, first, run));  // caches what later ones find
+  const absl::Status status = Run(request, unlimited, run);
+  const int64_t needed = unlimited.charged();
+  EXPECT_GE(needed, kLarge);
+  for (int64_t limit = needed / 8; limit < needed; limit += needed / 8) {
+    Memory limited(limit);
+    EXPECT_TRUE(absl::IsResourceExhausted(Run(request, limited, run))) << limit << " of " << needed;
+    EXPECT_LT(most_held, limit + kLarge) << limit << " of " << needed;
+  }
+  return status;
 }
 
 v1::Tensor Zeros(DType dtype, std::vector<int64_t> shape) {
@@ -117,7 +145,7 @@ v1::GenerateBiasRequest Bias() {
 TEST(LargeBlocks, OfPositionsOfEmbeddings) {
   v1::GenerateEmbeddingRequest request = Embedding();
   *request.mutable_positions()->mutable_ids() = Zeros(DType::kINT32, {kMany});
-  ExpectRefusable(request);
+  EXPECT_THAT(Watched(request), IsOk());
 }
 
 TEST(LargeBlocks, OfPositionsThatAMaskGives) {
@@ -125,7 +153,7 @@ TEST(LargeBlocks, OfPositionsThatAMaskGives) {
   request.mutable_sinusoidal()->set_convention(v1::SINUSOIDAL_CONVENTION_FAIRSEQ);
   request.mutable_sinusoidal()->set_padding_idx(1);
   *request.mutable_sinusoidal()->mutable_token_valid() = Zeros(DType::kBOOL, {1, kMany});
-  ExpectRefusable(request);
+  EXPECT_THAT(Watched(request), IsOk());
 }
 
 TEST(LargeBlocks, OfTablesThatAreCompared) {
@@ -133,7 +161,7 @@ TEST(LargeBlocks, OfTablesThatAreCompared) {
     v1::CompareRequest request;
     *request.mutable_a()->mutable_rotary() = OfTable(form);
     *request.mutable_b()->mutable_rotary() = OfTable(v1::TABLE_FORM_HALF_WIDTH);
-    ExpectRefusable(request);
+    EXPECT_THAT(Watched(request), IsOk());
   }
 }
 
@@ -145,7 +173,7 @@ TEST(LargeBlocks, OfReturnedPlans) {
   table.mutable_positions()->set_offset(0);
   *table.mutable_rotary()->mutable_settings() = OfTable(v1::TABLE_FORM_HALF_WIDTH);
   table.mutable_hints()->set_return_plan(true);
-  ExpectRefusable(table);
+  EXPECT_THAT(Watched(table), IsOk());
 
   v1::ApplyRotaryRequest rotation;
   rotation.set_layout(v1::LAYOUT_BSHD);
@@ -153,7 +181,7 @@ TEST(LargeBlocks, OfReturnedPlans) {
   *rotation.mutable_positions() = table.positions();
   *rotation.mutable_rotary() = table.rotary();
   rotation.mutable_hints()->set_return_plan(true);
-  ExpectRefusable(rotation);
+  EXPECT_THAT(Watched(rotation), IsOk());
 }
 
 TEST(LargeBlocks, OfPositionsOfScores) {
@@ -167,7 +195,6 @@ TEST(LargeBlocks, OfPositionsOfScores) {
     request.mutable_geometry()->set_key_length(keys);
     *request.mutable_q() = Zeros(DType::kBF16, {1, 1, queries, 1});
     EXPECT_THAT(Watched(request, /*run=*/false), IsOk());  // a loop states what its rows of keys take
-    EXPECT_LT(largest, size_t{kLarge});
   }
 }
 
@@ -178,7 +205,7 @@ TEST(LargeBlocks, OfPositionsAndTablesOfValues) {
   *request.mutable_shaw() = OfShaw(3, 1);
   *request.mutable_geometry() = Positions(kMany, 1);
   *request.mutable_probabilities() = Zeros(DType::kBF16, {1, 1, kMany, 1});
-  ExpectRefusable(request);
+  EXPECT_THAT(Watched(request), IsOk());
 
   // The message is small enough to be copied: on a server it has no tensors' bytes.
   constexpr int64_t kRows = 6000;
@@ -189,7 +216,7 @@ TEST(LargeBlocks, OfPositionsAndTablesOfValues) {
   *request.mutable_geometry()->mutable_key_positions() = MakeTensor(DType::kINT32, {2}, std::vector<int32_t>{0, kRows});
   *request.mutable_probabilities() = Zeros(DType::kBF16, {1, 1, 2, 2});
   request.mutable_hints()->set_return_plan(true);
-  ExpectRefusable(request);
+  EXPECT_THAT(Watched(request), IsOk());
 }
 
 TEST(LargeBlocks, OfPositionsOfEvidence) {
@@ -199,17 +226,16 @@ TEST(LargeBlocks, OfPositionsOfEvidence) {
   *q.mutable_before() = *q.mutable_after() = Zeros(DType::kFP16, {1, kMany, 1, 2});
   *request.mutable_positions()->mutable_ids() = Zeros(DType::kINT32, {kMany});
   EXPECT_THAT(Watched(request), IsInvalid("OUT_OF_RANGE", "rotation.q.before")) << "zeros say nothing";
-  EXPECT_LT(largest, size_t{kLarge});
 }
 
 TEST(LargeBlocks, OfLists) {
   v1::GenerateBiasRequest offsets = Bias();
   offsets.mutable_geometry()->mutable_query_offsets()->mutable_offset()->Resize(kMany / 4, 1);
-  ExpectRefusable(offsets);
+  EXPECT_THAT(Watched(offsets), IsOk());
 
   v1::GenerateBiasRequest prefixes = Bias();
   prefixes.mutable_mask()->mutable_prefix_length()->Resize(kMany / 4, 1);
-  ExpectRefusable(prefixes);
+  EXPECT_THAT(Watched(prefixes), IsOk());
 
   v1::GenerateBiasRequest numbers = Bias();
   auto& kerple = *numbers.mutable_method()->mutable_kerple();
@@ -217,7 +243,6 @@ TEST(LargeBlocks, OfLists) {
   kerple.mutable_a()->Resize(kMany / 4, 1);
   kerple.mutable_p()->Resize(kMany / 4, 1);
   EXPECT_THAT(Watched(numbers), IsInvalid("OUT_OF_RANGE", "method.kerple.a"));
-  EXPECT_LT(largest, size_t{kLarge});
 
   v1::ApplyRotaryRequest shape;
   shape.set_layout(v1::LAYOUT_BSHD);
@@ -226,23 +251,32 @@ TEST(LargeBlocks, OfLists) {
   *shape.mutable_q()->mutable_tensor() = Zeros(DType::kFP32, {});
   shape.mutable_q()->mutable_tensor()->mutable_shape()->Resize(kMany / 4, 1);
   EXPECT_THAT(Watched(shape), IsInvalid("OUT_OF_RANGE", "q.tensor.shape"));
-  EXPECT_LT(largest, size_t{kLarge});
 }
 
 }  // namespace
 
-void See(size_t bytes) {
-  if (watching && !LargeBlocksMayBeRefused::Applies()) largest = std::max(largest, bytes);
-}
+void See(MemoryAccount& account) { most_held = std::max(most_held, account.held()); }
 
 }  // namespace posenc::large_blocks_test
 
-// Not inlined: GCC would warn of free() for memory from operator new.
+// As in server/core/counted_memory.cc. Not inlined: GCC would warn of free() for memory from operator new.
 [[gnu::noinline]] void* operator new(size_t size) {
-  posenc::large_blocks_test::See(size);
   void* block = std::malloc(std::max<size_t>(size, 1));
   if (block == nullptr) throw std::bad_alloc();
+  posenc::MemoryAccount* const account = posenc::CurrentMemoryAccount();
+  if (account == nullptr) return block;
+  const auto bytes = static_cast<int64_t>(malloc_usable_size(block));
+  if (!account->Add(bytes) && bytes >= 32 << 10 && posenc::LargeBlocksMayBeRefused::Applies()) {
+    account->Remove(bytes);
+    std::free(block);
+    throw std::bad_alloc();
+  }
+  posenc::large_blocks_test::See(*account);
   return block;
 }
-[[gnu::noinline]] void operator delete(void* block) noexcept { std::free(block); }
-[[gnu::noinline]] void operator delete(void* block, size_t) noexcept { std::free(block); }
+[[gnu::noinline]] void operator delete(void* block) noexcept {
+  posenc::MemoryAccount* const account = posenc::CurrentMemoryAccount();
+  if (account != nullptr && block != nullptr) account->Remove(static_cast<int64_t>(malloc_usable_size(block)));
+  std::free(block);
+}
+[[gnu::noinline]] void operator delete(void* block, size_t) noexcept { operator delete(block); }
