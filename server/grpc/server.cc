@@ -66,6 +66,9 @@ void SetTransport(const Config& config, grpc::ServerBuilder* builder) {
   builder->SetOption(std::make_unique<grpc::HealthCheckServiceServerBuilderOption>(nullptr));
   builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, ToMilliseconds(config.handshake_timeout_s));
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, ToInt(config.max_concurrent_streams));
+  // Else newer versions (1.83) count a call until they have freed it, and refuse calls of a client that keeps more of
+  // them waiting on a connection.
+  builder->AddChannelArgument("grpc.http.overload_protection", 0);
   builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, ToInt(config.max_metadata_bytes));
   builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, ToMilliseconds(config.max_connection_age_s));
   builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, ToMilliseconds(config.max_connection_age_grace_s));
