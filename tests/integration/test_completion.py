@@ -4,7 +4,6 @@ import os
 import pty
 import select
 import shutil
-import signal
 import subprocess
 import time
 
@@ -40,10 +39,11 @@ class Terminal:
     """A shell on a terminal of its own."""
 
     def __init__(self, command, folder, environment):
-        self._pid, self._terminal = pty.fork()
-        if self._pid == 0:
-            os.chdir(folder)
-            os.execvpe(command[0], command, environment)
+        self._terminal, of_shell = pty.openpty()
+        # Not pty.fork(): this process may use gRPC, which waits for its own threads then, sometimes for ever.
+        self._shell = subprocess.Popen(["setsid", "--ctty", *command], stdin=of_shell, stdout=of_shell, stderr=of_shell,
+                                       cwd=folder, env=environment)
+        os.close(of_shell)
 
     def type(self, keys, expected):
         """Types the keys and waits until the shell has printed the text."""
@@ -56,8 +56,8 @@ class Terminal:
             assert "did you mean" not in said, said  # the word was not completed
 
     def close(self):
-        os.kill(self._pid, signal.SIGKILL)
-        os.waitpid(self._pid, 0)
+        self._shell.kill()
+        self._shell.wait()
         os.close(self._terminal)
 
 
