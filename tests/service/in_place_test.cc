@@ -107,6 +107,8 @@ TEST(InPlace, ManyHeads) {
     const size_t few_bytes = kFew * length * kWidth * 2, size = few_bytes * (heads / kFew);
     std::vector<std::byte> x(size), y(size), z(size), k(3 * length * kWidth * 2), expected(k.size());
     for (std::byte& b : x) b = static_cast<std::byte>(random());
+    // No NaN, whose sign and payload depend on the compiler.
+    for (size_t high = 1; high < size; high += 2) x[high] &= std::byte{0xbf};
     const ContiguousBytes bytes(x.data(), size), k_bytes(k.data(), k.size());
     const RotaryApplication few = application_of(layout, length, kFew), all = application_of(layout, length, heads);
     for (size_t at = 0; at < size; at += few_bytes) {

@@ -20,10 +20,10 @@ namespace {
 // The bytes for a diagnosis are admitted before `decide` computes the answer.
 TEST_F(CallTest, AnOverloadIsToldBeforeAnythingIsDecided) {
   Config config = TestConfig();
-  config.max_in_flight_bytes = 20'000;
+  config.max_in_flight_bytes = 200'000;
   core_ = std::make_unique<Core>(config);
   Charge others;
-  ASSERT_EQ(core_->admission->AdmitBytes(10'000, 0, &others), Admission::Verdict::kAdmitted);
+  ASSERT_EQ(core_->admission->AdmitBytes(190'000, 0, &others), Admission::Verdict::kAdmitted);
   bool decided = false;
   const auto diagnose = wire::UnaryOperation::Of<v1::DiagnoseRequest, v1::DiagnoseResponse>(
       [&](const auto&, const wire::Payloads&, const Limits&, auto*) -> absl::StatusOr<wire::Job> {
