@@ -47,7 +47,8 @@ absl::Status Run(const Request& request, Memory& memory, bool run) {
     return memory.account()->refused() ? absl::ResourceExhaustedError("refused") : absl::OkStatus();
   };
   google::protobuf::Arena arena;
-  auto* response = google::protobuf::Arena::CreateMessage<decltype(ResponseTo(request))>(&arena);
+  decltype(ResponseTo(request)) prototype;
+  auto* response = prototype.New(&arena);
   try {
     return RunInterruptibly(cancelled, [&]() -> absl::Status {
       absl::StatusOr<wire::Job> job;
