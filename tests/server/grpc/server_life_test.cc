@@ -16,6 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
+#ifdef GPR_ASSERT  // newer versions of gRPC abort by Abseil's CHECK, which prints its message itself
 TEST_F(ServerTest, AFailedAssertionOfGrpcIsLogged) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto fail = [this] {
@@ -26,6 +27,7 @@ TEST_F(ServerTest, AFailedAssertionOfGrpcIsLogged) {
   };
   EXPECT_DEATH(fail(), "critical gRPC aborts message=\"assertion failed: 1 \\+ 1 == 3\" place=.*server_life_test");
 }
+#endif
 
 TEST_F(ServerTest, DrainAnswersWhatItHasBegunAndRefusesTheRest) {
   Start(TestConfig());
