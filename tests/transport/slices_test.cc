@@ -60,9 +60,9 @@ TEST(SlicesOf, AreListedAndCounted) {
   EXPECT_EQ(SliceListBytes(&none), 0u);
   EXPECT_FALSE(SlicesOf(&none));
   const std::vector<grpc::Slice> few = Slices(), many(1000, grpc::Slice(std::string(100, 'x')));
-  grpc::ByteBuffer short_message(few.data(), few.size()), message(many.data(), many.size());
+  grpc::ByteBuffer short_message(few.data(), 3), message(many.data(), many.size());
   EXPECT_EQ(SliceListBytes(&short_message), 0u);
-  EXPECT_EQ(SlicesOf(&short_message)->size(), few.size());
+  EXPECT_EQ(SlicesOf(&short_message)->size(), 3u);
   EXPECT_EQ(SliceListBytes(&message), 48'000u);
   EXPECT_EQ(SlicesOf(&message)->size(), 1000u);
 }
