@@ -1,13 +1,25 @@
-// Help for a terminal of 80 columns, in which CLI11's long lines would be broken within words.
+// Help for a terminal of 80 columns, the same with every release of CLI11, whose own layout changes.
 #pragma once
 
 #include <string>
-#include <string_view>
+#include <vector>
+
+#include "CLI/CLI.hpp"
 
 namespace posenc {
 
-// Returns CLI11's help with lines of at most 80 columns, broken between words. The rest of a flag's description goes
-// below its beginning. A word that is longer than a line stays whole.
-std::string WrapHelp(std::string_view help);
+// Lines are broken between words; a word that is longer than a line stays whole. The rest of a flag's description goes
+// below its beginning.
+class WrappingFormatter : public CLI::Formatter {
+ public:
+  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override;
+
+ protected:
+  std::string make_description(const CLI::App* app) const override;
+  std::string make_usage(const CLI::App* app, std::string name) const override;
+  std::string make_positionals(const CLI::App* app) const override;
+  std::string make_group(std::string group, bool is_positional, std::vector<const CLI::Option*> options) const override;
+  std::string make_subcommands(const CLI::App* app, CLI::AppFormatMode mode) const override;
+};
 
 }  // namespace posenc

@@ -294,6 +294,7 @@ struct ArgumentParser::Flags {
       "posenc-server"};
 
   Flags() {
+    app.formatter(std::make_shared<WrappingFormatter>());
     app.set_version_flag("-V,--version", std::string("posenc-server ") + kVersion);
     VisitSettings(config, AddOption(&app));
   }
@@ -315,7 +316,7 @@ ParsedArguments ArgumentParser::Parse(int argc, const char* const* argv, const M
     parsed.text = std::string(version.what()) + '\n';
     return parsed;
   } catch (const CLI::Success&) {
-    parsed.text = WrapHelp(app.help());
+    parsed.text = app.help();
     return parsed;
   } catch (const CLI::ParseError& error) {
     return Wrong(ParseErrorMessage(app, error));

@@ -46,15 +46,12 @@ std::vector<std::string> Groups(const CLI::App& app) {
   return groups;
 }
 
-class OrderedFormatter : public CLI::Formatter {
+class OrderedFormatter : public WrappingFormatter {
  public:
   std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
-    if (mode == CLI::AppFormatMode::Sub) return CLI::Formatter::make_help(app, std::move(name), mode);
-    std::string text = make_description(app);
-    text += make_usage(app, std::move(name)) + make_positionals(app);
+    std::string text = make_description(app) + make_usage(app, std::move(name)) + make_positionals(app);
     for (const std::string& group : Groups(*app)) text += make_group(group, false, OptionsOf(*app, group));
-    text += make_subcommands(app, mode);
-    return WrapHelp(text) + "\n" + app->get_footer() + "\n";  // the examples' lines stay whole
+    return text + make_subcommands(app, mode) + "\n" + app->get_footer() + "\n";  // the examples' lines stay whole
   }
 
  protected:
