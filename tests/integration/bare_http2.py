@@ -76,6 +76,7 @@ class ShutWindow:
             for event in self.http.receive_data(data):
                 if isinstance(event, kind) and event.stream_id == stream:
                     return event
+                assert not isinstance(event, h2.events.StreamReset) or event.stream_id != stream, f"the call was reset: {event}"
             self.flush()
 
 

@@ -18,7 +18,8 @@ MOST_PLACES = 4  # of a list of integers; a shape of more dimensions than any me
 
 
 def is_list(field):
-    return field.label == field.LABEL_REPEATED
+    # Newer releases of protobuf have no label.
+    return field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED
 
 
 def parts_of(message, path=()):

@@ -5,7 +5,7 @@ import math
 import struct
 
 import samples
-from every_field import SIZES
+from every_field import SIZES, is_list
 from google.protobuf.descriptor import FieldDescriptor
 from posenc.v1 import rotary_pb2, service_pb2, tensor_pb2
 from rich_requests import rich_requests
@@ -77,7 +77,7 @@ def messages_within(message):
     for field, value in message.ListFields():
         if field.message_type is None or field.message_type.GetOptions().map_entry:
             continue
-        for part in value if field.label == field.LABEL_REPEATED else [value]:
+        for part in value if is_list(field) else [value]:
             yield from messages_within(part)
 
 
@@ -130,7 +130,7 @@ class Mutator:
         field = self._chance.choice(fields)
         if self._chance.random() < 0.1:
             return message.ClearField(field.name)
-        if field.label == field.LABEL_REPEATED:
+        if is_list(field):
             return self._change_list(getattr(message, field.name), field)
         if field.message_type is not None:
             return getattr(message, field.name).CopyFrom(self._part(field))

@@ -6,6 +6,7 @@ import grpc
 import pytest
 import samples
 from client import SECONDS, SERVICE, Client, Refusal, serialize
+from every_field import is_list
 from posenc.v1 import rotary_pb2, service_pb2
 from rich_requests import rich_requests
 
@@ -21,7 +22,7 @@ def messages_within(message, path=""):
     for field, value in message.ListFields():
         if field.message_type is None:
             continue
-        parts = enumerate(value) if field.label == field.LABEL_REPEATED else [(None, value)]
+        parts = enumerate(value) if is_list(field) else [(None, value)]
         for n, part in parts:
             name = field.name if n is None else f"{field.name}[{n}]"
             yield from messages_within(part, f"{path}.{name}".lstrip("."))
