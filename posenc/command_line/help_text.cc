@@ -59,14 +59,25 @@ std::string Lines(std::string_view text, size_t indent) {
 
 }  // namespace
 
+std::vector<std::string> GroupsOf(const CLI::App& app) {
+  std::vector<std::string> groups;
+  for (const std::string& given : app.get_groups()) {
+    const std::string group = Title(given);
+    const bool is_new = std::find(groups.begin(), groups.end(), group) == groups.end();
+    if (is_new && !OptionsOf(app, group).empty()) groups.push_back(group);
+  }
+  return groups;
+}
+
+std::vector<const CLI::Option*> OptionsOf(const CLI::App& app, const std::string& group) {
+  return app.get_options([&group](const CLI::Option* option) {
+    return Title(option->get_group()) == group && option->nonpositional() && !group.empty();
+  });
+}
+
 std::string WrappingFormatter::make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const {
   std::string text = make_description(app) + make_usage(app, std::move(name)) + make_positionals(app);
-  for (const std::string& group : app->get_groups()) {
-    const auto options = app->get_options([&group](const CLI::Option* option) {
-      return option->get_group() == group && option->nonpositional() && !group.empty();
-    });
-    if (!options.empty()) text += make_group(group, false, options);
-  }
+  for (const std::string& group : GroupsOf(*app)) text += make_group(group, false, OptionsOf(*app, group));
   return text + make_subcommands(app, mode) + "\n" + Lines(app->get_footer(), 0);
 }
 
@@ -74,7 +85,8 @@ std::string WrappingFormatter::make_description(const CLI::App* app) const { ret
 
 std::string WrappingFormatter::make_usage(const CLI::App* app, std::string name) const {
   std::string text = "Usage: " + name;
-  if (!app->get_options([](const CLI::Option* option) { return option->nonpositional(); }).empty()) text += " [OPTIONS]";
+  if (!app->get_options([](const CLI::Option* option) { return option->nonpositional(); }).empty())
+    text += " [OPTIONS]";
   for (const CLI::Option* option : app->get_options([](const CLI::Option* o) { return o->get_positional(); })) {
     text += " " + make_option_usage(option);
   }
@@ -91,8 +103,8 @@ std::string WrappingFormatter::make_positionals(const CLI::App* app) const {
 }
 
 std::string WrappingFormatter::make_group(std::string group, bool is_positional,
-                                      std::vector<const CLI::Option*> options) const {
-  std::string text = "\n" + Title(group) + ":\n";
+                                          std::vector<const CLI::Option*> options) const {
+  std::string text = "\n" + group + ":\n";
   for (const CLI::Option* option : options) {
     text += Entry(make_option_name(option, is_positional) + make_option_opts(option), make_option_desc(option));
   }

@@ -8,6 +8,11 @@
 
 namespace posenc {
 
+// Returns the groups that have flags, in order.
+std::vector<std::string> GroupsOf(const CLI::App& app);
+// Returns the flags of a group, positional arguments excluded.
+std::vector<const CLI::Option*> OptionsOf(const CLI::App& app, const std::string& group);
+
 // Lines are broken between words; a word that is longer than a line stays whole. The rest of a flag's description goes
 // below its beginning.
 class WrappingFormatter : public CLI::Formatter {

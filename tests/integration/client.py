@@ -1,7 +1,7 @@
 """A client made only from the proto files and gRPC."""
 
 import dataclasses
-
+import subprocess
 import time
 
 import grpc
@@ -13,6 +13,8 @@ UNLIMITED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_le
 # A connection of its own: channels to one address share one otherwise.
 APART = (*UNLIMITED, ("grpc.use_local_subchannel_pool", 1))
 SECONDS = 60
+# The release of gRPC that the server is built with.
+GRPC = subprocess.run(["pkg-config", "--modversion", "grpc++"], check=True, capture_output=True, text=True).stdout.strip()
 # Reasons of errors about a request, which always say field, value and limit (error.proto).
 ABOUT_REQUESTS = {"MISSING", "OUT_OF_RANGE", "MISMATCH", "CONFLICT", "UNKNOWN_FIELD", "UNKNOWN_VALUE", "NOT_READ", "MALFORMED",
                   "UNSUPPORTED", "TOO_LARGE", "NOT_FOUND", "DAMAGED"}

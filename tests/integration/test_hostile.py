@@ -195,7 +195,7 @@ def test_a_call_without_its_message_ends(start_server):
 
 
 def test_one_caller_does_not_take_every_place(start_server):
-    server = start_server("--max-in-flight-requests", "64")
+    server = start_server("--max-in-flight-requests", "64", "--max-concurrent-streams", "80")
     with ShutWindow(server.port, address="127.0.0.2") as greedy, Client(server.port) as honest:
         for _ in range(80):
             greedy.call("GenerateTable", samples.table())

@@ -29,17 +29,9 @@ std::vector<const CLI::App*> Commands(const CLI::App& app) {
   return commands;
 }
 
-// Returns the options of the group that are shown, positional arguments excluded.
-std::vector<const CLI::Option*> OptionsOf(const CLI::App& app, const std::string& group) {
-  return app.get_options([&group](const CLI::Option* option) {
-    return option->get_group() == group && option->nonpositional() && !group.empty();
-  });
-}
-
 // Returns the groups of flags, the common ones first.
 std::vector<std::string> Groups(const CLI::App& app) {
-  std::vector<std::string> groups = app.get_groups();
-  std::erase_if(groups, [&app](const std::string& group) { return OptionsOf(app, group).empty(); });
+  std::vector<std::string> groups = GroupsOf(app);
   std::stable_partition(groups.begin(), groups.end(), [](const std::string& group) {
     return group.find("in place of --model") == std::string::npos;
   });
