@@ -109,7 +109,8 @@ absl::Status FromGrpc(const grpc::Status& status, const std::string& address, bo
         proxy != nullptr
             ? absl::StrCat("gRPC connects by the proxy of $", proxy,
                            ", not directly: is that meant? The variable no_proxy ", "names hosts without a proxy")
-        : absl::StrContains(message, "DNS resolution failed") || !absl::StrContains(address, ':')
+        : absl::StrContains(message, "DNS resolution failed") || absl::StrContains(message, "errors resolving") ||
+                !absl::StrContains(address, ':')
             ? "an address is HOST:PORT or unix:PATH, such as localhost:50051"
         : listens
             ? "a server listens there: does only one side use TLS, is a certificate wrong, or are there too many "
