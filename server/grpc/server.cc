@@ -376,8 +376,12 @@ bool Server::Drain() {
   WaitUntil(begin + milliseconds(timeout) / 4,
             [this] { return polling_->BusyConnections(/*with_uploads=*/true).empty() && listener_->AreQuiet(); });
   core_.admission->Drain();
-  WaitUntil(deadline, [this] { return listener_->CloseIdle(polling_->BusyConnections(/*with_uploads=*/false)) == 0; });
-  const bool answered = polling_->BusyConnections(/*with_uploads=*/false).empty();
+  bool answered = false;
+  WaitUntil(deadline, [this, &answered] {
+    const std::set<TcpEnd> busy = polling_->BusyConnections(/*with_uploads=*/false);
+    answered = busy.empty();
+    return listener_->CloseIdle(busy) == 0 && answered;  // a call of a closed connection may not have heard of it
+  });
   // gRPC 1.51 ends a call that arrives after Shutdown() with CANCELLED, which no client retries. So it comes after the
   // connections.
   grpc_server_->Shutdown(std::chrono::system_clock::now());
