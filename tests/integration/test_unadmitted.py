@@ -6,8 +6,8 @@ import socket
 import samples
 from bare_http2 import framed
 from client import APART, SECONDS, SERVICE, Client
-from http2_attacks import (DATA, END_STREAM, FRAME_BYTES, HEADERS, PREFACE, RST_STREAM, SETTINGS, frame, headers_of,
-                           read_ends)
+from http2_attacks import DATA, END_STREAM, FRAME_BYTES, HEADERS, PREFACE, RST_STREAM, SETTINGS, frame, headers_of
+from test_lifecycle import wait_until
 
 ROTATE = f"/{SERVICE.full_name}/ApplyRotary"
 # The least that there may be, of which an address alone gets three quarters; the default of --max-concurrent-streams.
@@ -41,10 +41,10 @@ def test_the_newest_of_an_address_are_refused(start_server):
         answers = stack.enter_context(uploading.makefile("rb"))
         uploading.sendall(headers_of(1, ROTATE) + frame(DATA, 0, 1, message[:half]))
         for _ in range(MOST * 3 // 4 // OF_CONNECTION + 1):
-            last = stack.enter_context(connect(server.port))
-            last.sendall(b"".join(headers_of(stream, ROTATE) for stream in range(1, 2 * OF_CONNECTION, 2)))
-        read_ends(stack.enter_context(last.makefile("rb")), 1)
+            other = stack.enter_context(connect(server.port))
+            other.sendall(b"".join(headers_of(stream, ROTATE) for stream in range(1, 2 * OF_CONNECTION, 2)))
         with Client(server.port, APART) as client:
+            wait_until(lambda: client.info().counters.requests_refused > 0, "nothing was refused")
             client.call("ApplyRotary", samples.rotary())
         uploading.sendall(frame(DATA, END_STREAM, 1, message[half:]))
         assert begins_with(answers) == (HEADERS, 0)  # an error would be in trailers, which end the stream
