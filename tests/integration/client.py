@@ -18,6 +18,8 @@ GRPC = subprocess.run(["pkg-config", "--modversion", "grpc++"], check=True, capt
 # The server is built with a newer release of gRPC than 1.51. While its quota is nearly used up, it refuses every call and
 # connection, also an honest caller's.
 NEWER_GRPC = tuple(map(int, GRPC.split(".")))[:2] > (1, 51)
+# KiB that a call holds at most which waits, without its headers.
+WAITING_CALL = 29 if NEWER_GRPC else 25
 # Reasons of errors about a request, which always say field, value and limit (error.proto).
 ABOUT_REQUESTS = {"MISSING", "OUT_OF_RANGE", "MISMATCH", "CONFLICT", "UNKNOWN_FIELD", "UNKNOWN_VALUE", "NOT_READ", "MALFORMED",
                   "UNSUPPORTED", "TOO_LARGE", "NOT_FOUND", "DAMAGED"}

@@ -20,7 +20,7 @@ import pytest
 import samples
 from bare_http2 import ShutWindow
 from certificates import Authority
-from client import APART, SECONDS, Client, Refusal
+from client import APART, SECONDS, WAITING_CALL, Client, Refusal
 from google.protobuf import json_format
 from grpc_peers_pb2 import HealthCheckRequest, ServerReflectionRequest
 from h2.events import ResponseReceived
@@ -308,7 +308,7 @@ def test_streams_keep_no_names_of_their_callers(start_server, files, authority, 
             for _ in range(calls):
                 client.begin(stream)
             wait_for_answers(client)  # so all streams have begun
-        assert server.peak_memory() - base < connections * calls * (25 << 10) + SANITIZER_BYTES
+        assert server.peak_memory() - base < connections * calls * (WAITING_CALL << 10) + SANITIZER_BYTES
 
 
 def test_each_message_of_a_stream_is_of_its_certificate(start_server, files, authority, server_files):

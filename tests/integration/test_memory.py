@@ -8,7 +8,7 @@ import numpy
 import pytest
 import samples
 from bare_http2 import ShutWindow, Uploader, framed, pump_all
-from client import APART, NEWER_GRPC, SECONDS, Client, Refusal
+from client import APART, NEWER_GRPC, SECONDS, WAITING_CALL, Client, Refusal
 from h2.events import ResponseReceived
 from posenc.v1 import bias_pb2, rotary_pb2, service_pb2
 from server_process import SANITIZER_BYTES
@@ -542,8 +542,7 @@ def test_many_connections(start_server):
 def waiting_calls():
     """Yields methods, the KiB that docs/operating.md allows to a call of theirs without its headers, and numbers of
     headers before and after its message. The latter end a stream, which then no longer waits."""
-    of_grpc = 4 if NEWER_GRPC else 0
-    for method, most in (("StreamApplyRotary", 25 + of_grpc), ("GetServerInfo", 25 + of_grpc), ("GenerateTable", 32)):
+    for method, most in (("StreamApplyRotary", WAITING_CALL), ("GetServerInfo", WAITING_CALL), ("GenerateTable", 32)):
         for headers, trailers in ((0, 0), (14, 0), (480, 0), (14, 14), (480, 480)):
             if trailers == 0 or method != "StreamApplyRotary":
                 yield method, most, headers, trailers
