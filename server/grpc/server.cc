@@ -69,6 +69,10 @@ void SetTransport(const Config& config, grpc::ServerBuilder* builder) {
   // Else newer versions (1.83) count a call until they have freed it, and refuse calls of a client that keeps more of
   // them waiting on a connection.
   builder->AddChannelArgument("grpc.http.overload_protection", 0);
+  // They also cancel calls at random, of any caller, while more than 1,000 wait for Expect(). UnadmittedCalls is fair.
+  for (const char* limit : {"grpc.server.max_pending_requests", "grpc.server.max_pending_requests_hard_limit"}) {
+    builder->AddChannelArgument(limit, std::numeric_limits<int>::max());
+  }
   builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, ToInt(config.max_metadata_bytes));
   builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, ToMilliseconds(config.max_connection_age_s));
   builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, ToMilliseconds(config.max_connection_age_grace_s));
