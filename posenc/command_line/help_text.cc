@@ -47,11 +47,12 @@ std::string Title(const std::string& group) {
   return group;
 }
 
-std::string Lines(std::string_view text, size_t indent) {
+// Wraps each line; its rest begins below its first word.
+std::string Lines(std::string_view text) {
   std::string lines;
   while (!text.empty()) {
     const std::string_view line = text.substr(0, text.find('\n'));
-    AppendWrapped(line, 0, std::max(indent, std::min(line.find_first_not_of(' '), line.size())), &lines);
+    AppendWrapped(line, 0, std::min(line.find_first_not_of(' '), line.size()), &lines);
     text.remove_prefix(std::min(line.size() + 1, text.size()));
   }
   return lines;
@@ -78,22 +79,22 @@ std::vector<const CLI::Option*> OptionsOf(const CLI::App& app, const std::string
 std::string WrappingFormatter::make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const {
   std::string text = make_description(app) + make_usage(app, std::move(name)) + make_positionals(app);
   for (const std::string& group : GroupsOf(*app)) text += make_group(group, false, OptionsOf(*app, group));
-  return text + make_subcommands(app, mode) + "\n" + Lines(app->get_footer(), 0);
+  return text + make_subcommands(app, mode) + "\n" + Lines(app->get_footer());
 }
 
-std::string WrappingFormatter::make_description(const CLI::App* app) const { return Lines(app->get_description(), 0); }
+std::string WrappingFormatter::make_description(const CLI::App* app) const { return Lines(app->get_description()); }
 
 std::string WrappingFormatter::make_usage(const CLI::App* app, std::string name) const {
   std::string text = "Usage: " + name;
-  if (!app->get_options([](const CLI::Option* option) { return option->nonpositional(); }).empty())
-    text += " [OPTIONS]";
+  const auto flags = app->get_options([](const CLI::Option* option) { return option->nonpositional(); });
+  if (!flags.empty()) text += " [OPTIONS]";
   for (const CLI::Option* option : app->get_options([](const CLI::Option* o) { return o->get_positional(); })) {
     text += " " + make_option_usage(option);
   }
   if (!app->get_subcommands([](const CLI::App* command) { return !command->get_name().empty(); }).empty()) {
     text += app->get_require_subcommand_min() == 0 ? " [SUBCOMMAND]" : " SUBCOMMAND";
   }
-  return Lines(text, 0);
+  return Lines(text);
 }
 
 std::string WrappingFormatter::make_positionals(const CLI::App* app) const {

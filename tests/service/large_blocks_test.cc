@@ -21,7 +21,7 @@ namespace {
 // Elements, of which a copy takes 4 bytes or more each, and bytes: a thread's own tables take less.
 constexpr int64_t kMany = 1 << 20, kLarge = 2 << 20;
 
-// What a call holds, in blocks that the program's operator new counts for its account.
+// A call's account, which charges at most `limit` bytes. The program's operator new counts the call's blocks for it.
 class Memory {
  public:
   explicit Memory(int64_t limit) : limit_(limit) {}
@@ -260,7 +260,8 @@ void See(MemoryAccount& account) { most_held = std::max(most_held, account.held(
 
 }  // namespace posenc::large_blocks_test
 
-// As in server/core/counted_memory.cc. Not inlined: GCC would warn of free() for memory from operator new.
+// It counts and refuses blocks as server/core/counted_memory.cc does, and also sees the most that was held. GCC would
+// warn of free() for memory from operator new if it were inlined.
 [[gnu::noinline]] void* operator new(size_t size) {
   void* block = std::malloc(std::max<size_t>(size, 1));
   if (block == nullptr) throw std::bad_alloc();
