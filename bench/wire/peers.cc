@@ -10,9 +10,9 @@
 #include "grpcpp/server_builder.h"
 #include "posenc/in_process/in_process.h"
 #include "posenc/v1/service.grpc.pb.h"
+#include "server/calls/answer_buffer.h"
 #include "server/core/buffer_pool.h"
 #include "server/core/signals.h"
-#include "server/grpc/answer_buffer.h"
 
 namespace posenc::bench {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "grpcpp/server_context.h"
 #include "server/access/access.h"
-#include "server/grpc/rpc.h"
+#include "server/calls/rpc.h"
 
 namespace posenc::server {
 

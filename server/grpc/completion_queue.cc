@@ -8,10 +8,10 @@
 
 #include "grpc/grpc_security.h"
 #include "posenc/base/status.h"
+#include "server/calls/status_map.h"
 #include "server/core/log.h"
 #include "server/core/refusal.h"
 #include "server/grpc/caller.h"
-#include "server/grpc/status_map.h"
 
 namespace posenc::server {
 

@@ -23,10 +23,10 @@
 #include "grpcpp/server_builder.h"
 #include "posenc/base/busy_threads.h"
 #include "server/access/access.h"
+#include "server/calls/methods.h"
+#include "server/calls/rpc.h"
 #include "server/core/fair_limit.h"
 #include "server/core/timers.h"
-#include "server/grpc/methods.h"
-#include "server/grpc/rpc.h"
 #include "server/listen/peer.h"
 #include "server/metrics/call_metrics.h"
 

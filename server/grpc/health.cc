@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "grpc/health/v1/health.pb.h"
-#include "server/grpc/messages.h"
+#include "server/calls/messages.h"
 
 namespace posenc::server {
 namespace {

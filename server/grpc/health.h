@@ -8,9 +8,9 @@
 #include <set>
 #include <string>
 
+#include "server/calls/methods.h"
 #include "server/core/fair_limit.h"
 #include "server/core/timers.h"
-#include "server/grpc/methods.h"
 
 namespace posenc::server {
 

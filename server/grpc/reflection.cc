@@ -17,7 +17,7 @@
 #include "grpc/reflection/v1/reflection.pb.h"
 #include "inference/service.pb.h"
 #include "posenc/v1/service.pb.h"
-#include "server/grpc/messages.h"
+#include "server/calls/messages.h"
 
 namespace posenc::server {
 namespace {

@@ -1,8 +1,8 @@
 // grpc.reflection.v1.ServerReflection and v1alpha, whose messages are identical: describes the services to clients.
 #pragma once
 
-#include "server/grpc/call.h"
-#include "server/grpc/methods.h"
+#include "server/calls/call.h"
+#include "server/calls/methods.h"
 
 namespace posenc::server {
 

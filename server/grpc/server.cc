@@ -26,11 +26,11 @@
 #include "grpcpp/version_info.h"
 #include "posenc/base/status.h"
 #include "prometheus/text_serializer.h"
+#include "server/calls/inference_service.h"
+#include "server/calls/status_map.h"
 #include "server/core/log.h"
-#include "server/grpc/inference_service.h"
 #include "server/grpc/reflection.h"
 #include "server/grpc/service.h"
-#include "server/grpc/status_map.h"
 #include "server/grpc/tls_credentials.h"
 
 namespace posenc::server {

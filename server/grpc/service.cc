@@ -5,8 +5,8 @@
 
 #include "posenc/service/operations.h"
 #include "posenc/v1/service.pb.h"
+#include "server/calls/calls.h"
 #include "server/core/log.h"
-#include "server/grpc/calls.h"
 
 namespace posenc::server {
 namespace {

@@ -3,8 +3,8 @@
 
 #include "posenc/service/operations.h"
 #include "server/access/access.h"
-#include "server/grpc/call.h"
-#include "server/grpc/methods.h"
+#include "server/calls/call.h"
+#include "server/calls/methods.h"
 #include "server/grpc/server_devices.h"
 #include "server/listen/certificates.h"
 #include "server/listen/listener.h"

@@ -1,4 +1,4 @@
-// gRPC's byte buffers and status, made of standard types, so that server/grpc/call.h and its users run unchanged under
+// gRPC's byte buffers and status, made of standard types, so that server/calls/call.h and its users run unchanged under
 // ThreadSanitizer. To replace <grpcpp/...> this directory must come first among the include directories.
 #pragma once
 
@@ -82,21 +82,5 @@ class ByteBuffer {
   bool valid_ = false;
   std::vector<Slice> slices_;
 };
-
-// The bytes of a buffer.
-inline std::string BytesOf(const ByteBuffer& buffer) {
-  std::vector<Slice> slices;
-  buffer.Dump(&slices);
-  std::string bytes;
-  for (const Slice& slice : slices) bytes.append(slice.begin(), slice.end());
-  return bytes;
-}
-
-// The bytes in slices of `most`, as gRPC delivers a message in frames.
-inline ByteBuffer BufferOf(const std::string& bytes, size_t most) {
-  std::vector<Slice> slices;
-  for (size_t at = 0; at < bytes.size(); at += most) slices.emplace_back(bytes.substr(at, most));
-  return {slices.data(), slices.size()};
-}
 
 }  // namespace grpc

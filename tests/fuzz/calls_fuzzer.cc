@@ -12,7 +12,7 @@
 #include "posenc/v1/service.pb.h"
 #include "posenc/wire/rpcs.h"
 #include "posenc/wire/shared_memory.h"
-#include "server/grpc/calls.h"
+#include "server/calls/calls.h"
 #include "tests/fuzz/check.h"
 #include "tests/fuzz/evidence.h"
 #include "tests/fuzz/served_call.h"

@@ -12,7 +12,7 @@
 
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
-#include "server/grpc/inference_service.h"
+#include "server/calls/inference_service.h"
 #include "server/shared_memory/registry.h"
 #include "tests/fuzz/check.h"
 #include "tests/fuzz/served_call.h"

@@ -8,7 +8,8 @@
 #include "posenc/v1/error.pb.h"
 #include "tests/fuzz/check.h"
 #include "tests/fuzz/message_mutator.h"
-#include "tests/server/grpc/fake_rpc.h"
+#include "tests/server/calls/buffers.h"
+#include "tests/server/calls/fake_rpc.h"
 
 namespace posenc::server {
 namespace {
@@ -25,7 +26,7 @@ constexpr size_t kMostRequests = 4;
 constexpr size_t kMostMessages = 64;
 
 // Four slices.
-grpc::ByteBuffer Buffer(const std::string& bytes) { return grpc::BufferOf(bytes, bytes.size() / 4 + 1); }
+grpc::ByteBuffer Buffer(const std::string& bytes) { return BufferOf(bytes, bytes.size() / 4 + 1); }
 
 // The second call takes fewer slow steps, because the first has filled the caches.
 bool WasStopped(const std::string& text) {
@@ -66,7 +67,7 @@ Result ServeInput(const MakeReactor& make, bool takes_sequence, absl::Span<const
   call.WaitForMessages(kMostMessages);  // or for the end, after which a cancellation does nothing
   call.Cancel();
   Result result{.status = call.Wait(), .messages = {}};
-  for (const grpc::ByteBuffer& message : call.messages) result.messages.push_back(grpc::BytesOf(message));
+  for (const grpc::ByteBuffer& message : call.messages) result.messages.push_back(BytesOf(message));
   return result;
 }
 

@@ -11,8 +11,8 @@
 #include "absl/types/span.h"
 #include "grpcpp/support/status.h"
 #include "posenc/wire/rpcs.h"
+#include "server/calls/rpc.h"
 #include "server/core/config.h"
-#include "server/grpc/rpc.h"
 #include "tests/fuzz/random.h"
 #include "tests/fuzz/sequence.h"
 

@@ -15,7 +15,7 @@
 #include "gtest/gtest.h"
 #include "posenc/v1/service.grpc.pb.h"
 #include "server/grpc/server.h"
-#include "tests/server/grpc/fake_operations.h"
+#include "tests/server/calls/fake_operations.h"
 
 namespace posenc::server {
 

@@ -1,4 +1,4 @@
-#include "tests/server/grpc/fake_operations.h"
+#include "tests/server/calls/fake_operations.h"
 
 #include <algorithm>
 #include <chrono>

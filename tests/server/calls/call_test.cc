@@ -13,8 +13,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "posenc/v1/service.pb.h"
-#include "server/grpc/calls.h"
-#include "tests/server/grpc/call_fixture.h"
+#include "server/calls/calls.h"
+#include "tests/server/calls/call_fixture.h"
 
 namespace posenc::server::call_test {
 namespace {
@@ -235,10 +235,10 @@ TEST_F(CallTest, AnAnswerMayOutliveTheServer) {
   FakeRpc rpc(Buffer(Rotation(0)));
   Rotate(&rpc);
   EXPECT_TRUE(rpc.Wait().ok());
-  const std::string answer = grpc::BytesOf(rpc.messages.at(0));
+  const std::string answer = BytesOf(rpc.messages.at(0));
   EXPECT_GT(core_->admission->counters().in_flight_bytes, 0) << "gRPC has not released it";
   core_.reset();
-  EXPECT_EQ(grpc::BytesOf(rpc.messages.at(0)), answer);
+  EXPECT_EQ(BytesOf(rpc.messages.at(0)), answer);
   rpc.messages.clear();
 }
 

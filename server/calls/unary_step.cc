@@ -1,4 +1,4 @@
-#include "server/grpc/unary_step.h"
+#include "server/calls/unary_step.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,5 +1,5 @@
 // Calls like a recent one are prepared once, and each is answered as if it were the first.
-#include "server/grpc/recent_calls.h"
+#include "server/calls/recent_calls.h"
 
 #include <atomic>
 #include <functional>
@@ -12,9 +12,9 @@
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "gtest/gtest.h"
 #include "posenc/v1/service.pb.h"
-#include "server/grpc/calls.h"
-#include "tests/server/grpc/fake_memory.h"
-#include "tests/server/grpc/fake_rpc.h"
+#include "server/calls/calls.h"
+#include "tests/server/calls/fake_memory.h"
+#include "tests/server/calls/fake_rpc.h"
 #include "tests/service/call.h"
 
 namespace posenc::server::recent_calls_test {

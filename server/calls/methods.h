@@ -6,7 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "server/access/policy.h"
-#include "server/grpc/rpc.h"
+#include "server/calls/rpc.h"
 #include "server/metrics/call_metrics.h"
 
 namespace posenc::server {

@@ -4,9 +4,9 @@
 #include <memory>
 
 #include "posenc/service/operations.h"
-#include "server/grpc/call.h"
-#include "server/grpc/rpc.h"
-#include "server/grpc/unary_step.h"
+#include "server/calls/call.h"
+#include "server/calls/rpc.h"
+#include "server/calls/unary_step.h"
 
 namespace posenc::server {
 

@@ -11,9 +11,9 @@
 #include "gtest/gtest.h"
 #include "posenc/base/shared_cache.h"
 #include "posenc/v1/service.pb.h"
-#include "server/grpc/calls.h"
-#include "tests/server/grpc/fake_memory.h"
-#include "tests/server/grpc/fake_rpc.h"
+#include "server/calls/calls.h"
+#include "tests/server/calls/fake_memory.h"
+#include "tests/server/calls/fake_rpc.h"
 #include "tests/service/call.h"
 
 namespace posenc::server::receiving_step_test {
@@ -59,7 +59,7 @@ class ReceivingStepTest : public testing::Test {
   void Serve(const v1::ApplyRotaryRequest& request, FakeRpc* rpc, const wire::UnaryOperation& operation) {
     rpc->Serve([&](Rpc* served, grpc::ByteBuffer*) {
       const std::string text = request.SerializeAsString();
-      bytes_ = grpc::BufferOf(text, text.size() / 2 + 1);
+      bytes_ = BufferOf(text, text.size() / 2 + 1);
       return MakeUnaryCall(&core_, operation, served, &bytes_);
     });
   }
@@ -256,7 +256,7 @@ TEST_F(ReceivingStepTest, ReadsFewValuesOfJson) {
     };
     FakeRpc rpc;
     rpc.Serve([&](Rpc* served, grpc::ByteBuffer*) {
-      bytes_ = grpc::BufferOf("", 1);
+      bytes_ = BufferOf("", 1);
       return MakeUnaryCall(&core_, {operation_.rpc, operation_.scheduling, read}, served, &bytes_);
     });
     rpc.Wait();

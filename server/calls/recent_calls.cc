@@ -1,4 +1,4 @@
-#include "server/grpc/recent_calls.h"
+#include "server/calls/recent_calls.h"
 
 #include <algorithm>
 #include <cstring>

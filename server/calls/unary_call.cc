@@ -1,11 +1,11 @@
-#include "server/grpc/calls.h"
+#include "server/calls/calls.h"
 
 #include <memory>
 #include <utility>
 
 #include "posenc/base/status.h"
 #include "posenc/wire/answer.h"
-#include "server/grpc/unary_step.h"
+#include "server/calls/unary_step.h"
 
 namespace posenc::server {
 namespace {

@@ -1,5 +1,5 @@
-// Server calls on a transport of standard types (tests/fake_grpc), so that ThreadSanitizer sees all of them, which it
-// does not where gRPC is linked.
+// Server calls on a transport without connections. Under ThreadSanitizer, gRPC's types are stand-ins, too
+// (tests/fake_grpc), so that it sees all of a call.
 #pragma once
 
 #include <chrono>
@@ -14,8 +14,9 @@
 #include "gtest/gtest.h"
 #include "posenc/v1/error.pb.h"
 #include "posenc/v1/service.pb.h"
-#include "server/grpc/calls.h"
-#include "tests/server/grpc/fake_rpc.h"
+#include "server/calls/calls.h"
+#include "tests/server/calls/buffers.h"
+#include "tests/server/calls/fake_rpc.h"
 
 namespace posenc::server {
 
@@ -85,7 +86,7 @@ inline std::string Table(int64_t offset) {
 }
 
 // Two slices.
-inline grpc::ByteBuffer Buffer(const std::string& bytes) { return grpc::BufferOf(bytes, bytes.size() / 2 + 1); }
+inline grpc::ByteBuffer Buffer(const std::string& bytes) { return BufferOf(bytes, bytes.size() / 2 + 1); }
 
 class CallTest : public testing::Test {
  protected:
@@ -131,7 +132,7 @@ class CallTest : public testing::Test {
     Begin(kind, offset, &rpc);
     *status = rpc.Wait();
     std::string text;
-    for (const grpc::ByteBuffer& message : rpc.messages) text += grpc::BytesOf(message);
+    for (const grpc::ByteBuffer& message : rpc.messages) text += BytesOf(message);
     return text;
   }
 
@@ -140,7 +141,7 @@ class CallTest : public testing::Test {
     std::string rows;
     for (const grpc::ByteBuffer& message : messages) {
       v1::StreamApplyRotaryResponse response;
-      EXPECT_TRUE(response.ParseFromString(grpc::BytesOf(message)));
+      EXPECT_TRUE(response.ParseFromString(BytesOf(message)));
       if (!response.has_chunk()) continue;
       EXPECT_EQ(response.chunk().operand(), v1::OPERAND_QUERY);
       EXPECT_EQ(response.chunk().rows().byte_offset(), static_cast<int64_t>(rows.size()));

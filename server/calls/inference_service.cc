@@ -1,4 +1,4 @@
-#include "server/grpc/inference_service.h"
+#include "server/calls/inference_service.h"
 
 #include <cstdlib>
 #include <map>
@@ -9,8 +9,8 @@
 #include "posenc/base/status.h"
 #include "posenc/base/version.h"
 #include "posenc/wire/answer.h"
+#include "server/calls/calls.h"
 #include "server/core/refusal.h"
-#include "server/grpc/calls.h"
 #include "server/oip/infer_request.h"
 #include "server/oip/metadata.h"
 #include "server/oip/parse.h"

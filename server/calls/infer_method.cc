@@ -6,7 +6,7 @@
 #include "google/protobuf/arena.h"
 #include "posenc/base/status.h"
 #include "posenc/service/hints.h"
-#include "server/grpc/inference_service.h"
+#include "server/calls/inference_service.h"
 #include "server/oip/infer_request.h"
 #include "server/oip/parse.h"
 #include "server/oip/wording.h"

@@ -11,8 +11,8 @@
 
 #include "gtest/gtest.h"
 #include "posenc/v1/service.pb.h"
-#include "server/grpc/calls.h"
-#include "tests/server/grpc/call_fixture.h"
+#include "server/calls/calls.h"
+#include "tests/server/calls/call_fixture.h"
 
 namespace posenc::server::stream_end_test {
 namespace {

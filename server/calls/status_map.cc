@@ -1,4 +1,4 @@
-#include "server/grpc/status_map.h"
+#include "server/calls/status_map.h"
 
 #include "server/core/rich_status.h"
 

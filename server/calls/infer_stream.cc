@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "posenc/base/status.h"
+#include "server/calls/inference_service.h"
+#include "server/calls/messages.h"
 #include "server/core/rich_status.h"
-#include "server/grpc/inference_service.h"
-#include "server/grpc/messages.h"
 
 namespace posenc::server {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/grpc/call.h"
+#include "server/calls/call.h"
 
 #include <algorithm>
 #include <exception>
@@ -11,9 +11,9 @@
 #include "posenc/service/hints.h"
 #include "posenc/wire/parse.h"
 #include "server/access/policy.h"
+#include "server/calls/answer_buffer.h"
+#include "server/calls/status_map.h"
 #include "server/core/log.h"
-#include "server/grpc/answer_buffer.h"
-#include "server/grpc/status_map.h"
 
 namespace posenc::server {
 namespace {

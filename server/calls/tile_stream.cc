@@ -1,4 +1,4 @@
-#include "server/grpc/calls.h"
+#include "server/calls/calls.h"
 
 #include <memory>
 #include <utility>

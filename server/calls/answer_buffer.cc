@@ -1,4 +1,4 @@
-#include "server/grpc/answer_buffer.h"
+#include "server/calls/answer_buffer.h"
 
 #include <cstdint>
 #include <utility>

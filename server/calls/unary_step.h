@@ -15,9 +15,9 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "posenc/service/operations.h"
 #include "posenc/wire/rpcs.h"
-#include "server/grpc/call.h"
-#include "server/grpc/recent_calls.h"
-#include "server/grpc/rpc.h"
+#include "server/calls/call.h"
+#include "server/calls/recent_calls.h"
+#include "server/calls/rpc.h"
 
 namespace posenc::server {
 

@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 #include "posenc/v1/service.pb.h"
-#include "tests/server/grpc/call_fixture.h"
+#include "tests/server/calls/call_fixture.h"
 
 namespace posenc::server::call_stream_test {
 namespace {
@@ -16,13 +16,13 @@ TEST_F(CallTest, ChunksAreAnsweredAsTheWholeIs) {
   Rotate(&whole);
   ASSERT_TRUE(whole.Wait().ok());
   v1::ApplyRotaryResponse response;
-  ASSERT_TRUE(response.ParseFromString(grpc::BytesOf(whole.messages.at(0))));
+  ASSERT_TRUE(response.ParseFromString(BytesOf(whole.messages.at(0))));
   FakeRpc rpc;
   Begin(kChunks, 7, &rpc);
   const grpc::Status& status = rpc.Wait();
   EXPECT_TRUE(status.ok()) << status.error_message();
   v1::StreamApplyRotaryResponse first;
-  ASSERT_TRUE(first.ParseFromString(grpc::BytesOf(rpc.messages[0])));
+  ASSERT_TRUE(first.ParseFromString(BytesOf(rpc.messages[0])));
   EXPECT_EQ(first.info().SerializeAsString(), response.info().SerializeAsString());
   EXPECT_TRUE(Rows(rpc.messages) == response.q().data());
 }

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "server/grpc/call.h"
-#include "server/grpc/infer_keys.h"
-#include "server/grpc/methods.h"
-#include "server/grpc/unary_step.h"
+#include "server/calls/call.h"
+#include "server/calls/infer_keys.h"
+#include "server/calls/methods.h"
+#include "server/calls/unary_step.h"
 #include "server/oip/infer_answer.h"
 #include "server/oip/models.h"
 #include "server/oip/named_memory.h"

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "posenc/base/work_pool.h"
-#include "server/grpc/rpc.h"
+#include "server/calls/rpc.h"
 
 namespace posenc::server {
 
