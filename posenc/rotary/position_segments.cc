@@ -70,12 +70,18 @@ double Largest(const PositionGrid& grid, int64_t begin, int64_t count) {
   return largest;
 }
 
+absl::Status CheckEnd(std::string_view field, double step, double end) {
+  if (std::abs(end) <= kLargestPosition) return absl::OkStatus();
+  return InvalidArgument("OUT_OF_RANGE", field, fmt::format("{}", step),
+                         "must be finite and lead to positions of at most 2^53 in magnitude");
+}
+
 absl::Status Check(const PositionLine& line, int64_t) {
   if (line.count < 0) {
     return InvalidArgument("OUT_OF_RANGE", "count", fmt::format("{}", line.count), "must be at least 0");
   }
   POSENC_RETURN_IF_ERROR(CheckPosition("start", line.start));
-  return CheckPosition("step", line.start + static_cast<double>(line.count) * line.step);
+  return CheckEnd("step", line.step, line.start + static_cast<double>(line.count) * line.step);
 }
 absl::Status Check(const PositionGrid& grid, int64_t axes) {
   const auto sizes = static_cast<int64_t>(grid.size.size());
@@ -89,9 +95,9 @@ absl::Status Check(const PositionGrid& grid, int64_t axes) {
   }
   for (int64_t k = 0; k < axes; ++k) {
     const double start = grid.start[k], end = start + static_cast<double>(grid.size[k]) * grid.step[k];
-    if (CheckPosition("", start).ok() && CheckPosition("", end).ok()) continue;
+    if (CheckPosition("", start).ok() && CheckEnd("", grid.step[k], end).ok()) continue;
     POSENC_RETURN_IF_ERROR(CheckPosition(fmt::format("start[{}]", k), start));
-    return CheckPosition(fmt::format("step[{}]", k), end);
+    return CheckEnd(fmt::format("step[{}]", k), grid.step[k], end);
   }
   return absl::OkStatus();
 }
@@ -101,8 +107,12 @@ absl::Status CheckRun(int64_t count, double start, double step, int64_t rows) {
   if (count == 0) return absl::OkStatus();
   POSENC_RETURN_IF_ERROR(CheckIndex("start", start, rows));
   if (count == 1) return absl::OkStatus();
-  POSENC_RETURN_IF_ERROR(CheckIndex("step", start + step, rows));
-  return CheckIndex("step", start + static_cast<double>(count - 1) * step, rows);
+  for (const double position : {start + step, start + static_cast<double>(count - 1) * step}) {
+    if (CheckIndex("", position, rows).ok()) continue;
+    return InvalidArgument("OUT_OF_RANGE", "step", fmt::format("{}", step),
+                           fmt::format("must lead to integers in [0, {}), rows of given_table", rows));
+  }
+  return absl::OkStatus();
 }
 // Grids must have one axis.
 absl::Status CheckIndicesOf(const PositionLine& line, int64_t rows) {

@@ -227,7 +227,9 @@ absl::Status TokenPositions::CheckIndices(int64_t rows) const {
   const auto check_run = [&](std::string_view field, int64_t offset, int64_t count) {
     if (count == 0) return absl::OkStatus();
     POSENC_RETURN_IF_ERROR(CheckIndex(field, static_cast<double>(offset), rows));
-    return CheckIndex(field, static_cast<double>(offset + count - 1), rows);
+    if (offset + count <= rows) return absl::OkStatus();
+    return InvalidArgument("OUT_OF_RANGE", field, fmt::format("{}", offset),
+                           fmt::format("must leave {} tokens within the {} rows of given_table", count, rows));
   };
   return std::visit(Overloaded{
                         [](std::monostate) { return absl::OkStatus(); },

@@ -235,7 +235,10 @@ absl::Status CompleteFrequencies(RotarySettings& settings, const Limits& limits)
 
 absl::StatusOr<Rotary> Rotary::Create(RotarySettings settings, Frequencies arithmetic, const Limits& limits,
                                       PlanSource plan_source) {
-  POSENC_RETURN_IF_ERROR(RequireAtLeast("half_split_parts", static_cast<double>(settings.half_split_parts), 1));
+  if (settings.half_split_parts < 1) {
+    return InvalidArgument("OUT_OF_RANGE", "half_split_parts", fmt::format("{}", settings.half_split_parts),
+                           "must be at least 1");
+  }
   POSENC_RETURN_IF_ERROR(CompleteFrequencies(settings, limits));
   POSENC_ASSIGN_OR_RETURN(settings.rotary_dim, RotaryDim(settings, limits));
   if (*settings.rotary_dim / 2 % settings.half_split_parts != 0) {

@@ -366,6 +366,7 @@ absl::Status CompareGroup(const v1::CompareRequest& request, const Group& group,
 
 absl::StatusOr<Job> Prepare(const v1::CompareRequest& request, const Payloads& payloads, const Limits& limits,
                             v1::CompareResponse* response) {
+  POSENC_RETURN_IF_ERROR(CheckLengthsToExplain(request.seq_len()));
   const Reader reader{payloads, limits};
   const auto sides = std::make_shared<std::pair<Side, Side>>();
   auto a = ReadSide(reader, request.a());

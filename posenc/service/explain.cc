@@ -138,6 +138,7 @@ absl::Status ExplainModel(const v1::ExplainRequest& request, const Limits& limit
 
 absl::Status Explain(const v1::ExplainRequest& request, const Payloads& payloads, const Limits& limits,
                      v1::ExplainResponse* response) {
+  POSENC_RETURN_IF_ERROR(CheckLengthsToExplain(request.seq_len()));
   switch (request.subject_case()) {
     case v1::ExplainRequest::SUBJECT_NOT_SET: break;
     case v1::ExplainRequest::kModel: return ExplainModel(request, limits, response);
@@ -208,14 +209,17 @@ absl::StatusOr<std::vector<int64_t>> LengthsToExplain(const google::protobuf::Re
         "seq_len", fmt::format("{} frequencies, for {} lengths", limits.max_plan_values - *values_left, seq_len.size()),
         fmt::format("must give at most {} (max_plan_values), of all layer types", limits.max_plan_values));
   }
-  std::vector<int64_t> lengths(seq_len.begin(), seq_len.end());
-  for (size_t n = 0; n < lengths.size(); ++n) {
-    if (lengths[n] < 1) {
-      return InvalidArgument("OUT_OF_RANGE", "seq_len[" + std::to_string(n) + "]", std::to_string(lengths[n]),
-                             "must be at least 1");
-    }
+  return std::vector<int64_t>(seq_len.begin(), seq_len.end());
+}
+
+absl::Status CheckLengthsToExplain(const google::protobuf::RepeatedField<int64_t>& seq_len) {
+  for (int n = 0; n < seq_len.size(); ++n) {
+    InterruptionPointOfStep(n);
+    if (seq_len[n] >= 1) continue;
+    return InvalidArgument("OUT_OF_RANGE", fmt::format("seq_len[{}]", n), fmt::format("{}", seq_len[n]),
+                           "must be at least 1");
   }
-  return lengths;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Job> Prepare(const v1::ExplainRequest& request, const Payloads& payloads, const Limits& limits,

@@ -26,9 +26,12 @@ absl::StatusOr<bool> ExplainWithoutRotary(const ModelLayers& layers, const Preci
 // Overload for a bias.
 absl::Status ExplainBias(ResolvedBias resolved, const Limits& limits, v1::AnswerInfo* info);
 
-// Returns the sequence lengths to plan for, checked; {0} if the frequencies do not depend on them. Subtracts the number
-// of frequencies from `values_left`, the budget of a whole request, which starts at max_plan_values. Errors name the
-// field seq_len.
+// Sequence lengths must be at least 1, also where they are not read.
+absl::Status CheckLengthsToExplain(const google::protobuf::RepeatedField<int64_t>& seq_len);
+
+// Returns the sequence lengths to plan for; {0} if the frequencies do not depend on them. Subtracts the number of
+// frequencies from `values_left`, the budget of a whole request, which starts at max_plan_values. Errors name the field
+// seq_len.
 absl::StatusOr<std::vector<int64_t>> LengthsToExplain(const google::protobuf::RepeatedField<int64_t>& seq_len,
                                                       const Rotary& rotary, const Limits& limits, int64_t* values_left);
 

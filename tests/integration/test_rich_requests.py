@@ -1,4 +1,4 @@
-"""The rich requests set every field, and are legal (test_strictness.py)."""
+"""The rich requests set every field, and are legal (test_serialized_forms.py)."""
 
 import mutations
 from posenc.v1 import service_pb2
