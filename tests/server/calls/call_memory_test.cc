@@ -86,8 +86,8 @@ TEST_F(MemoryTest, OfACallIsChargedUntilItEnds) {
   EXPECT_EQ(BytesInTheEnd(), 0);
 }
 
-// A message of 1 MB in DATA frames of 24 bytes (gRPC joins shorter slices that are made here): gRPC's list of them and the
-// call's own take 80 bytes or more for each.
+// A message of 1 MB in DATA frames of 24 bytes (gRPC joins shorter slices that are made here): gRPC's list of them and
+// the call's own take 80 bytes or more for each.
 TEST_F(MemoryTest, OfShortFramesIsChargedLikeTheirMessage) {
   const std::string padding(1'000'000, 'x');
   v1::DiagnoseRequest request;
