@@ -20,6 +20,7 @@ int64_t ChargeFor(int64_t held) { return held <= kFree ? 0 : (held - kFree + kSt
 
 bool MemoryAccount::Add(int64_t bytes) {
   held_ += bytes;
+  peak_ = std::max(peak_, held_);
   const int64_t more = ChargeFor(held_) - charged_;
   if (more <= 0) return true;
   if (refused_) return false;

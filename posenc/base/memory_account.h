@@ -29,6 +29,8 @@ class MemoryAccount {
   bool refused() const { return refused_; }
   int64_t charged() const { return charged_; }
   int64_t held() const { return held_; }
+  // The most that was held at a time.
+  int64_t peak() const { return peak_; }
   // Forgets blocks above `most` bytes, which others have released. Returns the charged bytes that are no longer held:
   // the caller uncharges them.
   int64_t Shrink(int64_t most);
@@ -39,6 +41,7 @@ class MemoryAccount {
   const Charge charge_;
   int64_t held_ = 0;     // bytes in blocks; too few if blocks of others were released in a scope, such as cached values
   int64_t charged_ = 0;  // bytes
+  int64_t peak_ = 0;     // bytes
   std::atomic<bool> refused_{false};
 };
 

@@ -5,6 +5,7 @@
 #include "posenc/base/memory_account.h"
 #include "posenc/mapping/read.h"
 #include "posenc/rotary/position_segments.h"
+#include "posenc/rotary/positions.h"
 
 namespace posenc::wire {
 namespace {

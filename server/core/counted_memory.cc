@@ -76,3 +76,22 @@ void operator delete(void* block) noexcept { Release(block); }
 void operator delete(void* block, size_t) noexcept { Release(block); }
 void operator delete(void* block, std::align_val_t) noexcept { Release(block); }
 void operator delete(void* block, size_t, std::align_val_t) noexcept { Release(block); }
+
+#ifdef __SANITIZE_ADDRESS__
+// AddressSanitizer's own forms do not call these, so that it would report blocks of one kind that are freed as the
+// other.
+void* operator new[](size_t size) { return operator new(size); }
+void* operator new[](size_t size, std::align_val_t alignment) { return operator new(size, alignment); }
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  try {
+    return operator new(size);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+void* operator new[](size_t size, const std::nothrow_t& nothrow) noexcept { return operator new(size, nothrow); }
+void operator delete[](void* block) noexcept { Release(block); }
+void operator delete[](void* block, size_t) noexcept { Release(block); }
+void operator delete[](void* block, std::align_val_t) noexcept { Release(block); }
+void operator delete[](void* block, size_t, std::align_val_t) noexcept { Release(block); }
+#endif

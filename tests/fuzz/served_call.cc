@@ -138,9 +138,6 @@ size_t NumberedRpcs::Cross(absl::Span<const uint8_t> to, absl::Span<const uint8_
 
 }  // namespace posenc::server
 
-// The server replaces operator new, but not the forms that call it, which AddressSanitizer replaces too.
-extern "C" const char* __asan_default_options() { return "alloc_dealloc_mismatch=0"; }
-
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
   return posenc::server::Inputs().Mutate(data, size, max_size, seed);
 }

@@ -86,7 +86,6 @@ void At(E& r, double position) {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 const Case kCases[] = {
-    {"no table", Learned, [](E& r) { L(r).clear_table(); }, "MISSING", "learned.table"},
     {"table of rank 1", Learned,
      [](E& r) {
        *L(r).mutable_table() = MakeTensor(DType::kFP32, {2}, {1, 2});
@@ -97,11 +96,6 @@ const Case kCases[] = {
        *L(r).mutable_table() = MakeTensor(DType::kFP32, {5, 0}, std::vector<double>());
      },
      "MISMATCH", "learned.table.shape"},
-    {"table of integers", Learned,
-     [](E& r) {
-       *L(r).mutable_table() = MakeTensor(DType::kINT32, {5, 2}, std::vector<int32_t>(10));
-     },
-     "UNSUPPORTED", "learned.table.dtype"},
     {"table too short for its shape", Learned, [](E& r) { L(r).mutable_table()->mutable_data()->pop_back(); },
      "MISMATCH", "learned.table.data"},
     {"position after the table", Learned, [](E& r) { r.set_count(4); }, "OUT_OF_RANGE", "positions[3]"},
@@ -114,82 +108,25 @@ const Case kCases[] = {
        r.clear_positions(), r.clear_count();
      },
      "OUT_OF_RANGE", "positions[1]"},
-    {"offset too large", Learned, [](E& r) { L(r).set_offset(int64_t{1} << 53); }, "OUT_OF_RANGE", "learned.offset"},
     {"token_valid beside positions", Learned, [](E& r) { *L(r).mutable_token_valid() = Flags(); }, "CONFLICT",
      "positions"},
-    {"NaN scale", Learned, [](E& r) { L(r).set_scale(NAN); }, "OUT_OF_RANGE", "learned.scale"},
 
-    {"no dim", Timestep, [](E& r) { T(r).clear_dim(); }, "OUT_OF_RANGE", "timestep.dim"},
-    {"huge dim", Timestep, [](E& r) { T(r).set_dim(int64_t{1} << 60); }, "OUT_OF_RANGE", "timestep.dim"},
     {"dim 2 divides by zero", Timestep, [](E& r) { T(r).set_dim(2); }, "OUT_OF_RANGE", "timestep.downscale_freq_shift"},
     {"dim 3 divides by zero", Timestep, [](E& r) { T(r).set_dim(3); }, "OUT_OF_RANGE", "timestep.downscale_freq_shift"},
     {"shift that makes frequencies overflow", Timestep, [](E& r) { T(r).set_downscale_freq_shift(4 + 1e-9); },
      "OUT_OF_RANGE", "timestep.downscale_freq_shift"},
-    {"infinite shift", Timestep, [](E& r) { T(r).set_downscale_freq_shift(kInfinity); }, "OUT_OF_RANGE",
-     "timestep.downscale_freq_shift"},
-    {"max_period 0", Timestep, [](E& r) { T(r).set_max_period(0); }, "OUT_OF_RANGE", "timestep.max_period"},
-    {"infinite scale", Timestep, [](E& r) { T(r).set_scale(kInfinity); }, "OUT_OF_RANGE", "timestep.scale"},
-    {"no timesteps", Timestep, [](E& r) { r.clear_positions(); }, "MISSING", "positions.source"},
     {"infinite timestep", Timestep, [](E& r) { At(r, kInfinity); }, "OUT_OF_RANGE", "positions.ids[0]"},
 
-    {"no convention", Grid, [](E& r) { G(r).clear_convention(); }, "MISSING", "grid.convention"},
-    {"dim of 6", Grid, [](E& r) { G(r).set_dim(6); }, "OUT_OF_RANGE", "grid.dim"},
-    {"dim of 8 in 3-D", Grid, [](E& r) { G(r).set_dim(8), G(r).set_frames(1); }, "OUT_OF_RANGE", "grid.dim"},
     {"dim that divides by zero", Grid,
      [](E& r) { G(r).set_convention(v1::GRID_CONVENTION_BIG_VISION), G(r).set_dim(4); }, "OUT_OF_RANGE", "grid.dim"},
-    {"no height", Grid, [](E& r) { G(r).clear_height(); }, "OUT_OF_RANGE", "grid.height"},
-    {"negative width", Grid, [](E& r) { G(r).set_width(-1); }, "OUT_OF_RANGE", "grid.width"},
-    {"no frames", Grid, [](E& r) { G(r).set_frames(0); }, "OUT_OF_RANGE", "grid.frames"},
-    {"more cells than numbers", Grid, [](E& r) { G(r).set_width(int64_t{1} << 40), G(r).set_height(int64_t{1} << 40); },
-     "OUT_OF_RANGE", "grid.height"},
-    {"negative extra_tokens", Grid, [](E& r) { G(r).set_extra_tokens(-1); }, "OUT_OF_RANGE", "grid.extra_tokens"},
-    {"base_size 0", Grid, [](E& r) { G(r).set_base_size(0); }, "OUT_OF_RANGE", "grid.base_size"},
-    {"base_size in 3-D", Grid, [](E& r) { G(r).set_frames(1), G(r).set_base_size(16); }, "NOT_READ", "grid.base_size"},
-    {"base_size of MAE", Grid, [](E& r) { G(r).set_convention(v1::GRID_CONVENTION_MAE), G(r).set_base_size(16); },
-     "NOT_READ", "grid.base_size"},
-    {"pos_embed_max_size in 3-D", Grid, [](E& r) { G(r).set_frames(1), G(r).set_pos_embed_max_size(16); }, "NOT_READ",
-     "grid.pos_embed_max_size"},
-    {"pos_embed_max_size of MAE", Grid,
-     [](E& r) { G(r).set_convention(v1::GRID_CONVENTION_MAE), G(r).set_pos_embed_max_size(16); }, "NOT_READ",
-     "grid.pos_embed_max_size"},
-    {"pos_embed_max_size below the width", Grid, [](E& r) { G(r).set_pos_embed_max_size(G(r).width() - 1); },
-     "OUT_OF_RANGE", "grid.pos_embed_max_size"},
     {"pos_embed_max_size below the height", Grid, [](E& r) { G(r).set_height(9), G(r).set_pos_embed_max_size(8); },
      "OUT_OF_RANGE", "grid.pos_embed_max_size"},
-    {"pos_embed_max_size beyond whole numbers", Grid, [](E& r) { G(r).set_pos_embed_max_size((int64_t{1} << 53) + 2); },
-     "OUT_OF_RANGE", "grid.pos_embed_max_size"},
-    {"base_size beyond whole numbers", Grid, [](E& r) { G(r).set_base_size((int64_t{1} << 53) + 2); }, "OUT_OF_RANGE",
-     "grid.base_size"},
-    {"interpolation_scale of MAE", Grid,
-     [](E& r) { G(r).set_convention(v1::GRID_CONVENTION_MAE), G(r).set_interpolation_scale(1); }, "NOT_READ",
-     "grid.interpolation_scale"},
-    {"frames of MAE", Grid, [](E& r) { G(r).set_convention(v1::GRID_CONVENTION_MAE), G(r).set_frames(1); }, "NOT_READ",
-     "grid.frames"},
-    {"temporal scale without frames", Grid, [](E& r) { G(r).set_temporal_interpolation_scale(1); }, "NOT_READ",
-     "grid.temporal_interpolation_scale"},
-    {"interpolation_scale 0", Grid, [](E& r) { G(r).set_interpolation_scale(0); }, "OUT_OF_RANGE",
-     "grid.interpolation_scale"},
-    {"temperature 0", Grid, [](E& r) { G(r).set_temperature(0); }, "OUT_OF_RANGE", "grid.temperature"},
-    {"temperature that float32 cannot hold", Grid,
-     [](E& r) {
-       G(r).set_temperature(1e-300);
-       r.mutable_precision()->set_preset(v1::PRECISION_PRESET_F32);
-     },
-     "OUT_OF_RANGE", "grid.temperature"},
     {"interpolation_scale that float32 cannot hold", Grid,
      [](E& r) {
        G(r).set_interpolation_scale(1e-300);
        r.mutable_precision()->set_preset(v1::PRECISION_PRESET_FLUX);
      },
      "OUT_OF_RANGE", "grid.interpolation_scale"},
-    {"rows_first of diffusers", Grid, [](E& r) { G(r).set_rows_first(true); }, "NOT_READ", "grid.rows_first"},
-    {"normalize of diffusers", Grid, [](E& r) { G(r).set_normalize(true); }, "NOT_READ", "grid.normalize"},
-    {"scale of diffusers", Grid, [](E& r) { G(r).set_scale(1); }, "NOT_READ", "grid.scale"},
-    {"scale of what is not normalised", Grid, [](E& r) { Detr(r), G(r).set_normalize(false), G(r).set_scale(1); },
-     "NOT_READ", "grid.scale"},
-    {"offset of what is not normalised", Grid, [](E& r) { Detr(r), G(r).set_normalize(false), G(r).set_offset(1); },
-     "NOT_READ", "grid.offset"},
-    {"infinite scale of DETR", Grid, [](E& r) { Detr(r), G(r).set_scale(kInfinity); }, "OUT_OF_RANGE", "grid.scale"},
     {"scale of DETR that float32 cannot hold", Grid,
      [](E& r) {
        Detr(r), G(r).set_scale(1e300);
@@ -202,21 +139,8 @@ const Case kCases[] = {
        r.mutable_precision()->set_preset(v1::PRECISION_PRESET_F32);
      },
      "OUT_OF_RANGE", "grid.scale"},
-    {"temperature of DETR that float32 cannot hold", Grid,
-     [](E& r) {
-       Detr(r), G(r).set_dim(16), G(r).set_normalize(false), G(r).set_temperature(1e-300);
-       r.mutable_precision()->set_preset(v1::PRECISION_PRESET_F32);
-     },
-     "OUT_OF_RANGE", "grid.temperature"},
-    {"offset too far", Grid, [](E& r) { Detr(r), G(r).set_offset(1e300); }, "OUT_OF_RANGE", "grid.offset"},
-    {"NaN offset", Grid, [](E& r) { Detr(r), G(r).set_offset(NAN); }, "OUT_OF_RANGE", "grid.offset"},
-    {"frames of DETR", Grid, [](E& r) { Detr(r), G(r).set_frames(1); }, "NOT_READ", "grid.frames"},
-    {"rows_first of DETR", Grid, [](E& r) { Detr(r), G(r).set_rows_first(true); }, "NOT_READ", "grid.rows_first"},
     {"positions of a grid", Grid, [](E& r) { r.mutable_positions()->set_offset(0); }, "CONFLICT", "positions"},
-    {"count of a grid", Grid, [](E& r) { r.set_count(7); }, "MISMATCH", "count"},
 
-    {"no frequencies", Fourier, [](E& r) { F(r).clear_frequencies(); }, "MISSING", "fourier.frequencies"},
-    {"no points", Fourier, [](E& r) { F(r).clear_points(); }, "MISSING", "fourier.points"},
     {"points of rank 1", Fourier,
      [](E& r) {
        *F(r).mutable_points() = MakeTensor(DType::kFP32, {2}, {1, 2});
@@ -247,14 +171,7 @@ const Case kCases[] = {
        *F(r).mutable_points() = MakeTensor(DType::kFP16, {1, 2}, {1, 2});
      },
      "UNSUPPORTED", "fourier.points.dtype"},
-    {"no dtype", Fourier, [](E& r) { r.clear_dtype(); }, "MISSING", "dtype"},
 
-    {"another dtype", Added, [](E& r) { r.set_dtype(v1::DATA_TYPE_FP32); }, "CONFLICT", "dtype"},
-    {"float64 to add to", Added,
-     [](E& r) {
-       *r.mutable_add_to() = MakeTensor(DType::kFP64, {3, 2}, std::vector<double>(6));
-     },
-     "UNSUPPORTED", "add_to.dtype"},
     {"another width", Added,
      [](E& r) {
        *r.mutable_add_to() = MakeTensor(DType::kFP32, {3, 3}, std::vector<double>(9));

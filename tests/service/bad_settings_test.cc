@@ -1,8 +1,73 @@
-// Settings that a caller may get wrong, in requests: each is refused with its reason and its field.
-#include "tests/service/bad_settings.h"
+// Settings, tables and positions that a caller may get wrong, beside those of one field, which
+// tests/integration/test_field_values.py sweeps: each is refused with its reason and its field.
+#include <gtest/gtest.h>
 
-namespace posenc::bad_settings {
+#include <functional>
+#include <vector>
+
+#include "tests/service/call.h"
+
+namespace posenc::bad_settings_test {
 namespace {
+
+// A yarn table of one row, so that every kind of field is read.
+v1::GenerateTableRequest Valid() {
+  v1::GenerateTableRequest request;
+  auto* settings = request.mutable_rotary()->mutable_settings();
+  auto* p = settings->mutable_rope_parameters();
+  p->set_rope_type("yarn");
+  p->set_factor(4);
+  p->set_original_max_position_embeddings(4096);
+  settings->set_head_dim(8);
+  settings->set_input_pairing(v1::PAIRING_INTERLEAVED);
+  request.mutable_positions()->set_offset(0);
+  request.set_count(1);
+  request.set_dtype(v1::DATA_TYPE_FP32);
+  request.set_form(v1::TABLE_FORM_HALF_WIDTH);
+  return request;
+}
+
+using R = v1::GenerateTableRequest;
+v1::RotarySettings& S(R& r) { return *r.mutable_rotary()->mutable_settings(); }
+v1::RopeParameters& P(R& r) { return *S(r).mutable_rope_parameters(); }
+
+// Sets another rope_type, without yarn's fields.
+void As(R& r, const char* rope_type) {
+  S(r).clear_rope_parameters();
+  P(r).set_rope_type(rope_type);
+}
+void Llama3(R& r) {
+  As(r, "llama3");
+  P(r).set_factor(8);
+  P(r).set_original_max_position_embeddings(8192);
+  P(r).set_low_freq_factor(1);
+  P(r).set_high_freq_factor(4);
+}
+// The width is 8, as everywhere here: four pairs.
+void Mrope(R& r, std::vector<int64_t> sections, v1::MropeOrder order = v1::MROPE_ORDER_CONTIGUOUS) {
+  As(r, "default");
+  P(r).mutable_mrope_section()->Assign(sections.begin(), sections.end());
+  P(r).set_mrope_order(order);
+}
+void Dynamic(R& r) {
+  As(r, "dynamic");
+  P(r).set_factor(2);
+  S(r).set_max_position_embeddings(2048);
+}
+
+struct Case {
+  const char* what;
+  std::function<void(R&)> change;
+  const char* reason;
+  const char* field;
+  friend void PrintTo(const Case& c, std::ostream* out) { *out << c.what; }
+};
+
+class BadSettings : public testing::TestWithParam<Case> {};
+
+// Field prefixes in errors.
+#define SETTINGS "rotary.settings."
+#define ROPE SETTINGS "rope_parameters."
 
 TEST_P(BadSettings, AreRefused) {
   v1::GenerateTableRequest request = Valid();
@@ -12,75 +77,132 @@ TEST_P(BadSettings, AreRefused) {
 }
 
 const Case kSettings[] = {
-    {"no source", [](R& r) { r.clear_rotary(); }, "MISSING", "rotary"},
-    {"no frequencies", [](R& r) { S(r).clear_rope_parameters(); }, "MISSING", SETTINGS "frequencies"},
-    {"no pairing", [](R& r) { S(r).clear_input_pairing(); }, "MISSING", SETTINGS "input_pairing"},
     {"unknown pairing", [](R& r) { S(r).set_output_pairing(static_cast<v1::Pairing>(5)); }, "UNKNOWN_VALUE",
      SETTINGS "output_pairing"},
-    {"no width", [](R& r) { S(r).clear_head_dim(); }, "MISSING", SETTINGS "rotary_dim"},
-    {"two widths", [](R& r) { S(r).set_rotary_dim(8); }, "CONFLICT", SETTINGS "rotary_dim"},
-    {"head width 0", [](R& r) { S(r).set_head_dim(0); }, "OUT_OF_RANGE", SETTINGS "head_dim"},
-    {"negative head width", [](R& r) { S(r).set_head_dim(-8); }, "OUT_OF_RANGE", SETTINGS "head_dim"},
-    {"odd head width", [](R& r) { S(r).set_head_dim(7); }, "OUT_OF_RANGE", SETTINGS "head_dim"},
-    {"odd rotary width",
-     [](R& r) {
-       S(r).clear_head_dim();
-       S(r).set_rotary_dim(63);
-     },
-     "OUT_OF_RANGE", SETTINGS "rotary_dim"},
-    {"rotary width 0",
-     [](R& r) {
-       S(r).clear_head_dim();
-       S(r).set_rotary_dim(0);
-     },
-     "OUT_OF_RANGE", SETTINGS "rotary_dim"},
-    {"rotary width above the limit",
-     [](R& r) {
-       S(r).clear_head_dim();
-       S(r).set_rotary_dim(65538);
-     },
-     "OUT_OF_RANGE", SETTINGS "rotary_dim"},
     {"odd partial width",
      [](R& r) {
        S(r).set_head_dim(64);
        P(r).set_partial_rotary_factor(0.33);
      },
      "OUT_OF_RANGE", SETTINGS "rope_parameters.partial_rotary_factor"},
-    {"partial factor 0", [](R& r) { P(r).set_partial_rotary_factor(0); }, "OUT_OF_RANGE", ROPE "partial_rotary_factor"},
-    {"partial factor above 1", [](R& r) { P(r).set_partial_rotary_factor(1.5); }, "OUT_OF_RANGE",
-     ROPE "partial_rotary_factor"},
-    {"partial beside rotary_dim",
-     [](R& r) {
-       S(r).clear_head_dim();
-       S(r).set_rotary_dim(8);
-       P(r).set_partial_rotary_factor(0.5);
-     },
-     "CONFLICT", ROPE "partial_rotary_factor"},
-    {"no rope_type", [](R& r) { P(r).clear_rope_type(); }, "MISSING", ROPE "rope_type"},
-    {"unknown rope_type", [](R& r) { P(r).set_rope_type("mrope"); }, "UNKNOWN_VALUE", ROPE "rope_type"},
-    {"theta 0", [](R& r) { P(r).set_rope_theta(0); }, "OUT_OF_RANGE", ROPE "rope_theta"},
-    {"negative theta", [](R& r) { P(r).set_rope_theta(-1e4); }, "OUT_OF_RANGE", ROPE "rope_theta"},
-    {"NaN theta", [](R& r) { P(r).set_rope_theta(NAN); }, "OUT_OF_RANGE", ROPE "rope_theta"},
-    {"infinite theta", [](R& r) { P(r).set_rope_theta(INFINITY); }, "OUT_OF_RANGE", ROPE "rope_theta"},
     {"theta 1 under yarn", [](R& r) { P(r).set_rope_theta(1); }, "OUT_OF_RANGE", ROPE "rope_theta"},
-    {"a theta that overflows",
-     [](R& r) {
-       As(r, "default");
-       P(r).set_rope_theta(1e-300);
-       r.mutable_precision()->set_preset(v1::PRECISION_PRESET_F32);
-     },
-     "OUT_OF_RANGE", SETTINGS "rope_parameters"},
-    {"Lmax 0", [](R& r) { S(r).set_max_position_embeddings(0); }, "OUT_OF_RANGE", SETTINGS "max_position_embeddings"},
-    {"NaN Lmax", [](R& r) { S(r).set_max_position_embeddings(NAN); }, "OUT_OF_RANGE",
-     SETTINGS "max_position_embeddings"},
-    {"Lmax not read",
-     [](R& r) {
-       Llama3(r);
-       S(r).set_max_position_embeddings(4096);
-     },
-     "NOT_READ", SETTINGS "max_position_embeddings"},
 };
 INSTANTIATE_TEST_SUITE_P(Settings, BadSettings, testing::ValuesIn(kSettings));
+
+const Case kScalings[] = {
+    {"unknown branch", [](R& r) { P(r).set_longrope_branch(static_cast<v1::LongropeBranch>(9)); }, "UNKNOWN_VALUE",
+     ROPE "longrope_branch"},
+    {"beta_fast below beta_slow", [](R& r) { P(r).set_beta_slow(40); }, "OUT_OF_RANGE", ROPE "beta_fast"},
+    {"dynamic of width 2",
+     [](R& r) {
+       Dynamic(r);
+       S(r).set_head_dim(2);
+     },
+     "OUT_OF_RANGE", ROPE "rotary_dim"},
+    {"llama3 with low above high",
+     [](R& r) {
+       Llama3(r);
+       P(r).set_low_freq_factor(5);
+     },
+     "OUT_OF_RANGE", ROPE "high_freq_factor"},
+};
+INSTANTIATE_TEST_SUITE_P(Scalings, BadSettings, testing::ValuesIn(kScalings));
+
+const Case kMoreScalings[] = {
+    {"unknown order", [](R& r) { Mrope(r, {4}, static_cast<v1::MropeOrder>(9)); }, "UNKNOWN_VALUE", ROPE "mrope_order"},
+    {"sections of too many axes", [](R& r) { Mrope(r, std::vector<int64_t>(65)); }, "OUT_OF_RANGE",
+     ROPE "mrope_section"},
+    {"sections of too few pairs",
+     [](R& r) {
+       Mrope(r, {1, 1, 1});
+     },
+     "MISMATCH", ROPE "mrope_section"},
+    {"sections of too many pairs",
+     [](R& r) {
+       Mrope(r, {2, 1, 2});
+     },
+     "OUT_OF_RANGE", ROPE "mrope_section[2]"},
+    {"a negative section",
+     [](R& r) {
+       Mrope(r, {5, -1});
+     },
+     "OUT_OF_RANGE", ROPE "mrope_section[0]"},
+    {"two sections interleaved",
+     [](R& r) {
+       Mrope(r, {2, 2}, v1::MROPE_ORDER_INTERLEAVED);
+     },
+     "MISMATCH", ROPE "mrope_section"},
+    {"more than every third pair",
+     [](R& r) {
+       Mrope(r, {2, 2, 0}, v1::MROPE_ORDER_INTERLEAVED);
+     },
+     "OUT_OF_RANGE", ROPE "mrope_section[1]"},
+    {"ERNIE's h and w unequal",
+     [](R& r) {
+       Mrope(r, {2, 1, 1}, v1::MROPE_ORDER_ERNIE);
+     },
+     "MISMATCH", ROPE "mrope_section[1]"},
+};
+INSTANTIATE_TEST_SUITE_P(MoreScalings, BadSettings, testing::ValuesIn(kMoreScalings));
+
+void Given(R& r, std::vector<double> inv_freq) {
+  S(r).mutable_given_frequencies()->mutable_inv_freq()->Assign(inv_freq.begin(), inv_freq.end());
+}
+v1::AxialAxis& Axis(R& r, int64_t dim) {
+  auto* axis = S(r).mutable_axial()->add_axes();
+  axis->set_dim(dim);
+  return *axis;
+}
+const Case kFrequencies[] = {
+    {"axial of too many axes",
+     [](R& r) {
+       for (int n = 0; n < 65; ++n) Axis(r, 2);
+     },
+     "OUT_OF_RANGE", SETTINGS "axial.axes"},
+    {"axes of another width", [](R& r) { Axis(r, 4); }, "MISMATCH", SETTINGS "axial.axes"},
+    {"axes by turns of two widths",
+     [](R& r) {
+       Axis(r, 4);
+       Axis(r, 12);
+       S(r).mutable_axial()->set_alternating(true);
+     },
+     "MISMATCH", SETTINGS "axial.axes[1].dim"},
+    {"given: too many axes",
+     [](R& r) {
+       Given(r, std::vector<double>(65, 1));
+       for (int n = 0; n < 65; ++n) S(r).mutable_given_frequencies()->add_axis(n);
+     },
+     "OUT_OF_RANGE", SETTINGS "given_frequencies.axis[64]"},
+};
+INSTANTIATE_TEST_SUITE_P(Frequencies, BadSettings, testing::ValuesIn(kFrequencies));
+
+const Case kTables[] = {
+    {"ids of a batch",
+     [](R& r) {
+       *r.mutable_positions()->mutable_ids() = MakeTensor(DType::kFP64, {1, 1}, {0});
+     },
+     "MISMATCH", "positions.ids.shape"},
+    {"cu_seqlens",
+     [](R& r) {
+       *r.mutable_positions()->mutable_cu_seqlens() = MakeTensor(DType::kINT32, {2}, std::vector<int32_t>{0, 1});
+     },
+     "NOT_READ", "positions.cu_seqlens"},
+    {"ids of too many axes",
+     [](R& r) {
+       Mrope(r, {2, 2});
+       *r.mutable_positions()->mutable_ids() = MakeTensor(DType::kFP64, {3, 1}, {0, 0, 0});
+       r.mutable_positions()->set_axis_dimension(v1::AXIS_DIMENSION_FIRST);
+     },
+     "MISMATCH", "positions.ids.shape"},
+    {"a grid of another number of axes",
+     [](R& r) {
+       r.clear_count();
+       auto* grid = r.mutable_positions()->mutable_segments()->add_segment()->mutable_grid();
+       for (int n = 0; n < 2; ++n) grid->add_size(1);
+     },
+     "MISMATCH", "positions.segments.segment[0].grid.size"},
+};
+INSTANTIATE_TEST_SUITE_P(Tables, BadSettings, testing::ValuesIn(kTables));
 
 TEST(BadCalls, InverseOfAScalingOf0) {
   v1::ApplyRotaryRequest request;
@@ -141,4 +263,4 @@ TEST(BadCalls, FieldsBesideTheSubject) {
 }
 
 }  // namespace
-}  // namespace posenc::bad_settings
+}  // namespace posenc::bad_settings_test

@@ -48,13 +48,6 @@ void Ids(v1::ApplyRotaryRequest& r, std::vector<int64_t> shape, const std::vecto
   *r.mutable_positions()->mutable_ids() = MakeTensor(DType::kFP64, std::move(shape), ids);
 }
 
-void Segment(v1::ApplyRotaryRequest& r, int64_t count, double start, double step) {
-  auto* line = r.mutable_positions()->mutable_segments()->add_segment()->mutable_line();
-  line->set_count(count);
-  line->set_start(start);
-  line->set_step(step);
-}
-
 struct Case {
   const char* what;
   std::function<void(v1::ApplyRotaryRequest&)> change;
@@ -76,21 +69,8 @@ TEST_P(BadTensor, IsRefused) {
 
 using R = v1::ApplyRotaryRequest;
 const Case kTensors[] = {
-    {"no q", [](R& r) { r.clear_q(); }, "MISSING", "q"},
-    {"no dtype", [](R& r) { r.mutable_q()->mutable_tensor()->clear_dtype(); }, "MISSING", "q.tensor.dtype"},
     {"unknown dtype", [](R& r) { r.mutable_q()->mutable_tensor()->set_dtype(static_cast<v1::DataType>(99)); },
      "UNKNOWN_VALUE", "q.tensor.dtype"},
-    {"float64",
-     [](R& r) {
-       *r.mutable_q()->mutable_tensor() = MakeTensor(DType::kFP64, {1, 1, 1, 4}, {1, 2, 3, 4});
-       r.clear_k();
-     },
-     "UNSUPPORTED", "q.tensor.dtype"},
-    {"wrong rank",
-     [](R& r) {
-       *r.mutable_q()->mutable_tensor() = MakeTensor(DType::kFP32, {6, 4}, std::vector<double>(24));
-     },
-     "MISMATCH", "q.tensor.shape"},
     {"rank 9",
      [](R& r) {
        *r.mutable_q()->mutable_tensor() = MakeTensor(DType::kFP32, {1, 1, 1, 1, 1, 1, 1, 1, 1}, {1});
@@ -100,18 +80,11 @@ const Case kTensors[] = {
      "q.tensor.data"},
     {"bytes of an empty shape", [](R& r) { r.mutable_q()->mutable_tensor()->set_shape(0, 0); }, "MISMATCH",
      "q.tensor.data"},
-    {"negative dimension", [](R& r) { r.mutable_k()->mutable_tensor()->set_shape(2, -1); }, "OUT_OF_RANGE",
-     "k.tensor.shape[2]"},
     {"product overflows",
      [](R& r) {
        *r.mutable_q()->mutable_tensor() = Header(DType::kFP32, {kHuge, kHuge, 1, 4});
      },
      "OUT_OF_RANGE", "q.tensor.shape"},
-    {"dimension above its limit beside a 0",
-     [](R& r) {
-       *r.mutable_q()->mutable_tensor() = Header(DType::kFP32, {0, kHuge + 1, 1, 4});
-     },
-     "OUT_OF_RANGE", "q.tensor.shape[1]"},
     {"dimensions beside a 0 that no request could have without it",
      [](R& r) {
        *r.mutable_q()->mutable_tensor() = Header(DType::kFP32, {0, 1 << 24, 2, 4});
@@ -133,36 +106,17 @@ const Case kTensors[] = {
        *r.mutable_q()->mutable_tensor() = MakeTensor(DType::kFP32, {2, 3, 2, 2}, std::vector<double>(24));
      },
      "MISMATCH", "q.tensor.shape"},
-    {"offset beyond the head", [](R& r) { r.mutable_k()->set_rotary_offset(1); }, "OUT_OF_RANGE", "k.rotary_offset"},
-    {"negative offset", [](R& r) { r.mutable_q()->set_rotary_offset(-1); }, "OUT_OF_RANGE", "q.rotary_offset"},
     {"q and k of different length",
      [](R& r) {
        *r.mutable_k()->mutable_tensor() = MakeTensor(DType::kFP32, {2, 2, 1, 4}, std::vector<double>(16));
      },
      "MISMATCH", "k.tensor.shape"},
-    {"no layout", [](R& r) { r.clear_layout(); }, "MISSING", "layout"},
     {"unknown layout", [](R& r) { r.set_layout(static_cast<v1::Layout>(7)); }, "UNKNOWN_VALUE", "layout"},
     {"unknown direction", [](R& r) { r.set_direction(static_cast<v1::Direction>(7)); }, "UNKNOWN_VALUE", "direction"},
 };
 INSTANTIATE_TEST_SUITE_P(Tensors, BadTensor, testing::ValuesIn(kTensors));
 
 const Case kPositions[] = {
-    {"no positions", [](R& r) { r.clear_positions(); }, "MISSING", "positions.source"},
-    {"offset too large", [](R& r) { r.mutable_positions()->set_offset(int64_t{1} << 54); }, "OUT_OF_RANGE",
-     "positions.offset"},
-    {"offset whose last position is too large", [](R& r) { r.mutable_positions()->set_offset((int64_t{1} << 53) - 1); },
-     "OUT_OF_RANGE", "positions.offset"},
-    {"lowest offset", [](R& r) { r.mutable_positions()->set_offset(std::numeric_limits<int64_t>::min()); },
-     "OUT_OF_RANGE", "positions.offset"},
-    {"too few offsets", [](R& r) { r.mutable_positions()->mutable_offsets()->add_offset(0); }, "MISMATCH",
-     "positions.offsets"},
-    {"one of the offsets too large",
-     [](R& r) {
-       auto* o = r.mutable_positions()->mutable_offsets();
-       o->add_offset(0);
-       o->add_offset(std::numeric_limits<int64_t>::max());
-     },
-     "OUT_OF_RANGE", "positions.offsets.offset[1]"},
     {"ids of the wrong length",
      [](R& r) {
        Ids(r, {2}, {0, 1});
@@ -193,35 +147,11 @@ const Case kPositions[] = {
        Ids(r, {3}, {0x1.0000000000001p53, 1, 2});
      },
      "OUT_OF_RANGE", "positions.ids[0]"},
-    {"INT64 id beyond 2^53",
-     [](R& r) {
-       *r.mutable_positions()->mutable_ids() =
-           MakeTensor(DType::kINT64, {3}, std::vector<int64_t>{0, (int64_t{1} << 53) + 1, 2});
-     },
-     "OUT_OF_RANGE", "positions.ids[1]"},
     {"ids of type BF16",
      [](R& r) {
        *r.mutable_positions()->mutable_ids() = MakeTensor(DType::kBF16, {3}, {0, 1, 2});
      },
      "UNSUPPORTED", "positions.ids.dtype"},
-    {"ids' bytes",
-     [](R& r) {
-       Ids(r, {3}, {0, 1});
-     },
-     "MISMATCH", "positions.ids.data"},
-    {"segments that do not add up", [](R& r) { Segment(r, 2, 0, 1); }, "MISMATCH", "positions.segments"},
-    {"negative count", [](R& r) { Segment(r, -1, 0, 1); }, "OUT_OF_RANGE", "positions.segments.segment[0].line.count"},
-    {"counts that overflow",
-     [](R& r) {
-       Segment(r, std::numeric_limits<int64_t>::max(), 0, 0);
-       Segment(r, 4, 0, 1);
-     },
-     "OUT_OF_RANGE", "positions.segments.segment[0].line.count"},
-    {"NaN start", [](R& r) { Segment(r, 3, NAN, 1); }, "OUT_OF_RANGE", "positions.segments.segment[0].line.start"},
-    {"infinite step", [](R& r) { Segment(r, 3, 0, INFINITY); }, "OUT_OF_RANGE",
-     "positions.segments.segment[0].line.step"},
-    {"segment without a line", [](R& r) { r.mutable_positions()->mutable_segments()->add_segment(); }, "MISSING",
-     "positions.segments.segment[0].kind"},
     {"cu_seqlens beside BSHD",
      [](R& r) {
        *r.mutable_positions()->mutable_cu_seqlens() = MakeTensor(DType::kINT32, {2}, std::vector<int32_t>{0, 3});
@@ -243,38 +173,12 @@ const Case kPositions[] = {
        Packed(r, {0, 4});
      },
      "MISMATCH", "positions.cu_seqlens[1]"},
-    {"cu_seqlens of type FP32",
-     [](R& r) {
-       Packed(r, {0, 6});
-       *r.mutable_positions()->mutable_cu_seqlens() = MakeTensor(DType::kFP32, {2}, {0, 6});
-     },
-     "MISMATCH", "positions.cu_seqlens"},
-    {"length rule not read",
-     [](R& r) { r.mutable_positions()->set_scaling_length_rule(v1::SCALING_LENGTH_RULE_WHOLE_BATCH); }, "NOT_READ",
-     "positions.scaling_length_rule"},
-    {"seq_len not read", [](R& r) { r.mutable_positions()->add_seq_len(4); }, "NOT_READ",
-     "positions.scaling_length_rule"},
-    {"length rule missing", [](R& r) { Dynamic(r); }, "MISSING", "positions.scaling_length_rule"},
-    {"seq_len beside another rule",
-     [](R& r) {
-       Dynamic(r);
-       r.mutable_positions()->set_scaling_length_rule(v1::SCALING_LENGTH_RULE_PER_SEQUENCE);
-       r.mutable_positions()->add_seq_len(4);
-     },
-     "NOT_READ", "positions.seq_len"},
     {"given, but not",
      [](R& r) {
        Dynamic(r);
        r.mutable_positions()->set_scaling_length_rule(v1::SCALING_LENGTH_RULE_GIVEN);
      },
      "MISMATCH", "positions.seq_len"},
-    {"given as 0",
-     [](R& r) {
-       Dynamic(r);
-       r.mutable_positions()->set_scaling_length_rule(v1::SCALING_LENGTH_RULE_GIVEN);
-       r.mutable_positions()->add_seq_len(0);
-     },
-     "OUT_OF_RANGE", "positions.seq_len[0]"},
     {"unknown length rule",
      [](R& r) { r.mutable_positions()->set_scaling_length_rule(static_cast<v1::ScalingLengthRule>(9)); },
      "UNKNOWN_VALUE", "positions.scaling_length_rule"},

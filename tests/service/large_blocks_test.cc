@@ -1,10 +1,7 @@
 // A call that gets less memory than it needs ends before it holds much more (docs/adr/0019-counted-memory.md). The
-// program replaces operator new, to see what is held at any time.
+// program is linked with the server's operator new.
 #include <gtest/gtest.h>
-#include <malloc.h>
 
-#include <algorithm>
-#include <cstdlib>
 #include <new>
 #include <string>
 #include <utility>
@@ -21,7 +18,7 @@ namespace {
 // Elements, of which a copy takes 4 bytes or more each, and bytes: a thread's own tables take less.
 constexpr int64_t kMany = 1 << 20, kLarge = 2 << 20;
 
-// A call's account, which charges at most `limit` bytes. The program's operator new counts the call's blocks for it.
+// A call's account, which charges at most `limit` bytes. The server's operator new counts the call's blocks for it.
 class Memory {
  public:
   explicit Memory(int64_t limit) : limit_(limit) {}
@@ -33,8 +30,6 @@ class Memory {
   MemoryAccount account_{[this](int64_t bytes) { return account_.charged() + bytes <= limit_; }};
 };
 
-thread_local int64_t most_held = 0;  // bytes
-
 // Prepares the call and runs its job, with at most `limit` bytes. The answer is in an arena, as a server's.
 template <class Request>
 absl::Status Run(const Request& request, Memory& memory, bool run) {
@@ -42,7 +37,6 @@ absl::Status Run(const Request& request, Memory& memory, bool run) {
   WorkPool pool(1);
   std::vector<std::vector<std::byte>> outputs;
   std::vector<std::byte*> buffers;
-  most_held = 0;
   const Cancellation cancelled = [&] {
     return memory.account()->refused() ? absl::ResourceExhaustedError("refused") : absl::OkStatus();
   };
@@ -79,7 +73,7 @@ absl::Status Watched(const Request& request, bool run = true) {
   for (int64_t limit = needed / 8; limit < needed; limit += needed / 8) {
     Memory limited(limit);
     EXPECT_TRUE(absl::IsResourceExhausted(Run(request, limited, run))) << limit << " of " << needed;
-    EXPECT_LT(most_held, limit + kLarge) << limit << " of " << needed;
+    EXPECT_LT(limited.account()->peak(), limit + kLarge) << limit << " of " << needed;
   }
   return status;
 }
@@ -255,30 +249,4 @@ TEST(LargeBlocks, OfLists) {
 }
 
 }  // namespace
-
-void See(MemoryAccount& account) { most_held = std::max(most_held, account.held()); }
-
 }  // namespace posenc::large_blocks_test
-
-// It counts and refuses blocks as server/core/counted_memory.cc does, and also sees the most that was held. GCC would
-// warn of free() for memory from operator new if it were inlined.
-[[gnu::noinline]] void* operator new(size_t size) {
-  void* block = std::malloc(std::max<size_t>(size, 1));
-  if (block == nullptr) throw std::bad_alloc();
-  posenc::MemoryAccount* const account = posenc::CurrentMemoryAccount();
-  if (account == nullptr) return block;
-  const auto bytes = static_cast<int64_t>(malloc_usable_size(block));
-  if (!account->Add(bytes) && bytes >= 32 << 10 && posenc::LargeBlocksMayBeRefused::Applies()) {
-    account->Remove(bytes);
-    std::free(block);
-    throw std::bad_alloc();
-  }
-  posenc::large_blocks_test::See(*account);
-  return block;
-}
-[[gnu::noinline]] void operator delete(void* block) noexcept {
-  posenc::MemoryAccount* const account = posenc::CurrentMemoryAccount();
-  if (account != nullptr && block != nullptr) account->Remove(static_cast<int64_t>(malloc_usable_size(block)));
-  std::free(block);
-}
-[[gnu::noinline]] void operator delete(void* block, size_t) noexcept { operator delete(block); }
