@@ -1,9 +1,8 @@
 """Counts the tests of one run of scripts/test: every case of every program, once.
 
-Reads in the given directory: programs/*.xml (GoogleTest), ctest.xml (all programs), integration.xml and attacks.xml
-(pytest), reports/ (sanitizers), and cuda/ (output of scripts/test-cuda). A program without cases, because it crashed or
-does not use GoogleTest, counts as one test. Reads each directory under arm64/ (scripts/test-arm) in the same way and
-puts its name before those of its cases.
+Reads in the given directory: programs/*.xml (GoogleTest), ctest.xml (all programs), integration.xml and package.xml
+(pytest) and reports/ (sanitizers). A program without cases, because it crashed or does not use GoogleTest, counts as one
+test. Reads each directory under arm64/ (scripts/test-arm) in the same way and puts its name before those of its cases.
 """
 
 import pathlib
@@ -50,31 +49,17 @@ def collect(results):
             cases += [(f"{program}: {name}", outcome, text) for name, outcome, text in found]
     elif (results / "ctest.log").exists():
         cases.append(("ctest", "failed", (results / "ctest.log").read_text()))
-    if (results / "integration.skipped").exists():
-        cases.append(("tests/integration", "skipped", (results / "integration.skipped").read_text()))
-    for name in ("integration", "attacks"):
+    for name in ("integration", "package"):
+        if (reason := results / f"{name}.skipped").exists():
+            cases.append((f"{name} tests", "skipped", reason.read_text()))
         if (log := results / f"{name}.log").exists():
             try:
                 cases += read_cases(results / f"{name}.xml")
             except (OSError, ElementTree.ParseError):
-                cases.append((name, "failed", log.read_text()))
+                cases.append((f"{name} tests", "failed", log.read_text()))
     for path in sorted((results / "reports").glob("*")):
         cases.append((f"sanitizer: {path.name}", "failed", "\n".join(path.read_text(errors="replace").splitlines()[:40])))
     return cases or [("no results", "failed", f"{results} holds no cases")]
-
-
-def collect_cuda(results):
-    """Returns the cases that scripts/test-cuda counted in on-host.log, and the tests with a server."""
-    on_gpu = ("on a GPU", "skipped", "no GPU here; run scripts/test-cuda on a machine with one")
-    if (results / "skipped").exists():
-        return [("the plugin", "skipped", (results / "skipped").read_text()), on_gpu]
-    log = (results / "on-host.log").read_text()
-    counted = re.search(r"(\d+) passed, (\d+) failed\s*$", log)
-    if not counted:
-        return [("the plugin", "failed", log), on_gpu]
-    passed, failed = map(int, counted.groups())
-    cases = [("over a stand-in for a GPU", "passed", "")] * passed + [("over a stand-in for a GPU", "failed", log)] * failed
-    return cases + (collect(results) if (results / "integration.log").exists() else []) + [on_gpu]
 
 
 def count(cases, outcome):
@@ -89,15 +74,7 @@ def tally(cases):
 def main():
     results = pathlib.Path(sys.argv[1])
     parts = sorted((results / "arm64").glob("*/"))
-    # If scripts/test-arm ran by itself, arm64 is the only entry.
-    alone = parts and [path.name for path in results.iterdir()] == ["arm64"]
-    cases = [] if alone else collect(results)
-    if (results / "cuda").exists():
-        found = [(f"cuda: {name}", outcome, text) for name, outcome, text in collect_cuda(results / "cuda")]
-        print(f"cuda, compiled, over a stand-in for a GPU: {tally(found)}")
-        cases += found
-    if (results / "arm64.skipped").exists():
-        cases.append(("arm64", "skipped", (results / "arm64.skipped").read_text()))
+    cases = [] if parts else collect(results)
     for part in parts:
         found = [(f"arm64, {part.name}: {name}", outcome, text) for name, outcome, text in collect(part)]
         print(f"arm64, {part.name}: {tally(found)}")
