@@ -18,10 +18,15 @@ int64_t ChargeFor(int64_t held) { return held <= kFree ? 0 : (held - kFree + kSt
 
 }  // namespace
 
-bool MemoryAccount::Add(int64_t bytes) {
-  held_ += bytes;
+bool MemoryAccount::Add(int64_t bytes, bool only_if_charged) {
+  const bool charged = ChargeUpTo(held_ + bytes);
+  if (charged || !only_if_charged) held_ += bytes;
   peak_ = std::max(peak_, held_);
-  const int64_t more = ChargeFor(held_) - charged_;
+  return charged;
+}
+
+bool MemoryAccount::ChargeUpTo(int64_t held) {
+  const int64_t more = ChargeFor(held) - charged_;
   if (more <= 0) return true;
   if (refused_) return false;
   const MemoryScope uncounted(nullptr);
@@ -49,7 +54,9 @@ LargeBlocksMayBeRefused::~LargeBlocksMayBeRefused() { may_refuse = outer_; }
 bool LargeBlocksMayBeRefused::Applies() { return may_refuse; }
 
 void RequireMemory(int64_t bytes) {
-  if (CountedBytes(bytes).refused()) throw std::bad_alloc();
+  if (current_account == nullptr) return;
+  if (!current_account->Add(bytes, true)) throw std::bad_alloc();
+  current_account->Remove(bytes);
 }
 
 CountedBytes::CountedBytes(int64_t bytes)

@@ -20,8 +20,8 @@ class MemoryAccount {
   // `charge` must outlive all scopes of the account.
   explicit MemoryAccount(Charge charge) : charge_(std::move(charge)) {}
 
-  // Counts a block. Returns false if it cannot be charged.
-  bool Add(int64_t bytes);
+  // Counts a block. Returns false if it cannot be charged; `only_if_charged`: it is then not counted.
+  bool Add(int64_t bytes, bool only_if_charged = false);
   // Counts the release of a block.
   void Remove(int64_t bytes) { held_ = bytes < held_ ? held_ - bytes : 0; }
 
@@ -38,6 +38,8 @@ class MemoryAccount {
   void Clear() { held_ = charged_ = 0; }
 
  private:
+  bool ChargeUpTo(int64_t held);
+
   const Charge charge_;
   int64_t held_ = 0;     // bytes in blocks; too few if blocks of others were released in a scope, such as cached values
   int64_t charged_ = 0;  // bytes

@@ -12,12 +12,12 @@
 namespace posenc::wire {
 
 struct CallContext {
-  // Implicit: most callers have limits only.
+  // NOLINTNEXTLINE(google-explicit-constructor): most callers have limits only
   CallContext(const Limits& call_limits = {}, PlanSource call_plan_source = PlanSource::kCacheOrComputed,
               const Devices* call_devices = nullptr)
       : limits(call_limits), plan_source(call_plan_source), devices(call_devices) {}
 
-  // Implicit: most operations read limits only.
+  // NOLINTNEXTLINE(google-explicit-constructor): most operations read limits only
   operator const Limits&() const { return limits; }
 
   // False: the operation returns WouldBlock() instead of computing a plan or using a device.

@@ -26,8 +26,8 @@ void* Counted(void* block) {
   MemoryAccount* const account = posenc::CurrentMemoryAccount();
   if (account == nullptr) return block;
   const int64_t bytes = BytesOf(block);
-  if (!account->Add(bytes) && bytes >= static_cast<int64_t>(kLarge) && posenc::LargeBlocksMayBeRefused::Applies()) {
-    account->Remove(bytes);
+  const bool may_be_refused = bytes >= static_cast<int64_t>(kLarge) && posenc::LargeBlocksMayBeRefused::Applies();
+  if (!account->Add(bytes, may_be_refused) && may_be_refused) {
     std::free(block);  // untouched: its pages were never resident
     throw std::bad_alloc();
   }

@@ -1,9 +1,15 @@
 """Legal requests with one field changed, of every message and every field, found by reflection: absent, empty, each limit of
 its type and what is beside it, numbers that are none, every value of an enum and one that is unknown, one entry more or fewer.
+A tensor changes its shape with its data, and single elements.
 """
+
+import math
+import struct
 
 from every_field import copy_of, is_list, part_at, parts_of
 from google.protobuf.descriptor import FieldDescriptor
+from posenc.v1 import tensor_pb2
+from tensors import BF16, BOOL, FP16, FP32, FP64, INT32, INT64
 
 INTEGERS = {FieldDescriptor.TYPE_INT32: (-2**31, 2**31 - 1), FieldDescriptor.TYPE_UINT32: (0, 2**32 - 1),
             FieldDescriptor.TYPE_INT64: (-2**63, 2**63 - 1), FieldDescriptor.TYPE_UINT64: (0, 2**64 - 1)}
@@ -23,6 +29,33 @@ def values_of(field):
     if field.enum_type is not None:
         return {**{value.name: value.number for value in field.enum_type.values}, "999": 999}
     return OTHERS[field.type]
+
+
+# Elements of each type that a tensor's first and last ones are changed to.
+FORMATS = {FP32: "<f", FP64: "<d", FP16: "<e", INT32: "<i", INT64: "<q", BOOL: "<B"}
+ELEMENTS = {INT32: (-1, 2**31 - 1), INT64: (-1, 2**63 - 1), BOOL: (2,)}
+REALS = (float("nan"), float("inf"), -1.0, 0.5)
+
+
+def element(dtype, value):
+    return struct.pack("<f", value)[2:] if dtype == BF16 else struct.pack(FORMATS[dtype], value)
+
+
+def changes_of_tensor(tensor):
+    """Yields (what, tensor)."""
+    shape, data, bytes_each = list(tensor.shape), tensor.data, len(element(tensor.dtype, 0))
+    shapes = {"flat": [math.prod(shape)], "with a dimension of 1": [*shape, 1], "turned round": shape[::-1]}
+    for k, size in enumerate(shape):
+        shapes[f"dimension {k} one more"] = [*shape[:k], size + 1, *shape[k + 1:]]
+        shapes[f"dimension {k} of 0"] = [*shape[:k], 0, *shape[k + 1:]]
+    for what, new in shapes.items():
+        if new != shape and (data or not math.prod(new)):
+            size = math.prod(new) * bytes_each
+            yield what, tensor_pb2.Tensor(dtype=tensor.dtype, shape=new, data=(data * (size // max(len(data), 1) + 1))[:size])
+    for value in ELEMENTS.get(tensor.dtype, REALS) if data else ():
+        new = element(tensor.dtype, value)
+        yield f"first element {value}", tensor_pb2.Tensor(dtype=tensor.dtype, shape=shape, data=new + data[bytes_each:])
+        yield f"last element {value}", tensor_pb2.Tensor(dtype=tensor.dtype, shape=shape, data=data[:-bytes_each] + new)
 
 
 def is_present(message, field):
@@ -54,6 +87,9 @@ def changes(message):
                 yield field, "one more", lambda part, name=name: getattr(part, name).add()
             elif not present:
                 yield field, "empty", lambda part, name=name: getattr(part, name).SetInParent()
+            elif field.message_type is tensor_pb2.Tensor.DESCRIPTOR:
+                for what, tensor in changes_of_tensor(getattr(message, name)):
+                    yield field, what, lambda part, name=name, tensor=tensor: getattr(part, name).CopyFrom(tensor)
         elif is_list(field):
             for what, entries in changes_of_list(field, list(getattr(message, name))):
                 yield field, what, lambda part, name=name, entries=entries: getattr(part, name).__setitem__(

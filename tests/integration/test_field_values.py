@@ -43,7 +43,7 @@ def said(refusal, path, field):
     """Returns the answer as a line of the file has it."""
     if refusal is None:
         return "ok"
-    own, named = (re.sub(r"\[\w+\]", "[]", name) for name in (name_of((*path, (field.name, None))), refusal.field))
+    own, named = (re.sub(r"\[[^]]*\]", "[]", name) for name in (name_of((*path, (field.name, None))), refusal.field))
     around = own.rpartition(".")[0]
     if named == own:
         return refusal.reason

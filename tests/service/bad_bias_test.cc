@@ -70,16 +70,6 @@ TEST_P(BadBias, IsRefused) {
 #define ALIBI "method.alibi."
 const Case<B> kAlibi[] = {
     {"too few slopes", [](B& r) { *A(r).mutable_given() = Doubles({1}, {1}); }, "MISMATCH", "method.alibi.given.shape"},
-    {"NaN slope",
-     [](B& r) {
-       *A(r).mutable_given() = Doubles({2}, {1, NAN});
-     },
-     "OUT_OF_RANGE", "method.alibi.given[1]"},
-    {"slope infinite in float32",
-     [](B& r) {
-       *A(r).mutable_given() = Doubles({2}, {1e39, 1});
-     },
-     "OUT_OF_RANGE", "method.alibi.given[0]"},
     {"exp overflows",
      [](B& r) {
        *A(r).mutable_log_slopes() = Doubles({2}, {1, 89});
@@ -99,41 +89,20 @@ INSTANTIATE_TEST_SUITE_P(Alibi, BadBias, testing::ValuesIn(kAlibi));
 const Case<B> kGeometry[] = {
     {"too many heads", [](B& r) { G(r).set_head_start(1), G(r).set_head_count(2); }, "OUT_OF_RANGE",
      "geometry.head_count"},
-    {"positions of another length",
-     [](B& r) {
-       *G(r).mutable_query_positions() = Doubles({2}, {0, 1});
-     },
-     "MISMATCH", "geometry.query_positions.shape"},
     {"NaN position",
      [](B& r) {
        *G(r).mutable_key_positions() = Doubles({3}, {0, 1, NAN});
      },
      "OUT_OF_RANGE", "geometry.key_positions[2]"},
-    {"batches that disagree",
-     [](B& r) {
-       G(r).mutable_query_offsets()->add_offset(0);
-       *M(r).mutable_key_valid() = Flags({2, 3}, {1, 1, 1, 1, 1, 1});
-     },
-     "MISMATCH", "mask.key_valid"},
 };
 INSTANTIATE_TEST_SUITE_P(Geometry, BadBias, testing::ValuesIn(kGeometry));
 
 const Case<B> kMasks[] = {
-    {"flag of 2",
-     [](B& r) {
-       *M(r).mutable_key_valid() = Flags({1, 3}, {0, 2, 1});
-     },
-     "OUT_OF_RANGE", "mask.key_valid[1]"},
     {"flags as INT32",
      [](B& r) {
        *M(r).mutable_key_valid() = MakeTensor(DType::kINT32, {1, 3}, std::vector<int32_t>{1, 1, 1});
      },
      "UNSUPPORTED", "mask.key_valid.dtype"},
-    {"flags of another length",
-     [](B& r) {
-       *M(r).mutable_key_valid() = Flags({1, 2}, {1, 1});
-     },
-     "MISMATCH", "mask.key_valid.shape"},
 };
 INSTANTIATE_TEST_SUITE_P(Masks, BadBias, testing::ValuesIn(kMasks));
 
@@ -203,11 +172,6 @@ B OfFire() {
   *fire.mutable_output_bias() = Weights({2});
   return r;
 }
-B OfNope() {
-  B r = ValidBias();
-  Method(r).mutable_nope();
-  return r;
-}
 
 struct MethodCase {
   B (*valid)();
@@ -241,20 +205,6 @@ const MethodCase kMethods[] = {
         *Method(r).mutable_table() = Weights({31, 2});
       },
       "MISMATCH", "method.table.shape"}},
-    {OfT5,
-     {"a table without heads",
-      [](B& r) {
-        *Method(r).mutable_table() = Weights({32, 0});
-      },
-      "OUT_OF_RANGE", "method.table.shape"}},
-    {OfT5,
-     {"a flat table", [](B& r) { *Method(r).mutable_table() = Weights({64}); }, "MISMATCH", "method.table.shape"}},
-    {OfT5,
-     {"an infinite value",
-      [](B& r) {
-        *Method(r).mutable_table() = MakeTensor(DType::kFP16, {32, 2}, std::vector<double>(64, INFINITY));
-      },
-      "OUT_OF_RANGE", "method.table"}},
     {OfT5,
      {"half a distance",
       [](B& r) {
@@ -304,17 +254,8 @@ const MethodCase kMethods[] = {
      {"a window one token high", [](B& r) { V2(r).set_window_height(1); }, "OUT_OF_RANGE",
       "method.swin_v2.window_height"}},
     {OfSwinV2,
-     {"no hidden layer", [](B& r) { *V2(r).mutable_hidden_bias() = Weights({0}); }, "MISSING",
-      "method.swin_v2.hidden_bias"}},
-    {OfSwinV2,
      {"too many hidden units", [](B& r) { *V2(r).mutable_hidden_bias() = Weights({4097}); }, "OUT_OF_RANGE",
       "method.swin_v2.hidden_bias"}},
-    {OfSwinV2,
-     {"weights of another shape",
-      [](B& r) {
-        *V2(r).mutable_hidden_weight() = Weights({2, 4});
-      },
-      "MISMATCH", "method.swin_v2.hidden_weight.shape"}},
     {OfSwinV2,
      {"output of another layer",
       [](B& r) {
@@ -325,24 +266,8 @@ const MethodCase kMethods[] = {
     {OfFire,
      {"by a subnormal", [](B& r) { Fire(r).set_epsilon(0), Fire(r).set_c(1e-320); }, "OUT_OF_RANGE", "method.fire.c"}},
     {OfFire,
-     {"another width", [](B& r) { *Fire(r).mutable_hidden_bias() = Weights({3}); }, "MISMATCH",
-      "method.fire.hidden_bias.shape"}},
-    {OfFire,
      {"more biases than heads", [](B& r) { *Fire(r).mutable_output_bias() = Weights({3}); }, "MISMATCH",
       "method.fire.output_bias.shape"}},
-    {OfFire,
-     {"no unit",
-      [](B& r) {
-        *Fire(r).mutable_output_weight() = Weights({2, 0});
-      },
-      "OUT_OF_RANGE", "method.fire.output_weight.shape"}},
-    {OfNope,
-     {"documents of another length",
-      [](B& r) {
-        *M(r).mutable_key_documents() = MakeTensor(DType::kINT32, {3}, std::vector<int32_t>{0, 0, 1});
-        *M(r).mutable_query_documents() = MakeTensor(DType::kINT32, {2}, std::vector<int32_t>{0, 0});
-      },
-      "MISMATCH", "mask.query_documents.shape"}},
 };
 INSTANTIATE_TEST_SUITE_P(Methods, BadMethod, testing::ValuesIn(kMethods));
 
@@ -424,11 +349,6 @@ const Case<E> kEmbeddings[] = {
        Fairseq(r), *S(r).mutable_token_valid() = Flags({1, 4}, {1, 1, 1, 1});
      },
      "CONFLICT", "positions"},
-    {"token_valid without a batch",
-     [](E& r) {
-       Fairseq(r), *S(r).mutable_token_valid() = Flags({4}, {1, 1, 1, 1});
-     },
-     "MISMATCH", SINUSOIDAL "token_valid.shape"},
     {"more tokens than there are numbers",
      [](E& r) {
        r.clear_count();

@@ -20,14 +20,6 @@ inline v1::Tensor Zeros(std::vector<int64_t> shape, DType dtype = DType::kFP32) 
   for (int64_t size : shape) count *= size;
   return MakeTensor(dtype, std::move(shape), std::vector<double>(count));
 }
-// Zeros except for the last value.
-inline v1::Tensor WithLast(std::vector<int64_t> shape, double last) {
-  int64_t count = 1;
-  for (int64_t size : shape) count *= size;
-  std::vector<double> values(count);
-  values.back() = last;
-  return MakeTensor(DType::kFP32, std::move(shape), values);
-}
 inline v1::Tensor Doubles(std::vector<int64_t> shape, const std::vector<double>& values) {
   return MakeTensor(DType::kFP64, std::move(shape), values);
 }

@@ -25,21 +25,6 @@ TEST_P(BadRelativeValues, AreRefused) {
 }
 
 const Case<V> kValues[] = {
-    {"probabilities of three axes", OfValues,
-     [](V& v) {
-       *v.mutable_probabilities() = Zeros({2, 3, 3});
-     },
-     "MISMATCH", "probabilities.shape"},
-    {"an even number of rows", OfValues,
-     [](V& v) {
-       *v.mutable_shaw()->mutable_table() = Zeros({2, 4});
-     },
-     "MISMATCH", "shaw.table.shape"},
-    {"NaN in the table", OfValues,
-     [](V& v) {
-       *v.mutable_shaw()->mutable_table() = WithLast({5, 4}, NAN);
-     },
-     "OUT_OF_RANGE", "shaw.table[19]"},
     {"other lengths", OfValues, [](V& v) { v.mutable_geometry()->set_key_length(4); }, "MISMATCH",
      "geometry.key_length"},
     {"fractional position", OfValues,
@@ -47,11 +32,6 @@ const Case<V> kValues[] = {
        *v.mutable_geometry()->mutable_key_positions() = Doubles({3}, {0, 1.5, 2});
      },
      "OUT_OF_RANGE", "geometry.key_positions[1]"},
-    {"add_to of the other layout", OfValues,
-     [](V& v) {
-       *v.mutable_add_to() = Zeros({1, 2, 3, 4});
-     },
-     "MISMATCH", "add_to.shape"},
 };
 INSTANTIATE_TEST_SUITE_P(Values, BadRelativeValues, testing::ValuesIn(kValues));
 

@@ -177,23 +177,11 @@ const Case kFrequencies[] = {
 INSTANTIATE_TEST_SUITE_P(Frequencies, BadSettings, testing::ValuesIn(kFrequencies));
 
 const Case kTables[] = {
-    {"ids of a batch",
-     [](R& r) {
-       *r.mutable_positions()->mutable_ids() = MakeTensor(DType::kFP64, {1, 1}, {0});
-     },
-     "MISMATCH", "positions.ids.shape"},
     {"cu_seqlens",
      [](R& r) {
        *r.mutable_positions()->mutable_cu_seqlens() = MakeTensor(DType::kINT32, {2}, std::vector<int32_t>{0, 1});
      },
      "NOT_READ", "positions.cu_seqlens"},
-    {"ids of too many axes",
-     [](R& r) {
-       Mrope(r, {2, 2});
-       *r.mutable_positions()->mutable_ids() = MakeTensor(DType::kFP64, {3, 1}, {0, 0, 0});
-       r.mutable_positions()->set_axis_dimension(v1::AXIS_DIMENSION_FIRST);
-     },
-     "MISMATCH", "positions.ids.shape"},
     {"a grid of another number of axes",
      [](R& r) {
        r.clear_count();

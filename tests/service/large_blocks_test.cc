@@ -78,7 +78,7 @@ absl::Status Watched(const Request& request, bool run = true) {
   return status;
 }
 
-v1::Tensor Zeros(DType dtype, std::vector<int64_t> shape) {
+v1::Tensor Zeros(DType dtype, const std::vector<int64_t>& shape) {
   v1::Tensor tensor;
   tensor.set_dtype(Wire(dtype));
   int64_t bytes = static_cast<int64_t>(SizeOf(dtype));

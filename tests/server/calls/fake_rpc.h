@@ -25,8 +25,8 @@ class FakeRpc final : public Rpc {
  public:
   enum class Reactions { kOnThreads, kWhileWaiting };
 
-  explicit FakeRpc(grpc::ByteBuffer request = {}, Reactions reactions = Reactions::kOnThreads)
-      : on_threads_(reactions == Reactions::kOnThreads), request_(std::move(request)) {}
+  explicit FakeRpc(const grpc::ByteBuffer& request = {}, Reactions reactions = Reactions::kOnThreads)
+      : on_threads_(reactions == Reactions::kOnThreads), request_(request) {}
   ~FakeRpc() {
     if (reactor_ != nullptr) Wait();
   }
