@@ -83,7 +83,6 @@ void At(E& r, double position) {
   *r.mutable_positions()->mutable_ids() = Ids(position);
   r.clear_count();
 }
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 const Case kCases[] = {
     {"table too short for its shape", Learned, [](E& r) { L(r).mutable_table()->mutable_data()->pop_back(); },

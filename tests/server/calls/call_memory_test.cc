@@ -44,7 +44,7 @@ TEST_F(CallTest, AnOverloadIsToldBeforeAnythingIsDecided) {
 
 // Answers a diagnosis with what `decide` returns. `prepare` runs before it.
 wire::UnaryOperation Diagnosis(
-    std::function<std::shared_ptr<void>()> prepare, std::function<void()> decide = [] {}) {
+    const std::function<std::shared_ptr<void>()>& prepare, const std::function<void()>& decide = [] {}) {
   return wire::UnaryOperation::Of<v1::DiagnoseRequest, v1::DiagnoseResponse>(
       [prepare, decide](const auto&, const wire::Payloads&, const Limits&, auto*) -> absl::StatusOr<wire::Job> {
         wire::Job job;

@@ -20,7 +20,6 @@ namespace posenc::server::call_test {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 using std::chrono::system_clock;
 
 TEST_F(CallTest, ManyAtOnceAreAnsweredAsOneAlone) {

@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-wire::UnaryOperation Diagnosis(std::function<void()> decide) {
+wire::UnaryOperation Diagnosis(const std::function<void()>& decide) {
   return wire::UnaryOperation::Of<v1::DiagnoseRequest, v1::DiagnoseResponse>(
       [decide](const auto&, const wire::Payloads&, const Limits&, auto*) -> absl::StatusOr<wire::Job> {
         wire::Job job;
