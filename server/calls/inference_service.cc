@@ -243,7 +243,7 @@ const wire::RpcDescription& InferenceRpc(const std::string& name) {
   std::abort();
 }
 
-void AddInferenceTo(Methods* methods, std::shared_ptr<const InferenceParts> parts) {
+void AddInferenceTo(Methods* methods, const std::shared_ptr<const InferenceParts>& parts) {
   const Adder adder{methods, parts};
   adder.Control("ServerLive", std::nullopt, &ServerLive);
   adder.Control("ServerReady", std::nullopt, &ServerReady);

@@ -44,6 +44,6 @@ UnaryMethod InferMethod(const InferenceParts* parts, InferRpc rpc);
 std::unique_ptr<Reactor> MakeInferStream(const InferenceParts* parts, Rpc* rpc);
 
 // Adds the service's methods.
-void AddInferenceTo(Methods* methods, std::shared_ptr<const InferenceParts> parts);
+void AddInferenceTo(Methods* methods, const std::shared_ptr<const InferenceParts>& parts);
 
 }  // namespace posenc::server
