@@ -1,4 +1,4 @@
-"""What each field of each message takes and how the server refuses the rest, beside tests/golden/field-values.txt.
+"""What each field of each message takes and how the server refuses the rest, beside field-values.txt.
 
 Every field of the legal requests that together set all fields is changed in every way of altered_fields.py; a new field or
 RPC is among them without a line here. The file was recorded, and read by a person: it holds what a change of the server
@@ -18,7 +18,7 @@ from altered_fields import is_present
 from every_field import is_list, name_of
 from rich_requests import rich_requests
 
-RECORDED = pathlib.Path(__file__).resolve().parents[1] / "golden" / "field-values.txt"
+RECORDED = pathlib.Path(__file__).with_name("field-values.txt")
 SECONDS = 20
 HEAD = """\
 # What each field takes: a line for each answer to changes of it in legal requests of every RPC. "absent": it was removed.
