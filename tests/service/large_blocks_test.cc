@@ -10,10 +10,14 @@
 #include "google/protobuf/arena.h"
 #include "posenc/base/interruption.h"
 #include "posenc/base/memory_account.h"
+#include "server/core/signals.h"
 #include "tests/service/call.h"
 
 namespace posenc::large_blocks_test {
 namespace {
+
+// Links the server's operator new, also where AddressSanitizer has one.
+[[maybe_unused]] const bool kCounted = (server::CountGmpMemory(), true);
 
 // Elements, of which a copy takes 4 bytes or more each, and bytes: a thread's own tables take less.
 constexpr int64_t kMany = 1 << 20, kLarge = 2 << 20;

@@ -10,9 +10,13 @@
 #include "posenc/model/model.h"
 #include "posenc/v1/service.pb.h"
 #include "posenc/wire/parse.h"
+#include "server/core/signals.h"
 
 namespace posenc::wire::parse_memory_test {
 namespace {
+
+// Links the server's operator new, also where AddressSanitizer has one.
+[[maybe_unused]] const bool kCounted = (server::CountGmpMemory(), true);
 
 constexpr int64_t kAllowed = 4 << 20, kOverrun = 1 << 20;  // bytes
 

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "posenc/v1/service.pb.h"
 #include "server/calls/calls.h"
+#include "server/core/signals.h"
 #include "tests/server/calls/call_fixture.h"
 #include "tests/server/calls/fake_memory.h"
 
@@ -63,7 +64,8 @@ class MemoryTest : public CallTest {
     config.max_in_flight_bytes = 4 << 20;
     return config;
   }
-  MemoryTest() : CallTest(WithLittleMemory()) {}
+  // Links the server's operator new, also where AddressSanitizer has one.
+  MemoryTest() : CallTest(WithLittleMemory()) { CountGmpMemory(); }
 
   // Serves the operation. Returns the status' code and its reason.
   std::pair<grpc::StatusCode, std::string> Serve(const wire::UnaryOperation& operation) {
