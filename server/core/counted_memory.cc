@@ -77,7 +77,7 @@ void operator delete(void* block, size_t) noexcept { Release(block); }
 void operator delete(void* block, std::align_val_t) noexcept { Release(block); }
 void operator delete(void* block, size_t, std::align_val_t) noexcept { Release(block); }
 
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(__clang__)  // Clang has no such macro, and they do no harm
 // AddressSanitizer's own forms do not call these, so that it would report blocks of one kind that are freed as the
 // other.
 void* operator new[](size_t size) { return operator new(size); }
