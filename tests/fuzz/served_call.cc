@@ -8,7 +8,6 @@
 #include "posenc/v1/error.pb.h"
 #include "tests/fuzz/check.h"
 #include "tests/fuzz/message_mutator.h"
-#include "tests/server/calls/buffers.h"
 #include "tests/server/calls/fake_rpc.h"
 
 namespace posenc::server {

@@ -6,13 +6,13 @@ A tensor changes its shape with its data, and single elements.
 import math
 import struct
 
-from every_field import copy_of, is_list, part_at, parts_of
+import numpy
+from every_field import LARGEST, copy_of, is_list, part_at, parts_of
 from google.protobuf.descriptor import FieldDescriptor
 from posenc.v1 import tensor_pb2
-from tensors import BF16, BOOL, FP16, FP32, FP64, INT32, INT64
+from tensors import BF16, BOOL, INT32, INT64, NUMPY
 
-INTEGERS = {FieldDescriptor.TYPE_INT32: (-2**31, 2**31 - 1), FieldDescriptor.TYPE_UINT32: (0, 2**32 - 1),
-            FieldDescriptor.TYPE_INT64: (-2**63, 2**63 - 1), FieldDescriptor.TYPE_UINT64: (0, 2**64 - 1)}
+SIGNED = (FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_INT64)
 FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": -float("inf"), "-1": -1, "0": 0, "min": 5e-324, "0.5": 0.5,
           "max": 1.7976931348623157e308}
 OTHERS = {FieldDescriptor.TYPE_DOUBLE: FLOATS, FieldDescriptor.TYPE_BOOL: {"false": False, "true": True},
@@ -22,23 +22,25 @@ OTHERS = {FieldDescriptor.TYPE_DOUBLE: FLOATS, FieldDescriptor.TYPE_BOOL: {"fals
 
 def values_of(field):
     """Returns {name: value} of what a scalar field, or an entry of it, is changed to."""
-    if field.type in INTEGERS:
-        least, greatest = INTEGERS[field.type]
-        few = {str(value): value for value in (-1, 0, 1, 3) if value >= least}
-        return {"min": least, "max": greatest, **few}
+    if field.type in LARGEST:
+        few = {str(value): value for value in (0, 1, 3)}
+        if field.type in SIGNED:
+            few.update({"min": -LARGEST[field.type] - 1, "-1": -1})
+        return {"max": LARGEST[field.type], **few}
     if field.enum_type is not None:
         return {**{value.name: value.number for value in field.enum_type.values}, "999": 999}
     return OTHERS[field.type]
 
 
 # Elements of each type that a tensor's first and last ones are changed to.
-FORMATS = {FP32: "<f", FP64: "<d", FP16: "<e", INT32: "<i", INT64: "<q", BOOL: "<B"}
 ELEMENTS = {INT32: (-1, 2**31 - 1), INT64: (-1, 2**63 - 1), BOOL: (2,)}
 REALS = (float("nan"), float("inf"), -1.0, 0.5)
 
 
 def element(dtype, value):
-    return struct.pack("<f", value)[2:] if dtype == BF16 else struct.pack(FORMATS[dtype], value)
+    if dtype == BF16:
+        return struct.pack("<f", value)[2:]
+    return numpy.array(value, "u1" if dtype == BOOL else NUMPY[dtype]).tobytes()
 
 
 def changes_of_tensor(tensor):

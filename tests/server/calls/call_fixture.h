@@ -15,7 +15,6 @@
 #include "posenc/v1/error.pb.h"
 #include "posenc/v1/service.pb.h"
 #include "server/calls/calls.h"
-#include "tests/server/calls/buffers.h"
 #include "tests/server/calls/fake_rpc.h"
 
 namespace posenc::server {

@@ -12,7 +12,6 @@
 #include "posenc/base/shared_cache.h"
 #include "posenc/v1/service.pb.h"
 #include "server/calls/calls.h"
-#include "tests/server/calls/buffers.h"
 #include "tests/server/calls/fake_memory.h"
 #include "tests/server/calls/fake_rpc.h"
 #include "tests/service/call.h"
