@@ -124,6 +124,11 @@ absl::Status FromGrpc(const grpc::Status& status, const std::string& address, bo
         address,
         " has cancelled the call: is it shutting down, or was the answer not taken within its --send-timeout?"));
   }
+  // posenc never answers it. gRPC says it of a call that a proxy ended without a status, because its server was killed.
+  if (code == absl::StatusCode::kUnknown) {
+    return absl::UnavailableError(absl::StrCat("the call ended without a status of ", address, " (", message,
+                                               "): has the server, or one behind it, been killed?"));
+  }
   // HTTP/2's ENHANCE_YOUR_CALM: the server's gRPC had no memory left before the message was complete.
   if (code == absl::StatusCode::kResourceExhausted && absl::StrContains(message, "RST_STREAM")) {
     return absl::UnavailableError(absl::StrCat(address, " had no memory left to receive the call"));

@@ -563,6 +563,12 @@ TEST(FromGrpc, ACallThatAServerCancelledMayBeTriedAgain) {
   EXPECT_TRUE(absl::IsCancelled(FromGrpc(Error(grpc::StatusCode::CANCELLED, "", {"R", "", "", ""}), "here", false)));
 }
 
+TEST(FromGrpc, ACallThatAProxyEndedMayBeTriedAgain) {
+  const absl::Status status = FromGrpc({grpc::StatusCode::UNKNOWN, "Stream removed"}, "here", true);
+  EXPECT_TRUE(absl::IsUnavailable(status));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("without a status of here (Stream removed)"));
+}
+
 TEST(FromGrpc, ACallThatFoundNoMemoryMayBeTriedAgain) {
   const auto exhausted = [](const char* message) {
     return FromGrpc({grpc::StatusCode::RESOURCE_EXHAUSTED, message}, "here", true);

@@ -26,6 +26,8 @@ from test_streams import Exchange
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no haproxy")
 MEBIBYTE = 1 << 20
+# UNKNOWN: gRPC's word for an answer that HAProxy had begun to pass on when the server was killed.
+RETRIED = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN}
 LARGE = samples.rotary(numpy.ones((1, 256, 8, 128)), rotary_dim=128)
 
 
@@ -296,7 +298,7 @@ def test_callers_of_a_killed_server_may_retry(start, first, callers):
     wait_until_it_serves(start("first"))
     # Only calls that were in flight have failed: each caller's, and one more if HAProxy had not yet noticed the end of
     # another connection.
-    assert len(callers.errors) <= 8 and {error.code() for error in callers.errors} <= {grpc.StatusCode.UNAVAILABLE}
+    assert len(callers.errors) <= 8 and {error.code() for error in callers.errors} <= RETRIED
 
 
 def test_callers_are_answered_again_after_their_only_server_was_away(start, certificates, tmp_path):
@@ -308,4 +310,4 @@ def test_callers_are_answered_again_after_their_only_server_was_away(start, cert
         wait_until(lambda: len(callers.errors) > 10_000 or callers.errors and "429" in callers.errors[-1].details(),
                    "the callers do not get on")
         wait_until_it_serves(start("only"))
-    assert {error.code() for error in callers.errors} == {grpc.StatusCode.UNAVAILABLE}
+    assert {error.code() for error in callers.errors} <= RETRIED

@@ -40,10 +40,11 @@ func (c *Client) RotateInChunks(ctx context.Context, request *posencv1.ApplyRota
 	}
 }
 
-// resumable reports whether a new stream can continue where this one ended: the server refused it for now, or the
-// server's own time limit for one stream has passed.
+// resumable reports whether a new stream can continue where this one ended: the server refused it for now, a proxy
+// ended it (UNKNOWN), or the server's own time limit for one stream has passed.
 func (e *Error) resumable() bool {
-	return e.Pushback >= 0 && (e.Code == codes.Unavailable || e.Code == codes.DeadlineExceeded && e.Operand != "")
+	return e.Pushback >= 0 && (e.Code == codes.Unavailable || e.Code == codes.Unknown ||
+		e.Code == codes.DeadlineExceeded && e.Operand != "")
 }
 
 // chunk is a range of bytes of q or k.

@@ -134,6 +134,10 @@ def _error(error: Any, address: str, retries: Retries) -> tuple[Error, int | Non
     # This client does not cancel a call that it waits for, so the server did.
     if code == "CANCELLED":
         return Unavailable(f"{address} has cancelled the call: is it shutting down?", "UNAVAILABLE"), wait, True
+    # posenc never answers it. gRPC says it of a call that a proxy ended without a status, because its server was killed.
+    if code == "UNKNOWN":
+        return Unavailable(f"the call ended without a status of {address} ({message}): has the server, or one behind it, "
+                           "been killed?", "UNAVAILABLE"), wait, True
     # HTTP/2's ENHANCE_YOUR_CALM: the server's gRPC had no memory left before the message was complete.
     if code == "RESOURCE_EXHAUSTED" and "RST_STREAM" in message:
         return Unavailable(f"{address} had no memory left to receive the call", "UNAVAILABLE"), wait, True

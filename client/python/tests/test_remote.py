@@ -115,8 +115,9 @@ def test_other_errors_are_not_retried(refusing, waits, code):
     assert handler.calls == 1 and caught.value.code == code.name
 
 
-def test_a_cancelling_server_is_tried_again(refusing, waits):
-    handler, client = refusing((grpc.StatusCode.CANCELLED, ()))
+@pytest.mark.parametrize("code", [grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN])
+def test_a_call_that_its_server_did_not_end_is_made_again(refusing, waits, code):
+    handler, client = refusing((code, ()))
     assert client.info().version == "0.1" and handler.calls == 2
 
 

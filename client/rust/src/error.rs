@@ -69,14 +69,12 @@ impl From<Status> for Error {
 
 /// The code that gRPC's other clients have for an error that is not from the service itself. This client never cancels
 /// a call that it waits for, so CANCELLED comes from its time limit, or from a server that ended the call or the
-/// connection.
+/// connection. UNKNOWN, which posenc never answers: the connection broke, or a proxy ended the call without a status.
 fn code_of_transport(status: &Status) -> Code {
-    let by_transport = status.source();
-    let expired = successors(by_transport, |&error| error.source()).any(|error| error.is::<TimeoutExpired>());
+    let expired = successors(status.source(), |&error| error.source()).any(|error| error.is::<TimeoutExpired>());
     match status.code() {
         Code::Cancelled if expired => Code::DeadlineExceeded,
-        Code::Cancelled => Code::Unavailable,
-        Code::Unknown if by_transport.is_some() => Code::Unavailable, // the connection broke
+        Code::Cancelled | Code::Unknown => Code::Unavailable,
         code => code,
     }
 }

@@ -298,7 +298,7 @@ fn the_retry_policy_is_that_of_all_clients() {
     assert_eq!(expected["initialBackoff"], format!("{}s", initial_backoff.as_secs_f64()));
     assert_eq!(expected["maxBackoff"], format!("{}s", max_backoff.as_secs_f64()));
     assert_eq!(expected["backoffMultiplier"].as_f64(), Some(backoff_multiplier));
-    assert_eq!(expected["retryableStatusCodes"], serde_json::json!(["UNAVAILABLE"]));
+    assert_eq!(expected["retryableStatusCodes"], serde_json::json!(["UNAVAILABLE", "UNKNOWN"]));
 }
 
 fn table(rows: i64, dtype: DataType, form: TableForm) -> GenerateTableRequest {

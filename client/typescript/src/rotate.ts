@@ -49,10 +49,12 @@ export async function rotateInChunks(
   }
 }
 
-/** True if the server refused the stream for now, or its own time limit for one stream has passed. */
+/** True if the server refused the stream for now, a proxy ended it (UNKNOWN), or the server's own time limit for one
+ * stream has passed. */
 function resumable(error: PosencError): boolean {
   if ((error.pushbackMs ?? 0) < 0) return false;
-  return error.code === status.UNAVAILABLE || (error.code === status.DEADLINE_EXCEEDED && error.resume !== undefined);
+  return error.code === status.UNAVAILABLE || error.code === status.UNKNOWN ||
+    (error.code === status.DEADLINE_EXCEEDED && error.resume !== undefined);
 }
 
 /** Cuts an operand into chunks and returns the tensor that their answers fill. */

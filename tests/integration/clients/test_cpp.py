@@ -20,5 +20,5 @@ def test_the_retry_policy_is_that_of_all_clients():
     assert method["retryPolicy"] == {
         "maxAttempts": int(number["max_attempts"]), "initialBackoff": f"{int(number['initial_backoff']) / 1000}s",
         "maxBackoff": f"{number['max_backoff']}s", "backoffMultiplier": float(number["multiplier"]),
-        "retryableStatusCodes": ["UNAVAILABLE"]}
+        "retryableStatusCodes": ["UNAVAILABLE", "UNKNOWN"]}
     assert "initial_backoff = std::chrono::milliseconds(" in header and "max_backoff = std::chrono::seconds(" in header

@@ -1,8 +1,6 @@
 package dev.posenc;
 
 import com.google.gson.Gson;
-import com.google.gson.JsonObject;
-import com.google.gson.JsonParser;
 import dev.posenc.v1.ApplyRotaryRequest;
 import dev.posenc.v1.ApplyRotaryResponse;
 import dev.posenc.v1.PositionalEncodingServiceGrpc;
@@ -131,13 +129,8 @@ public final class Posenc implements AutoCloseable {
   private static Map<String, ?> serviceConfig() {
     try (Reader text =
         new InputStreamReader(Posenc.class.getResourceAsStream("service_config.json"), StandardCharsets.UTF_8)) {
-      JsonObject config = JsonParser.parseReader(text).getAsJsonObject();
-      JsonObject method = config.getAsJsonArray("methodConfig").get(0).getAsJsonObject();
-      // gRPC for Java ends a call with UNKNOWN ("channel closed") that it writes while the connection closes. The server
-      // never answers UNKNOWN.
-      method.getAsJsonObject("retryPolicy").getAsJsonArray("retryableStatusCodes").add("UNKNOWN");
       @SuppressWarnings("unchecked")
-      Map<String, ?> map = new Gson().fromJson(config, Map.class);
+      Map<String, ?> map = new Gson().fromJson(text, Map.class);
       return map;
     } catch (IOException error) {
       throw new UncheckedIOException(error);

@@ -70,7 +70,8 @@ final class RotaryTransfer {
       } catch (CompletionException failed) {
         PosencError error = PosencError.of(failed.getCause());
         Duration wait = error.pushback().orElse(WAIT);
-        boolean resumable = error.code() == Status.Code.UNAVAILABLE || timeLimitOfServer(error);
+        boolean resumable = error.code() == Status.Code.UNAVAILABLE || error.code() == Status.Code.UNKNOWN  // a proxy ended it
+            || timeLimitOfServer(error);
         if (!resumable || wait.isNegative() || pending.size() == before || wait.toNanos() >= end - System.nanoTime()) {
           throw failed.getCause() instanceof StatusRuntimeException refused
               ? refused
