@@ -99,6 +99,8 @@ struct FittedDeparture {
 };
 // True if slopes differ only by roundings of float32.
 bool AreSameSlopes(const std::vector<double>& found, const std::vector<double>& wanted);
+// True if they differ by the roundings of powers in float32.
+bool AreNearSlopes(const std::vector<double>& found, const std::vector<double>& wanted);
 // Departure of slopes that are not the same as the wanted ones. `head`: the first of them; `bias_max`: the
 // alibi_bias_max of the wanted ones; `dtype`: the compared type.
 FittedDeparture SlopesDeparture(const std::vector<double>& found, const std::vector<double>& wanted, int64_t head,

@@ -129,6 +129,10 @@ bool AreSameSlopes(const std::vector<double>& found, const std::vector<double>& 
   return found.size() == wanted.size() && AllNear(found, wanted, 1, 0x1p-22);
 }
 
+bool AreNearSlopes(const std::vector<double>& found, const std::vector<double>& wanted) {
+  return found.size() == wanted.size() && AllNear(found, wanted, 1, 0x1p-18);
+}
+
 FittedDeparture SlopesDeparture(const std::vector<double>& found, const std::vector<double>& wanted, int64_t head,
                                 double bias_max, DType dtype) {
   const auto count = static_cast<int64_t>(found.size());

@@ -175,6 +175,11 @@ std::optional<Fault> NameBetterFit(const BiasEvidence& e, const ExplainedBias& e
   if (SlopesHere(*best, *alibi) == SlopesHere(asked, *wanted) && OffsetOf(*best) == OffsetOf(asked)) {
     return std::nullopt;
   }
+  // Slopes by powers in float32 are right.
+  if (OffsetOf(*best) == OffsetOf(asked) && alibi->form == wanted->form &&
+      AreNearSlopes(SlopesHere(*best, *alibi), SlopesHere(asked, *wanted))) {
+    return std::nullopt;
+  }
   FittedFault found = BiasDepartures(e, explained.diagnosis.structure, *best, asked).All();
   // Fitted slopes may give the bits of other roundings, too.
   if (found.free_values > 0 && !found.Has("QUERY_OFFSET")) return std::nullopt;

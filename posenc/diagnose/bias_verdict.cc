@@ -98,7 +98,14 @@ class BiasJudge {
         cell->b += box.batch_rows.first, cell->h += box.heads.first;
       }
     }
-    return Fault{.sentence = Describe(part, structure), .values = values};
+    Fault fault{.sentence = Describe(part, structure), .described = true, .values = values};
+    if (const auto& first = asked_->first) {
+      fault.sentence = fmt::format("other values: [{}, {}, {}, {}] has {}, not {}; {}", first->cell.b, first->cell.h,
+                                   first->cell.i, first->cell.j, Short(first->given, first->computed),
+                                   Short(first->computed, first->given), fault.sentence);
+    }
+    fault.departures = {{"OTHER_VALUES", fault.sentence}};
+    return fault;
   }
 
   // Explains a box of the rows, and removes them. Returns false if nothing explains one.

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 
 #include "posenc/base/status.h"
 #include "posenc/diagnose/comparison.h"
+#include "posenc/kernels/convert.h"
 
 namespace posenc::diagnose {
 namespace {
@@ -47,6 +49,26 @@ absl::StatusOr<int64_t> CountNotFinite(const Evidence& evidence, WorkPool& pool,
         }));
   }
   return count.load();
+}
+
+absl::StatusOr<RowSet> ChangedRows(const Evidence& evidence, WorkPool& pool, const Cancellation& cancelled) {
+  RowSet changed = NoRows(evidence);
+  for (size_t n = 0; n < evidence.operands.size(); ++n) {
+    const Rows& rows = evidence.operands[n];
+    const size_t row = rows.width * SizeOf(rows.after_dtype);
+    const auto compare = [&](const Block& block, int64_t first) {
+      const int64_t count = block.tokens * block.heads;
+      std::vector<std::byte> before(count * rows.width * SizeOf(rows.before_dtype)), after(count * row), as_after(after);
+      rows.Load(true, block, before.data());
+      rows.Load(false, block, after.data());
+      Convert(rows.before_dtype, rows.after_dtype, before.data(), as_after.data(), count * rows.width);
+      for (int64_t r = 0; r < count; ++r) {
+        changed[n][first + r] = std::memcmp(after.data() + r * row, as_after.data() + r * row, row) != 0;
+      }
+    };
+    POSENC_RETURN_IF_ERROR(ForEachBlock(rows, pool, cancelled, 3 * sizeof(double), compare));
+  }
+  return changed;
 }
 
 }  // namespace posenc::diagnose

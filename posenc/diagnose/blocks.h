@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "posenc/base/work_pool.h"
 #include "posenc/diagnose/evidence.h"
+#include "posenc/diagnose/parts.h"
 
 namespace posenc::diagnose {
 
@@ -16,5 +17,8 @@ absl::Status ForEachBlock(const Rows& rows, WorkPool& pool, const Cancellation& 
 
 // Counts the head rows that have an element, before or after, that is infinite or NaN.
 absl::StatusOr<int64_t> CountNotFinite(const Evidence& evidence, WorkPool& pool, const Cancellation& cancelled);
+
+// Head rows of each operand in which after is not before, rounded to after's type.
+absl::StatusOr<RowSet> ChangedRows(const Evidence& evidence, WorkPool& pool, const Cancellation& cancelled);
 
 }  // namespace posenc::diagnose

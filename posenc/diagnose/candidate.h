@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -23,26 +24,11 @@ enum class TableFault {
   kAnglesFP16,
   kTableBF16,  // cosines and sines rounded to bfloat16, whatever the tensor's type
   kTableFP16,
+  kTableE4M3,  // FP8
+  kTableE5M2,
+  kTableInt8,  // multiples of 1/127
   kRecurrence,  // angle of pair i+1 = angle of pair i * theta^(-2/d), in float32
   kExchanged,   // cosines and sines exchanged
-};
-
-// Applied positions as a function of stated ones; a candidate's shift is added afterwards.
-struct PositionMap {
-  enum class Kind {
-    kStated,
-    kModulo,     // p mod value
-    kRoundDown,  // the largest multiple of value that is at most p
-    kQuotient,   // floor(p / value)
-    kClamped,    // min(p, value)
-    kConstant,   // value
-    kReversed,   // value - p
-  };
-  Kind kind = Kind::kStated;
-  double value = 0;
-
-  double operator()(double p) const;
-  bool operator==(const PositionMap&) const = default;
 };
 
 // The xPos scale of an operand: its own, the other operand's (the reciprocal), or none.
@@ -58,7 +44,8 @@ struct Candidate {
   RotarySettings settings;       // rotary_dim and both pairings are set
   std::vector<int64_t> offsets;  // rotary_offset of each operand
   Direction direction = Direction::kForward;
-  PositionMap position_map;
+  // Replaces the evidence's positions, [axes][tokens]; the shift is then not read.
+  std::shared_ptr<const std::vector<std::vector<double>>> positions;
   double position_shift = 0;
   int turns = 1;                                              // times that rows are rotated; 0: they are copied
   std::optional<double> attention_scaling;                    // replaces the settings' own

@@ -18,6 +18,26 @@ double RoundTo(DType dtype, double value) {
   }
 }
 
+// The value with `bits` bits of mantissa behind the point; below 2^least, as a multiple of 2^(least - bits).
+double RoundToBits(double value, int bits, int least) {
+  if (value == 0 || !std::isfinite(value)) return value;
+  const double unit = std::ldexp(1, std::max(std::ilogb(value), least) - bits);
+  return std::nearbyint(value / unit) * unit;
+}
+
+// A table's entry in a type that the library does not have.
+double RoundEntry(TableFault fault, double value) {
+  switch (fault) {
+    case TableFault::kTableE4M3: return RoundToBits(value, 3, -6);
+    case TableFault::kTableE5M2: return RoundToBits(value, 2, -14);
+    case TableFault::kTableInt8: return std::nearbyint(value * 127) / 127;
+    default: return value;
+  }
+}
+bool RoundsEntries(TableFault fault) {
+  return fault == TableFault::kTableE4M3 || fault == TableFault::kTableE5M2 || fault == TableFault::kTableInt8;
+}
+
 std::optional<DType> RoundsFrequencies(TableFault fault) {
   if (fault == TableFault::kInvFreqBF16 || fault == TableFault::kAnglesBF16) return DType::kBF16;
   if (fault == TableFault::kInvFreqFP16 || fault == TableFault::kAnglesFP16) return DType::kFP16;
@@ -47,9 +67,9 @@ Positions PositionsOf(const Candidate& candidate, const Tokens& tokens, bool nee
   ids.axes = tokens.axes();
   ids.ids.columns = tokens.count();
   const std::optional<DType> rounded = RoundsPositions(candidate.fault);
-  for (const auto& axis : tokens.positions) {
+  for (const auto& axis : candidate.positions ? *candidate.positions : tokens.positions) {
     for (double p : axis) {
-      const double moved = candidate.position_map(p) + candidate.position_shift;
+      const double moved = candidate.positions ? p : p + candidate.position_shift;
       ids.ids.values.push_back((rounded ? RoundTo(*rounded, moved) : moved) / divisor);
     }
   }
@@ -63,19 +83,6 @@ Positions PositionsOf(const Candidate& candidate, const Tokens& tokens, bool nee
 }
 
 }  // namespace
-
-double PositionMap::operator()(double p) const {
-  switch (kind) {
-    case Kind::kStated: break;
-    case Kind::kModulo: return p - value * std::floor(p / value);
-    case Kind::kRoundDown: return value * std::floor(p / value);
-    case Kind::kQuotient: return std::floor(p / value);
-    case Kind::kClamped: return std::min(p, value);
-    case Kind::kConstant: return value;
-    case Kind::kReversed: return value - p;
-  }
-  return p;
-}
 
 absl::StatusOr<Effective> EffectiveSettings(const Candidate& candidate, Frequencies arithmetic, const Tokens& tokens,
                                             const Limits& limits) {
@@ -158,7 +165,8 @@ void CandidateTable::Compute(int64_t token, int64_t count, DType dtype, Operand 
                              std::byte* sin) const {
   if (AnglesOf(fault_)) return ComputeOwn(token, count, dtype, cos, sin);
   if (fault_ == TableFault::kExchanged) std::swap(cos, sin);
-  const DType narrow = fault_ == TableFault::kTableBF16   ? DType::kBF16
+  const DType narrow = RoundsEntries(fault_)             ? DType::kFP64
+                       : fault_ == TableFault::kTableBF16   ? DType::kBF16
                        : fault_ == TableFault::kTableFP16 ? DType::kFP16
                                                           : dtype;
   const TokenPositions& positions = rows_.positions();
@@ -170,6 +178,12 @@ void CandidateTable::Compute(int64_t token, int64_t count, DType dtype, Operand 
     const int64_t stop = std::min(token + count, positions.begin(positions.SequenceOf(n) + 1));
     rows_.Compute(n, stop - n, narrow, operand, narrow_cos + (n - token) * row, narrow_sin + (n - token) * row);
     n = stop;
+  }
+  if (RoundsEntries(fault_)) {
+    for (std::byte* entries : {narrow_cos, narrow_sin}) {
+      auto* const values = reinterpret_cast<double*>(entries);
+      for (size_t n = 0; n < count * pairs(); ++n) values[n] = RoundEntry(fault_, values[n]);
+    }
   }
   if (narrow == dtype) return;
   Convert(narrow, dtype, narrow_cos, cos, count * pairs());

@@ -133,7 +133,8 @@ Departure AttentionDeparture(const Asked& asked, double applied, double wanted) 
     return {"ATTENTION_FACTOR", fmt::format("the attention factor {} was applied twice", Short(wanted))};
   }
   return {"ATTENTION_FACTOR",
-          fmt::format("the attention factor {} was applied, {} {}", Short(applied), asked.Wants(), Short(wanted))};
+          fmt::format("the attention factor {} was applied, {} {}", Short(applied, wanted), asked.Wants(),
+                      Short(wanted, applied))};
 }
 
 Departure FaultDeparture(TableFault fault) {
@@ -150,6 +151,9 @@ Departure FaultDeparture(TableFault fault) {
     case TableFault::kExchanged: return {"COS_SIN_EXCHANGED", "cosines and sines are exchanged"};
     case TableFault::kTableBF16: return {"TABLES_ROUNDED", "tables were rounded to bfloat16"};
     case TableFault::kTableFP16: return {"TABLES_ROUNDED", "tables were rounded to float16"};
+    case TableFault::kTableE4M3: return {"TABLES_ROUNDED", "tables were rounded to FP8 (E4M3)"};
+    case TableFault::kTableE5M2: return {"TABLES_ROUNDED", "tables were rounded to FP8 (E5M2)"};
+    case TableFault::kTableInt8: return {"TABLES_ROUNDED", "tables were rounded to int8, multiples of 1/127"};
     case TableFault::kRecurrence:
       return {"RECURRENCE", "angles were computed by a float32 recurrence over pairs: the error grows with position"};
   }

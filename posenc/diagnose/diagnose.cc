@@ -112,6 +112,7 @@ class Diagnostician {
     verdict.tolerance = call_.tolerance;
     verdict.bound = Describe(call_.tolerance, call_.NarrowestAfter());
     POSENC_ASSIGN_OR_RETURN(reference_, Reference());
+    if (!call_.asked.unrotated.empty()) return JudgeUnrotated();
     if (!call_.asked.settings) {
       JudgeUnasked();
       return absl::OkStatus();
@@ -149,6 +150,27 @@ class Diagnostician {
     Fault fault{.sentence = "after has numbers where NaN is expected"};
     fault.parts = PartsOf(call_.evidence, rows, rows);
     diagnosis_.verdict.faults.push_back(std::move(fault));
+  }
+
+  // Nothing should rotate.
+  absl::Status JudgeUnrotated() {
+    Verdict& verdict = diagnosis_.verdict;
+    verdict.bound = "no change of any bit";
+    POSENC_ASSIGN_OR_RETURN(const RowSet changed, ChangedRows(call_.evidence, call_.pool, call_.cancelled));
+    if (IsEmpty(changed)) {
+      verdict.kind = VerdictKind::kMatches;
+      verdict.sentence = fmt::format("nothing rotates in {}, and nothing is changed", call_.asked.unrotated);
+      return absl::OkStatus();
+    }
+    const bool found = !whole_.explanations.empty() && whole_.explanations[0].fits();
+    const std::string what = found ? Sentence(call_.asked, whole_.explanations[0]) : Measurement(whole_);
+    Fault fault{.departures = {{"ROTATED", fmt::format("nothing rotates in {}, but rows are changed: {}",
+                                                       call_.asked.unrotated, what)}}};
+    fault.sentence = fault.departures[0].message;
+    fault.parts = PartsOf(call_.evidence, changed, changed);
+    verdict.faults.push_back(std::move(fault));
+    Conclude(call_.evidence, true, &verdict);
+    return absl::OkStatus();
   }
 
   void JudgeUnasked() {

@@ -177,8 +177,29 @@ void AddUnlessSame(Explanation explanation, std::vector<Explanation>* all) {
   same->candidate.aliases.push_back(std::move(explanation.candidate.departures));
 }
 
+// Says in which pairs the frequencies are others, and the pair that is farthest off. `wanted`: the expected ones.
+void Describe(const Explanation& wanted, const std::vector<double>& inv_freq, const Limits& limits, Fault* fault) {
+  const std::vector<uint8_t>& wrong = wanted.proof.misfits->within_row[0];
+  const auto computed = FrequenciesOf(wanted.candidate, Frequencies::kExact, limits);
+  if (!computed.ok()) return;  // they were computed before
+  const std::vector<double>& expected = *computed;
+  size_t farthest = 0;
+  double largest = -1;
+  for (size_t k = 0; k < wrong.size(); ++k) {
+    const double off = std::fabs(std::log(std::fabs(inv_freq[k] / expected[k])));
+    if (wrong[k] && off > largest) largest = off, farthest = k;
+  }
+  fault->departures = {{"OTHER_FREQUENCIES",
+                        fmt::format("other frequencies: {:.6g} in pair {}, not {:.6g}: {:.6g} times", inv_freq[farthest],
+                                    farthest, expected[farthest], inv_freq[farthest] / expected[farthest])}};
+  fault->sentence = fault->departures[0].message;
+  fault->described = true;
+  fault->parts = {{.pairs = Ranges(wrong)}};
+}
+
 // `all`: every explanation, the best first. `clear`: FittedLength::is_clear, if a length was fitted.
-Verdict Judge(const Asked& asked, const std::vector<Explanation>& all, bool clear) {
+Verdict Judge(const Asked& asked, const std::vector<Explanation>& all, const std::vector<double>& inv_freq,
+              bool clear, const Limits& limits) {
   Verdict verdict;
   verdict.bound = asked.tolerance_ulp ? fmt::format("{} ulp", Short(*asked.tolerance_ulp))
                                       : fmt::format("{} of each frequency", Short(kRecipe));
@@ -205,7 +226,7 @@ Verdict Judge(const Asked& asked, const std::vector<Explanation>& all, bool clea
                                 ? fmt::format("the frequencies may be those of a length near {}, or of another base",
                                               *wanted->candidate.seq_len)
                                 : "the frequencies match no known settings"};
-    if (reference && !unclear) fault.parts = {{.pairs = Ranges(wanted->proof.misfits->within_row[0])}};
+    if (reference && !unclear) Describe(*wanted, inv_freq, limits, &fault);
     verdict.faults.push_back(std::move(fault));
   } else if (!asked.settings || (reference && wanted->fits())) {
     verdict.kind = VerdictKind::kMatches;
@@ -290,7 +311,7 @@ absl::StatusOr<Diagnosis> DiagnoseFrequencies(DType dtype, const std::vector<dou
         };
         return rank(a) < rank(b);
       });
-  diagnosis.verdict = Judge(asked, diagnosis.explanations, length && length->is_clear);
+  diagnosis.verdict = Judge(asked, diagnosis.explanations, inv_freq, length && length->is_clear, limits);
   if (diagnosis.explanations.size() > most_explanations) diagnosis.explanations.resize(most_explanations);
   for (size_t n = 0; n < diagnosis.explanations.size(); ++n) {
     Explanation& explanation = diagnosis.explanations[n];

@@ -185,7 +185,11 @@ absl::StatusOr<Rows> MakeRows(std::string_view field, Operand which, const Tenso
   return rows;
 }
 
-absl::StatusOr<Rows> MakeTable(const TablePair& table, const Limits& limits) {
+absl::StatusOr<Rows> MakeTable(const TablePair& given, const Limits& limits) {
+  TablePair table = given;
+  for (TensorShape* tensor : {&table.cos, &table.sin}) {  // transformers' tables are [1, rows, rotary_dim]
+    while (tensor->shape.size() > 2 && tensor->shape[0] == 1) tensor->shape.erase(tensor->shape.begin());
+  }
   POSENC_RETURN_IF_ERROR(CheckType("cos.dtype", table.cos.dtype));
   const std::vector<int64_t>& s = table.cos.shape;
   const TableForm form = table.form ? *table.form : FormOf(table);

@@ -56,6 +56,10 @@ class Collector {
     if (p.rope_type == "dynamic") CollectDynamic();
     if (p.rope_type == "yarn" || p.rope_type == "deepseek_yarn") CollectYarn(p);
     if (p.rope_type == "linear") {
+      const double d = static_cast<double>(base_.rotary_dim.value_or(4));
+      const double theta = d > 2 && p.rope_theta ? *p.rope_theta * std::pow(*p.factor, d / (d - 2)) : 10000;
+      Add([theta](RotarySettings&, RopeParameters* q) { *q = Unscaled(*q), q->rope_theta = theta; }, "SCALING_TYPE",
+          fmt::format("NTK-aware scaling (rope_theta {}) was applied instead of linear", Short(theta)));
       Add([](RotarySettings&, RopeParameters* q) { q->rope_type = "linear_positions"; }, "POSITIONS_DIVIDED",
           "positions were divided by the factor, not frequencies");
       Add([](RotarySettings&, RopeParameters* q) { q->factor = 1 / *q->factor; }, "FACTOR_INVERTED",
@@ -149,33 +153,7 @@ class Collector {
                       asked_.Wants(), truncate));
     }
     CollectLinear("yarn");
-    CollectExchangedRamp(p);
     CollectLengths(p);
-  }
-
-  // Frequencies of a port that exchanged beta_fast and beta_slow, so that its ramp slows the short waves.
-  void CollectExchangedRamp(const RopeParameters& p) {
-    const auto rotary = Rotary::Create(base_, Frequencies::kFloat64, {});
-    if (!rotary.ok()) return;
-    const auto plan = rotary->Plan(0);
-    if (!plan.ok()) return;
-    const double theta = *p.rope_theta, width = p.frequency_dim.value_or(static_cast<double>(*base_.rotary_dim));
-    const auto pair_with = [&](double rotations) {
-      const double turns = *p.original_max_position_embeddings / (2 * std::numbers::pi * rotations);
-      return width * std::log(turns) / (2 * std::log(theta));
-    };
-    double low = pair_with(*p.beta_slow), high = pair_with(*p.beta_fast);
-    if (p.truncate.value_or(true)) low = std::floor(low), high = std::ceil(high);
-    low = std::max(low, 0.0), high = std::min(high, width - 1);
-    if (low == high) high += 0.001;
-    GivenFrequencies given{(*plan)->inv_freq, (*plan)->attention_scaling, (*plan)->axis};
-    for (size_t k = 0; k < given.inv_freq.size(); ++k) {
-      const auto pair = static_cast<double>(k);
-      const double f = std::pow(theta, -2 * pair / width), slowed = std::clamp((pair - low) / (high - low), 0.0, 1.0);
-      given.inv_freq[k] = f / *p.factor * slowed + f * (1 - slowed);
-    }
-    Add([&given](RotarySettings& s, RopeParameters*) { s.frequencies = given, s.max_position_embeddings.reset(); },
-        "BETA_FAST", "beta_fast and beta_slow are exchanged");
   }
 
   void CollectLengths(const RopeParameters& p) {
@@ -351,6 +329,7 @@ std::vector<Option> OptionsOf(const Asked& asked, int64_t rotary_dim, const Toke
     options.back().departures = {{"OTHER_LAYERS", "the settings of " + other.name + " were applied"}};
   }
   Collector(asked, base, tokens, &options).Collect();
+  for (Option& option : ScalingMistakes(base, tokens, {})) options.push_back(std::move(option));
   if (*asked.settings->rotary_dim == rotary_dim) {
     for (Option& option : WithAxesExchanged(asked)) options.push_back(std::move(option));
   }

@@ -22,6 +22,7 @@ struct NamedSettings {
 struct Asked {
   bool of_model = false;                   // asked by a config.json; changes only the sentences
   std::optional<RotarySettings> settings;  // completed
+  std::string unrotated;                   // the layers in which nothing should rotate; then there are no settings
   std::vector<NamedSettings> others;       // settings of the same model's other layers
   std::vector<int64_t> offsets;            // rotary_offset of each operand
   Direction direction = Direction::kForward;
@@ -58,6 +59,10 @@ struct Option {
 // Options of width `rotary_dim`. The settings asked for come first, with this width. Some options may be invalid
 // settings.
 std::vector<Option> OptionsOf(const Asked& asked, int64_t rotary_dim, const Tokens& tokens);
+
+// Options with the settings' frequencies computed by a usual mistake; empty for frequencies that are not computed from
+// rope_theta.
+std::vector<Option> ScalingMistakes(const RotarySettings& settings, const Tokens& tokens, const Limits& limits);
 
 // Options from measured frequencies: a power law if they follow one, then the frequencies as measured.
 std::vector<Option> MeasuredOptions(const Asked& asked, int64_t rotary_dim, const MeasuredFrequencies& measured,

@@ -83,6 +83,8 @@ RowSet Complement(const RowSet& rows) {
   return result;
 }
 
+RowSet Both(const RowSet& a, const RowSet& b) { return Without(a, Complement(b)); }
+
 RowSet Without(const RowSet& a, const RowSet& b) {
   RowSet result = a;
   for (size_t n = 0; n < a.size(); ++n) {

@@ -15,6 +15,8 @@ RowSet NoRows(const Evidence& evidence);
 bool IsEmpty(const RowSet& rows);
 int64_t CountOf(const RowSet& rows);
 RowSet Complement(const RowSet& rows);
+// The rows that are in both sets.
+RowSet Both(const RowSet& a, const RowSet& b);
 // a without the rows of b.
 RowSet Without(const RowSet& a, const RowSet& b);
 // Adds `more`. Either set may be empty.
@@ -28,6 +30,8 @@ class BatchRows {
   int64_t longest() const { return longest_; }  // tokens
   int64_t Begin(int64_t row) const { return packed_ ? tokens_.bounds[row] : row * length_; }
   int64_t End(int64_t row) const { return Begin(row + 1); }
+  // The batch row of a token.
+  int64_t Of(int64_t token) const { return packed_ ? tokens_.SequenceOf(token) : token / length_; }
   // The batch rows that have tokens. There may be many others, with any number of heads.
   const std::vector<int64_t>& filled() const { return filled_; }
 

@@ -1,11 +1,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 #include "posenc/diagnose/departures.h"
+#include "posenc/diagnose/describe_rows.h"
+#include "posenc/diagnose/position_faults.h"
 #include "posenc/diagnose/rotation_call.h"
 
 namespace posenc::diagnose {
@@ -13,7 +16,6 @@ namespace {
 
 constexpr size_t kComplete = 4;  // candidates of a part that are compared with all elements
 constexpr size_t kMostFaults = 4;
-constexpr int64_t kFewRows = 16;  // too few to measure anything
 
 RowSet EveryRow(const Evidence& evidence) { return Complement(NoRows(evidence)); }
 
@@ -43,8 +45,11 @@ class FaultFinder {
     }
     const RowSet unclear = Unclear(rest);
     rest = Without(rest, unclear);
-    if (!IsEmpty(rest)) {
-      AddUnexplained(reference_ != nullptr && CountOf(rest) <= kFewRows ? Difference(rest) : measured, rest);
+    if (!IsEmpty(rest) && reference_ != nullptr) {
+      POSENC_ASSIGN_OR_RETURN(std::vector<Fault> described, DescribeRows(call_, *reference_, rest));
+      std::move(described.begin(), described.end(), std::back_inserter(found_.faults));
+    } else if (!IsEmpty(rest)) {
+      AddUnexplained(measured, rest);
     }
     if (!IsEmpty(unclear)) {
       AddUnexplained("positions are too large for float32 phases, and nothing gives the same bits", unclear);
@@ -87,7 +92,19 @@ class FaultFinder {
 
   // Explains as many of the rows as one explanation can, and removes them. Returns false if none explains a part.
   absl::StatusOr<bool> FindFault(RowSet* rest, std::string* measured) {
-    if (UseBest(whole_.explanations, true, rest)) return true;
+    // One departure that explains all rows, else positions, else several departures.
+    std::vector<Explanation> of_all, single;
+    for (const Explanation& one : whole_.explanations) {
+      if (!one.complete || !one.proof.misfits || !IsEmpty(Both(*rest, one.proof.misfits->rows))) continue;
+      of_all.push_back(one);
+      if (call_.AllDepartures(one).size() == 1) single.push_back(one);
+    }
+    if (UseBest(single, true, rest)) return true;
+    if (call_.asked.settings) {
+      POSENC_ASSIGN_OR_RETURN(const bool placed, UsePositions({{*call_.asked.settings}}, rest));
+      if (placed) return true;
+    }
+    if (UseBest(of_all, true, rest) || UseBest(whole_.explanations, true, rest)) return true;
     bool first = true;
     std::vector<Explanation> all;
     for (const Box& box : BoxesOf(call_.evidence, *rest)) {
@@ -101,7 +118,49 @@ class FaultFinder {
       if (UseBest(candidates, true, rest)) return true;
       std::move(candidates.begin(), candidates.end(), std::back_inserter(all));
     }
-    return UseBest(all, false, rest) || UseBest(whole_.explanations, false, rest);
+    if (UseBest(all, false, rest) || UseBest(whole_.explanations, false, rest)) return true;
+    if (!call_.asked.settings) return false;
+    return UsePositions(OptionsOf(call_.asked, *call_.asked.settings->rotary_dim, call_.evidence.tokens), rest);
+  }
+
+  // Adds faults that explain rows by other positions than the stated ones, under the option that explains the most, and
+  // removes their rows. Of several options, each must explain nearly all rows.
+  absl::StatusOr<bool> UsePositions(const std::vector<Option>& options, RowSet* rest) {
+    if (reference_ == nullptr) return false;
+    std::vector<Placement> best;
+    int64_t most = 0;
+    for (const Option& option : options) {
+      POSENC_ASSIGN_OR_RETURN(std::vector<Placement> found, ExplainByPositions(call_, *reference_, option, *rest));
+      int64_t count = 0;
+      for (const Placement& one : found) count += CountOf(one.rows);
+      if (options.size() > 1 && 10 * count < 9 * CountOf(*rest)) continue;
+      if (count > most) most = count, best = std::move(found);
+    }
+    JoinHeads(&best);
+    std::stable_sort(best.begin(), best.end(), [](const Placement& a, const Placement& b) {
+      return CountOf(a.rows) > CountOf(b.rows);
+    });
+    for (Placement& one : best) {
+      AddFault(one.explanation, {}, one.rows);
+      found_.faults.back().positions = std::move(one.positions);
+      JoinWithTheSame();
+      AddRows(Without(one.explanation.proof.misfits->undefined, Complement(one.rows)), &found_.undefined);
+      *rest = Without(*rest, one.rows);
+      if (!one.explanation.fits()) found_.parts.push_back(one.explanation);
+    }
+    return !best.empty();
+  }
+
+  // Makes one of the placements of single heads that are at their own index.
+  static void JoinHeads(std::vector<Placement>* placements) {
+    const auto first = std::stable_partition(placements->begin(), placements->end(),
+                                             [](const Placement& one) { return !one.at_its_head; });
+    if (placements->end() - first < 3) return;
+    for (auto one = first + 1; one != placements->end(); ++one) AddRows(one->rows, &first->rows);
+    first->explanation.candidate.departures = {
+        {"POSITIONS", "positions are the heads' indices: the rotation ran along the axis of the heads"}};
+    first->positions.clear();
+    placements->erase(first + 1, placements->end());
   }
 
   // Explanations of the box that fit it, compared with all elements. Writes the measurements of the box to `measured`,
@@ -171,12 +230,28 @@ class FaultFinder {
     return true;
   }
 
+  // Makes one of parts that differ by their operand only.
+  void JoinOperands(std::vector<Part>* parts) const {
+    for (size_t n = 0; n < parts->size(); ++n) {
+      for (size_t m = n + 1; m < parts->size(); ++m) {
+        Part like = (*parts)[m];
+        like.operands = (*parts)[n].operands;
+        if (!(like == (*parts)[n]) || like.operands.size() != 1 || (*parts)[m].operands == like.operands) continue;
+        (*parts)[n].operands.clear();
+        parts->erase(parts->begin() + static_cast<int64_t>(m));
+        break;
+      }
+    }
+  }
+
   // Adds the last fault's parts to an earlier fault with the same departures.
   void JoinWithTheSame() {
     Fault& last = found_.faults.back();
     for (Fault& fault : found_.faults) {
       if (&fault == &last || fault.sentence != last.sentence) continue;
       fault.parts.insert(fault.parts.end(), last.parts.begin(), last.parts.end());
+      JoinOperands(&fault.parts);
+      for (MeasuredPositions& positions : last.positions) fault.positions.push_back(std::move(positions));
       fault.values += last.values;
       found_.faults.pop_back();
       return;
@@ -243,11 +318,18 @@ class FaultFinder {
 
   void AddFault(const Explanation& explanation, const std::vector<Explanation>& others, const RowSet& rows) {
     Fault fault{.departures = call_.AllDepartures(explanation), .free_values = explanation.candidate.free_values};
+    const double shift = explanation.candidate.position_shift;
+    for (Departure& departure : fault.departures) {
+      if (departure.code != "POSITIONS" || shift == 0 || IsEmpty(Complement(rows))) continue;
+      departure.message = fmt::format("positions are {} too {}", Short(std::fabs(shift)), shift > 0 ? "large" : "small");
+    }
     fault.sentence = Sentence(fault.departures);
     constexpr size_t kMostAlternatives = 3;
     for (const std::vector<Departure>& alias : explanation.candidate.aliases) {
       const bool one_too = fault.departures.size() == 1 && fault.alternatives.size() < kMostAlternatives;
-      if (one_too && Sentence(alias) != fault.sentence) fault.alternatives.push_back(alias);
+      const auto same = [text = Sentence(alias)](const auto& known) { return Sentence(known) == text; };
+      if (!one_too || same(fault.departures)) continue;
+      if (std::none_of(fault.alternatives.begin(), fault.alternatives.end(), same)) fault.alternatives.push_back(alias);
     }
     for (const Explanation& other : others) {
       if (&other == &explanation || other.sample_digest != explanation.sample_digest || IsAsMeasured(other)) continue;
@@ -260,7 +342,9 @@ class FaultFinder {
     }
     AddRanges(explanation.candidate.settings, call_.limits, &fault.departures);
     fault.sentence = Sentence(fault.departures);
-    fault.parts = PartsOf(call_.evidence, Widened(explanation, rows), Fitting(explanation));
+    // Where positions were measured, other tokens are as stated: the fault is not hidden there.
+    const RowSet widened = Widened(explanation, rows);
+    fault.parts = PartsOf(call_.evidence, widened, explanation.candidate.positions ? widened : Fitting(explanation));
     SetPairs(&fault, rows);
     found_.faults.push_back(std::move(fault));
   }
@@ -371,10 +455,13 @@ class FaultFinder {
     for (const Explanation& one : explanations) {
       if (!one.complete || !one.proof.misfits || IsAsMeasured(one)) continue;
       const std::vector<Departure> departures = call_.AllDepartures(one);
-      if (departures.empty() || !IsEmpty(Without(rows, Complement(one.proof.misfits->rows)))) continue;
+      const bool rounds_frequencies = std::all_of(departures.begin(), departures.end(), [](const Departure& departure) {
+        return departure.code == "THETA_SCALE_ROUNDED" || departure.code == "RECURRENCE";
+      });
+      if (rounds_frequencies || !IsEmpty(Without(rows, Complement(one.proof.misfits->rows)))) continue;
       const bool simple = one.candidate.free_values == 0 && departures.size() == 1;
       const double found = distance(one);
-      const bool much_nearer = found == 0 || (simple && found < kRatio * distance(*reference_));
+      const bool much_nearer = found == 0 || (simple && BitsCount() && found < kRatio * distance(*reference_));
       if (much_nearer && found < least) nearest = &one, least = found;
     }
     return nearest;
@@ -413,18 +500,6 @@ class FaultFinder {
     if (any_few && apart) return unequal;
     for (std::vector<uint8_t>& rows : unequal) std::fill(rows.begin(), rows.end(), 0);
     return unequal;
-  }
-
-  // How much the reference differs in the rows.
-  std::string Difference(const RowSet& rows) const {
-    const auto proof = Prove(reference_->candidate, reference_->variant, call_.evidence, call_.limits, call_.pool,
-                             call_.cancelled, &call_.tolerance, &rows);
-    int64_t elements = 0;
-    for (size_t n = 0; n < rows.size(); ++n) {
-      elements += call_.evidence.operands[n].width * std::count(rows[n].begin(), rows[n].end(), 1);
-    }
-    return fmt::format("{} of {} elements differ by more than {}", proof.ok() ? proof->misfits->elements : elements,
-                       elements, Describe(call_.tolerance, call_.NarrowestAfter()));
   }
 
   const RotationCall& call_;

@@ -87,7 +87,7 @@ bool SameCandidate(const Candidate& a, const Candidate& b, const Frequency& fa, 
          a.settings.output_pairing == b.settings.output_pairing &&
          a.settings.half_split_parts == b.settings.half_split_parts && a.offsets == b.offsets &&
          SameXpos(a.settings.xpos, b.settings.xpos) && a.direction == b.direction &&
-         a.position_shift == b.position_shift && a.position_map == b.position_map && a.fault == b.fault &&
+         a.position_shift == b.position_shift && a.fault == b.fault &&
          a.seq_len == b.seq_len && fa.inv_freq == fb.inv_freq && fa.axis == fb.axis && scaling_a == scaling_b;
 }
 
@@ -234,16 +234,6 @@ class Finder {
     SetLayout(reading, &candidate);
     candidate.direction = asked_.DirectionOf(match.direction);
     candidate.position_shift = match.shift;
-    // The inverse at positions p - S is the rotation at S - p, where these are positions, too.
-    const auto last = std::max_element(sample_.tokens.positions[0].begin(), sample_.tokens.positions[0].end());
-    const bool reversed = candidate.direction != asked_.direction && asked_.direction == Direction::kForward &&
-                          match.shift != 0 && -match.shift >= *last && sample_.tokens.axes() == 1 && !reading.scales &&
-                          !option.settings.xpos;
-    if (reversed) {
-      candidate.direction = asked_.direction;
-      candidate.position_map = {PositionMap::Kind::kReversed, -match.shift};
-      candidate.position_shift = 0;
-    }
     candidate.attention_scaling = scaling;
     candidate.seq_len = option.seq_len;
     candidate.exchanged_axes = option.exchanged_axes;
@@ -264,12 +254,7 @@ class Finder {
       departures.insert(departures.end(), more.begin(), more.end());
     };
     append(LayoutDepartures(asked_, reading, sample_));
-    if (reversed) {
-      append(
-          {{"POSITIONS", fmt::format("positions run backwards: {} minus the stated position", Short(-match.shift))}});
-    } else {
-      append(MatchDepartures(asked_, match, sample_.tokens));
-    }
+    append(MatchDepartures(asked_, match, sample_.tokens));
     append(option.departures);
     append(XposDepartures(asked_, candidate.settings.xpos));
     if (option.fault != TableFault::kNone) departures.push_back(FaultDeparture(option.fault));

@@ -53,11 +53,6 @@ std::vector<Scored> FindCandidates(const Evidence& sample, const std::vector<Rea
                                    const std::vector<Option>* only, const Limits& limits,
                                    const Cancellation& cancelled);
 
-// Candidates with the frequencies asked for, at positions that are a simple function of the stated ones, if the angles
-// show positions like these. Empty if positions have several axes.
-std::vector<Candidate> MappedCandidates(const Evidence& sample, const std::vector<Reading>& readings,
-                                        const Asked& asked, const Limits& limits);
-
 // Candidates for a given table, which has no frequencies to compare angles with: each direction, at the usual wrong
 // positions. Empty if no table was asked for.
 std::vector<Candidate> TableCandidates(const Evidence& sample, const std::vector<Reading>& readings,

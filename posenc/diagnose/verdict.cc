@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 
 #include "posenc/base/interruption.h"
 #include "posenc/diagnose/options.h"
@@ -11,42 +12,106 @@
 namespace posenc::diagnose {
 namespace {
 
-constexpr size_t kMostRanges = 4;  // more are replaced by the range that contains them
+constexpr size_t kMostRanges = 256;  // more are replaced by the range that contains them
+constexpr size_t kMostSaid = 6;      // ranges in words
+constexpr size_t kMostGroups = 16;   // of heads with the same tokens
 
-// The part of one operand's rows; absent if there are none.
-std::optional<Part> PartOf(const Evidence& evidence, const Rows& rows, const std::vector<uint8_t>& in_set,
-                           const std::vector<uint8_t>& fitting) {
+// The tokens of one head of one batch row that are in the set, and those that would be if the fault showed there.
+struct HeadTokens {
+  int64_t batch_row, head;
+  std::vector<uint8_t> in_set, hidden;
+};
+
+// True if the heads differ by hidden tokens only.
+bool Alike(const HeadTokens& a, const HeadTokens& b) {
+  if (a.in_set.size() != b.in_set.size()) return false;
+  for (size_t t = 0; t < a.in_set.size(); ++t) {
+    if (a.in_set[t] && !b.in_set[t] && !b.hidden[t]) return false;
+    if (b.in_set[t] && !a.in_set[t] && !a.hidden[t]) return false;
+  }
+  return true;
+}
+
+std::vector<HeadTokens> HeadsOf(const Evidence& evidence, const Rows& rows, const std::vector<uint8_t>& in_set,
+                                const std::vector<uint8_t>& fitting) {
   const BatchRows batch(evidence, rows);
-  std::vector<uint8_t> batch_rows(batch.count()), heads(rows.heads), tokens(batch.longest());
+  std::vector<HeadTokens> heads;
   for (const int64_t b : batch.filled()) {
     InterruptionPoint();
-    const int64_t begin = batch.Begin(b), count = batch.End(b) - begin;
     for (int64_t h = 0; h < rows.heads; ++h) {
-      const auto at = [&](const std::vector<uint8_t>& set, int64_t t) {
-        return set[(begin + t) * rows.heads + h] != 0;
-      };
-      int64_t first = 0, last = count - 1;
-      while (first < count && !at(in_set, first)) ++first;
-      if (first == count) continue;
-      while (!at(in_set, last)) --last;
-      batch_rows[b] = heads[h] = 1;
-      for (int64_t t = first; t <= last; ++t) tokens[t] |= at(in_set, t) || at(fitting, t);
-      for (int64_t t = first - 1; t >= 0 && at(fitting, t); --t) tokens[t] = 1;
-      for (int64_t t = last + 1; t < count && at(fitting, t); ++t) tokens[t] = 1;
+      HeadTokens one{b, h, {}, {}};
+      bool any = false;
+      for (int64_t t = batch.Begin(b); t < batch.End(b); ++t) {
+        const bool in = in_set[t * rows.heads + h] != 0;
+        one.in_set.push_back(in);
+        one.hidden.push_back(!in && fitting[t * rows.heads + h]);
+        any |= in;
+      }
+      if (any) heads.push_back(std::move(one));
     }
   }
-  if (std::find(heads.begin(), heads.end(), 1) == heads.end()) return std::nullopt;
-  return Part{.batch_rows = Ranges(batch_rows), .heads = Ranges(heads), .tokens = Ranges(tokens)};
+  return heads;
+}
+
+// Parts of one operand's rows: heads with the same tokens together.
+std::vector<Part> PartsOf(const Evidence& evidence, const Rows& rows, const std::vector<uint8_t>& in_set,
+                          const std::vector<uint8_t>& fitting) {
+  struct Group {
+    HeadTokens tokens;  // of all its heads
+    std::map<int64_t, std::vector<uint8_t>> heads;  // by batch row
+  };
+  const int64_t batch_rows = BatchRows(evidence, rows).count();
+  std::vector<Group> groups;
+  for (HeadTokens& one : HeadsOf(evidence, rows, in_set, fitting)) {
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return Alike(g.tokens, one); });
+    if (group == groups.end() && groups.size() == kMostGroups) --group;  // none of them is said exactly any more
+    if (group == groups.end()) group = groups.insert(groups.end(), {one, {}});
+    std::vector<uint8_t>& heads = group->heads[one.batch_row];
+    heads.resize(rows.heads);
+    heads[one.head] = 1;
+    for (size_t t = 0; t < one.in_set.size(); ++t) {
+      group->tokens.in_set[t] |= one.in_set[t];
+      group->tokens.hidden[t] &= one.hidden[t];
+    }
+  }
+  std::vector<Part> parts;
+  for (const Group& group : groups) {
+    std::vector<std::pair<std::vector<IndexRange>, std::vector<uint8_t>>> by_heads;  // batch rows with these heads
+    for (const auto& [batch_row, heads] : group.heads) {
+      const std::vector<IndexRange> ranges = Ranges(heads);
+      auto same = std::find_if(by_heads.begin(), by_heads.end(), [&](const auto& one) { return one.first == ranges; });
+      if (same == by_heads.end()) same = by_heads.insert(same, {ranges, std::vector<uint8_t>(batch_rows)});
+      same->second[batch_row] = 1;
+    }
+    for (const auto& [heads, in] : by_heads) {
+      Part part{.batch_rows = Ranges(in), .heads = heads, .tokens = Ranges(group.tokens.in_set)};
+      part.all_that_show = true;
+      for (size_t t = 0; t < group.tokens.in_set.size(); ++t) {
+        part.all_that_show &= group.tokens.in_set[t] || group.tokens.hidden[t];
+      }
+      parts.push_back(std::move(part));
+    }
+  }
+  return parts;
+}
+
+int64_t CountOf(const IndexRange& range) { return (range.last - range.first) / range.step + 1; }
+
+std::string InWords(const IndexRange& range) {
+  const auto [first, last, step] = range;
+  if (first == last) return fmt::format("{}", first);
+  if (step > 1) return fmt::format("{}, {}, ..., {}", first, first + step, last);
+  return first < 0 ? fmt::format("{} to {}", first, last) : fmt::format("{}-{}", first, last);
 }
 
 std::string List(const std::vector<IndexRange>& ranges) {
   std::string text;
+  int64_t count = 0;
+  for (const IndexRange& range : ranges) count += CountOf(range);
   for (size_t n = 0; n < ranges.size(); ++n) {
+    if (n == kMostSaid) return fmt::format("{}, ... ({} in all)", text, count);
     text += n == 0 ? "" : n + 1 == ranges.size() ? " and " : ", ";
-    const auto [first, last] = ranges[n];
-    text += first == last ? fmt::format("{}", first)
-            : first < 0   ? fmt::format("{} to {}", first, last)
-                          : fmt::format("{}-{}", first, last);
+    text += InWords(ranges[n]);
   }
   return text;
 }
@@ -59,41 +124,40 @@ std::string Named(const char* one, const char* several, const std::vector<IndexR
 }  // namespace
 
 std::vector<IndexRange> Ranges(const std::vector<uint8_t>& in_set) {
-  std::vector<IndexRange> ranges;
+  constexpr int64_t kProgression = 4;  // so many indices of equal steps are one range
+  std::vector<int64_t> indices;
   for (size_t n = 0; n < in_set.size(); ++n) {
-    if (!in_set[n]) continue;
-    const auto index = static_cast<int64_t>(n);
-    if (!ranges.empty() && ranges.back().last == index - 1) {
-      ranges.back().last = index;
-    } else {
-      ranges.push_back({index, index});
-    }
+    if (in_set[n]) indices.push_back(static_cast<int64_t>(n));
+  }
+  if (indices.size() == in_set.size()) return {};
+  std::vector<IndexRange> ranges;
+  for (size_t n = 0; n < indices.size();) {
+    size_t end = n + 1;
+    while (end < indices.size() && indices[end] - indices[end - 1] == indices[n + 1] - indices[n]) ++end;
+    const int64_t step = end > n + 1 ? indices[n + 1] - indices[n] : 1;
+    if (step > 1 && static_cast<int64_t>(end - n) < kProgression) end = n + 1;
+    ranges.push_back({indices[n], indices[end - 1], end > n + 1 ? step : 1});
+    n = end;
   }
   if (ranges.size() > kMostRanges) ranges = {{ranges.front().first, ranges.back().last}};
-  if (ranges.size() == 1 && ranges[0].first == 0 && ranges[0].last + 1 == static_cast<int64_t>(in_set.size())) {
-    ranges.clear();
-  }
   return ranges;
 }
 
 std::vector<Part> PartsOf(const Evidence& evidence, const RowSet& rows, const RowSet& fitting) {
-  std::vector<Part> parts;
-  bool alike = true, all = true;
+  std::vector<std::vector<Part>> by_operand;
+  bool alike = true;
   for (size_t n = 0; n < evidence.operands.size(); ++n) {
-    std::optional<Part> part = PartOf(evidence, evidence.operands[n], rows[n], fitting[n]);
-    all = all && part;
-    if (!part) continue;
-    if (!parts.empty()) {
-      Part unnamed = parts[0];
-      unnamed.operands.clear();
-      alike = alike && unnamed == *part;
-    }
-    if (evidence.operands.size() > 1) part->operands = {evidence.operands[n].which};
-    parts.push_back(*std::move(part));
+    by_operand.push_back(PartsOf(evidence, evidence.operands[n], rows[n], fitting[n]));
+    alike &= by_operand[n] == by_operand[0];
   }
-  if (all && alike && !parts.empty()) {
-    parts.resize(1);
-    parts[0].operands.clear();
+  const auto is_everything = [](const std::vector<Part>& parts) { return parts.size() == 1 && parts[0].is_everything(); };
+  if (alike || std::all_of(by_operand.begin(), by_operand.end(), is_everything)) return by_operand[0];
+  std::vector<Part> parts;
+  for (size_t n = 0; n < by_operand.size(); ++n) {
+    for (Part& part : by_operand[n]) {
+      part.operands = {evidence.operands[n].which};
+      parts.push_back(std::move(part));
+    }
   }
   return parts;
 }
@@ -103,9 +167,10 @@ std::string Describe(const Part& part, const TokenAxis& axis) {
   for (const Operand operand : part.operands) words.emplace_back(operand == Operand::kKey ? "k" : "q");
   if (!part.batch_rows.empty()) words.push_back(Named("batch row", "batch rows", part.batch_rows));
   if (!part.heads.empty()) words.push_back(Named("head", "heads", part.heads));
-  if (!part.tokens.empty()) {
+  if (part.has_tokens()) {
     const IndexRange& last = part.tokens.back();
-    const bool to_the_end = part.tokens.size() == 1 && last.last + 1 == axis.count && last.first < last.last;
+    const bool to_the_end = part.tokens.size() == 1 && last.step == 1 && last.last + 1 == axis.count &&
+                            last.first < last.last;
     words.push_back(to_the_end ? fmt::format("{} from {} on", axis.several, last.first)
                                : Named(axis.one, axis.several, part.tokens));
   }
@@ -138,6 +203,12 @@ void Conclude(const TokenAxis& axis, bool rest_matches, Verdict* verdict) {
     for (const Part& part : fault.parts) {
       everywhere |= part.is_everything();
       if (std::string words = Describe(part, axis); !words.empty()) parts.push_back(std::move(words));
+    }
+    constexpr size_t kMostParts = 4;
+    if (parts.size() > kMostParts) {
+      const size_t more = parts.size() - kMostParts + 1;
+      parts.resize(kMostParts - 1);
+      parts.push_back(fmt::format("{} more parts", more));
     }
     if (!parts.empty()) text += fmt::format(", in {}", fmt::join(parts, " and in "));
   }

@@ -14,29 +14,42 @@ namespace posenc::diagnose {
 
 enum class VerdictKind { kMatches, kDiffers, kSeveralFaults, kUnknown };
 
-// first .. last, both included.
+// first, first + step, ..., last.
 struct IndexRange {
-  int64_t first, last;
+  int64_t first, last, step = 1;
   bool operator==(const IndexRange&) const = default;
 };
 
-// A part of the evidence. An empty list means everything along that axis.
+// A part of the evidence: these heads of these batch rows, in these tokens. An empty list means everything along that
+// axis.
 struct Part {
   std::vector<Operand> operands;
   std::vector<IndexRange> batch_rows, heads, tokens, pairs, distances;
+  // The other tokens are equal only because the fault does not show there, as at position 0: not said.
+  bool all_that_show = false;
 
+  bool has_tokens() const { return !tokens.empty() && !all_that_show; }
   bool is_everything() const {
-    return operands.empty() && batch_rows.empty() && heads.empty() && tokens.empty() && pairs.empty() &&
+    return operands.empty() && batch_rows.empty() && heads.empty() && !has_tokens() && pairs.empty() &&
            distances.empty();
   }
   bool operator==(const Part&) const = default;
 };
 
+// Positions of some tokens on one axis, measured.
+struct MeasuredPositions {
+  int64_t axis = 0;
+  std::vector<int64_t> batch_rows, tokens;
+  std::vector<double> stated, measured, uncertainty;
+};
+
 struct Fault {
   std::string sentence;                              // what happened; for an unexplained part what was measured
-  std::vector<Departure> departures;                 // empty: not explained
+  std::vector<Departure> departures;                 // empty: the data do not tell
+  bool described = false;                            // they say what was measured: no cause is proven
   std::vector<std::vector<Departure>> alternatives;  // other explanations with the same bytes here
   std::vector<Part> parts;
+  std::vector<MeasuredPositions> positions;  // by axis, if they are the fault
   int64_t free_values = 0;  // numbers that were fitted to the data
   int64_t values = 0;       // independent values of the data that differ from the expected ones
 };

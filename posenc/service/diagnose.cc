@@ -8,6 +8,7 @@
 #include "posenc/mapping/rotary_source.h"
 #include "posenc/service/diagnosis.h"
 #include "posenc/service/operations.h"
+#include "posenc/service/rotary_offset.h"
 
 namespace posenc::wire {
 namespace {
@@ -16,10 +17,10 @@ constexpr EnumPairs<v1::Direction, Direction> kDirections = {{v1::DIRECTION_FORW
                                                              {v1::DIRECTION_TRANSPOSE, Direction::kTranspose},
                                                              {v1::DIRECTION_INVERSE, Direction::kInverse}};
 
-// The expected settings, and the rotary embedding that they describe; absent if the request expects nothing.
+// The expected settings, and what they were resolved to; absent if the request expects nothing.
 struct Expected {
   diagnose::Asked asked;
-  std::optional<Rotary> rotary;
+  std::optional<ResolvedRotary> resolved;
 };
 
 absl::Status AddOtherLayers(const v1::ModelConfig& message, const Limits& limits, const std::string& layer_type,
@@ -55,10 +56,14 @@ absl::StatusOr<Expected> ReadExpected(const Reader& reader, const v1::DiagnoseRe
   if (!resolved.ok()) return resolved.status();
   if (request.has_precision()) asked.precision = resolved->precision;
   if (!resolved->rotary) {
-    return InvalidArgument(
-        "UNSUPPORTED", "expected.model", "",
-        fmt::format("must be of layers with a rotary embedding: layers of type \"{}\" have no rotary embedding",
-                    Quote(resolved->layer_type)));
+    const std::string layers = fmt::format("layers of type \"{}\"", Quote(resolved->layer_type));
+    if (!request.has_rotation()) {
+      return InvalidArgument("UNSUPPORTED", "expected.model", "",
+                             fmt::format("must be of layers with a rotary embedding: {} have none", layers));
+    }
+    asked.unrotated = layers;
+    asked.offsets = {0, 0};
+    return expected;
   }
   if (request.has_inv_freq() && resolved->rotary->table() != nullptr) {
     return InvalidArgument("UNSUPPORTED", "expected.settings.given_table", "",
@@ -71,12 +76,13 @@ absl::StatusOr<Expected> ReadExpected(const Reader& reader, const v1::DiagnoseRe
     POSENC_RETURN_IF_ERROR(Within(
         "expected.model", AddOtherLayers(request.expected().model(), reader.limits, resolved->layer_type, &asked)));
   }
-  expected.rotary = std::move(resolved->rotary);
+  expected.resolved = *std::move(resolved);
   return expected;
 }
 
 absl::StatusOr<diagnose::Rows> ReadRows(const Reader& reader, const std::string& field, Operand which,
-                                        const v1::BeforeAndAfter& message, Layout layout) {
+                                        const v1::BeforeAndAfter& message, Layout layout,
+                                        std::optional<ResolvedRotary>* expected, std::vector<int64_t>* offsets) {
   if (!message.has_before() || !message.has_after()) {
     return InvalidArgument("MISSING", field + (message.has_before() ? ".after" : ".before"), "", "must be given");
   }
@@ -86,15 +92,20 @@ absl::StatusOr<diagnose::Rows> ReadRows(const Reader& reader, const std::string&
   pair.x = std::make_shared<TensorBytes>(reader.payloads, message.before());
   pair.y = std::make_shared<TensorBytes>(reader.payloads, message.after());
   POSENC_ASSIGN_OR_RETURN(diagnose::Rows rows, diagnose::MakeRows(field, which, pair, layout, reader.limits));
-  const int64_t offset = message.rotary_offset();
+  int64_t offset = message.rotary_offset();
+  if (*expected) {
+    POSENC_ASSIGN_OR_RETURN(offset, RotaryOffset(field, offset, message.rotates_first(), rows.width, &**expected));
+  }
   if (offset < 0 || offset >= rows.width) {
     return InvalidArgument("OUT_OF_RANGE", field + ".rotary_offset", fmt::format("{}", offset),
                            fmt::format("must be 0 .. {}", rows.width - 1));
   }
+  offsets->push_back(offset);
   return rows;
 }
 
-absl::Status ReadRotation(const Reader& reader, const v1::DiagnoseRequest& request, diagnose::Evidence* evidence) {
+absl::Status ReadRotation(const Reader& reader, const v1::DiagnoseRequest& request, Expected* expected,
+                          diagnose::Evidence* evidence) {
   POSENC_ASSIGN_OR_RETURN(
       const Layout layout,
       (Choose<v1::Layout, Layout>(
@@ -102,11 +113,14 @@ absl::Status ReadRotation(const Reader& reader, const v1::DiagnoseRequest& reque
           {{v1::LAYOUT_BSHD, Layout::kBSHD}, {v1::LAYOUT_BHSD, Layout::kBHSD}, {v1::LAYOUT_THD, Layout::kTHD}})));
   const v1::RotationEvidence& rotation = request.rotation();
   if (!rotation.has_q()) return InvalidArgument("MISSING", "rotation.q", "", "must be given; k alone goes into q");
-  POSENC_ASSIGN_OR_RETURN(evidence->operands.emplace_back(),
-                          ReadRows(reader, "rotation.q", Operand::kQuery, rotation.q(), layout));
+  std::vector<int64_t>& offsets = expected->asked.offsets;
+  offsets.clear();
+  POSENC_ASSIGN_OR_RETURN(evidence->operands.emplace_back(), ReadRows(reader, "rotation.q", Operand::kQuery, rotation.q(),
+                                                                      layout, &expected->resolved, &offsets));
   if (!rotation.has_k()) return absl::OkStatus();
   POSENC_ASSIGN_OR_RETURN(evidence->operands.emplace_back(),
-                          ReadRows(reader, "rotation.k", Operand::kKey, rotation.k(), layout));
+                          ReadRows(reader, "rotation.k", Operand::kKey, rotation.k(), layout, &expected->resolved,
+                                   &offsets));
   const diagnose::Rows &q = evidence->operands[0], &k = evidence->operands[1];
   if (q.sequences == k.sequences && q.length == k.length) return absl::OkStatus();
   return InvalidArgument("MISMATCH", "rotation.k.before.shape", "", "must have the same tokens as q");
@@ -264,7 +278,7 @@ absl::StatusOr<Job> Prepare(const v1::DiagnoseRequest& request, const Payloads& 
   switch (request.evidence_case()) {
     case v1::DiagnoseRequest::EVIDENCE_NOT_SET:
       return InvalidArgument("MISSING", "evidence", "", "must be given: rotation, table or inv_freq");
-    case v1::DiagnoseRequest::kRotation: POSENC_RETURN_IF_ERROR(ReadRotation(reader, request, evidence.get())); break;
+    case v1::DiagnoseRequest::kRotation: POSENC_RETURN_IF_ERROR(ReadRotation(reader, request, &expected, evidence.get())); break;
     case v1::DiagnoseRequest::kTable:
       POSENC_RETURN_IF_ERROR(ReadTable(reader, request.table(), expected.asked.settings, evidence.get()));
       break;
@@ -276,16 +290,15 @@ absl::StatusOr<Job> Prepare(const v1::DiagnoseRequest& request, const Payloads& 
     job.decide = std::move(frequencies.decide);
     return job;
   }
-  if (request.has_rotation()) {
-    expected.asked.offsets = {request.rotation().q().rotary_offset(), request.rotation().k().rotary_offset()};
-  } else if (expected.asked.settings) {
+  if (!request.has_rotation() && expected.asked.settings) {
     expected.asked.settings->input_pairing = expected.asked.settings->output_pairing = Pairing::kHalfSplit;
     expected.asked.settings->half_split_parts = 1;
   }
   const diagnose::Rows& rows = evidence->operands[0];
   POSENC_ASSIGN_OR_RETURN(Positions positions, reader.ReadPositions(request.positions()));
-  if (expected.rotary) SettleLengthRule(request.expected(), *expected.rotary, positions, nullptr);
-  auto tokens = diagnose::MakeTokens(std::move(positions), expected.rotary, rows.sequences, rows.length,
+  const auto rotary = expected.resolved ? expected.resolved->rotary : std::nullopt;
+  if (rotary) SettleLengthRule(request.expected(), *rotary, positions, nullptr);
+  auto tokens = diagnose::MakeTokens(std::move(positions), rotary, rows.sequences, rows.length,
                                      request.has_rotation() && rows.layout == Layout::kTHD, limits);
   if (!tokens.ok()) return Within("positions", tokens.status());
   evidence->tokens = *std::move(tokens);

@@ -26,6 +26,7 @@ void WriteRanges(const std::vector<diagnose::IndexRange>& ranges,
     v1::IndexRange* message = messages->Add();
     message->set_first(range.first);
     message->set_last(range.last);
+    message->set_step(range.step);
   }
 }
 
@@ -50,6 +51,16 @@ void WriteVerdict(const diagnose::Verdict& verdict, v1::Verdict* message) {
       WriteRanges(part.tokens, written->mutable_tokens());
       WriteRanges(part.pairs, written->mutable_pairs());
       WriteRanges(part.distances, written->mutable_distances());
+    }
+    one->set_described(fault.described);
+    for (const diagnose::MeasuredPositions& axis : fault.positions) {
+      v1::MeasuredPositions* written = one->add_positions();
+      written->set_axis(axis.axis);
+      written->mutable_batch_rows()->Assign(axis.batch_rows.begin(), axis.batch_rows.end());
+      written->mutable_tokens()->Assign(axis.tokens.begin(), axis.tokens.end());
+      written->mutable_stated()->Assign(axis.stated.begin(), axis.stated.end());
+      written->mutable_measured()->Assign(axis.measured.begin(), axis.measured.end());
+      written->mutable_uncertainty()->Assign(axis.uncertainty.begin(), axis.uncertainty.end());
     }
     one->set_free_values(fault.free_values);
     one->set_explained_values(fault.values);

@@ -11,6 +11,7 @@
 #include "posenc/base/status.h"
 #include "posenc/base/tensor.h"
 #include "posenc/mapping/rotary_source.h"
+#include "posenc/service/rotary_offset.h"
 
 namespace posenc::wire {
 namespace {
@@ -19,7 +20,6 @@ absl::StatusOr<RotaryOperand> ReadOperand(const Reader& reader, const std::strin
                                           const v1::RotaryOperand& message, Bytes bytes) {
   const std::string field = name + ".tensor";
   RotaryOperand operand;
-  operand.rotary_offset = message.rotary_offset();
   if (bytes == Bytes::kInRequest) {
     POSENC_ASSIGN_OR_RETURN(operand.tensor, reader.Shape(field, message.tensor()));
     return operand;
@@ -33,33 +33,11 @@ absl::StatusOr<RotaryOperand> ReadOperand(const Reader& reader, const std::strin
   return operand;
 }
 
-// Sets the first element that rotates. Heads of a model's width rotate where the model rotates them; a note says so if
-// this is not the start. MISSING if the heads have another width.
 absl::Status PlaceRotation(const std::string& name, const v1::RotaryOperand& message, ResolvedRotary* resolved,
                            RotaryOperand* operand) {
-  const std::string field = name + ".rotary_offset";
-  if (message.rotates_first()) {
-    if (message.rotary_offset() == 0) return absl::OkStatus();
-    return Against(
-        name + ".rotates_first",
-        InvalidArgument("CONFLICT", field, fmt::format("{}", message.rotary_offset()), "must be 0 with rotates_first"));
-  }
-  const bool decides = resolved->rotary && resolved->whole_head != 0 && message.rotary_offset() == 0;
-  if (!decides || operand->tensor.shape.empty()) return absl::OkStatus();
-  const int64_t width = operand->tensor.shape.back(), rotary_dim = resolved->rotary->rotary_dim();
-  if (width <= rotary_dim) return absl::OkStatus();
-  if (width != resolved->whole_head) {
-    return InvalidArgument(
-        "MISSING", field, "",
-        fmt::format("must be given, or rotates_first: heads have {} elements, the model's {}, and {} of "
-                    "them rotate",
-                    width, resolved->whole_head, rotary_dim));
-  }
-  operand->rotary_offset = resolved->rotary_offset;
-  if (operand->rotary_offset == 0) return absl::OkStatus();
-  resolved->notes.push_back({"ROTARY_OFFSET", field,
-                             fmt::format("{}: the model rotates the last {} elements of its heads' {}",
-                                         operand->rotary_offset, rotary_dim, width)});
+  const std::vector<int64_t>& shape = operand->tensor.shape;
+  POSENC_ASSIGN_OR_RETURN(operand->rotary_offset, RotaryOffset(name, message.rotary_offset(), message.rotates_first(),
+                                                               shape.empty() ? 0 : shape.back(), resolved));
   return absl::OkStatus();
 }
 

@@ -17,6 +17,8 @@ namespace {
 constexpr int64_t kT5Buckets = 32;  // default of num_buckets
 constexpr int64_t kClsRows = 3;     // of BEiT's table
 
+constexpr char kShapes[] = "the shapes fit no other";
+
 // Returns the first of these fields that the model's config.json, or its text part, has; null if it has none.
 nlohmann::json FieldOf(const v1::ModelConfig& model, std::initializer_list<const char*> names) {
   nlohmann::json json;
@@ -61,9 +63,31 @@ v1::Layout OnlyLayout(const Fits& fits) {
 // True if the size is as expected; 0: nothing is expected.
 bool Is(int64_t size, int64_t expected) { return expected == 0 || size == expected; }
 
-// Returns the number of tokens that the positions give; 0 if they fit any number.
+// Returns the number of tokens of a sequence that the positions give; 0 if they fit any number.
 int64_t TokensOf(const v1::Positions& positions) {
-  return positions.has_ids() && positions.ids().shape_size() == 1 ? positions.ids().shape(0) : 0;
+  const int rank = positions.ids().shape_size(), axes_last = positions.axis_dimension() == v1::AXIS_DIMENSION_LAST;
+  return rank > axes_last ? positions.ids().shape(rank - 1 - axes_last) : 0;
+}
+
+// Returns the layout of q and, if it is not null, k; sets `why`. Unset if they leave several.
+v1::Layout LayoutOf(const v1::Tensor& q, const v1::Tensor* k, const v1::Positions& positions,
+                    const v1::ModelConfig& model, std::string* why) {
+  if (q.shape_size() == 3) {
+    *why = "q has three axes";
+    return v1::LAYOUT_THD;
+  }
+  if (q.shape_size() != 4 || (k != nullptr && k->shape_size() != 4)) return v1::LAYOUT_UNSPECIFIED;
+  const int64_t tokens = TokensOf(positions);
+  const auto shapes_fit = [&](int s, int) {
+    return Is(q.shape(s), tokens) && (k == nullptr || k->shape(s) == q.shape(s));
+  };
+  *why = kShapes;
+  if (const v1::Layout only = OnlyLayout(shapes_fit); only != v1::LAYOUT_UNSPECIFIED || !shapes_fit(1, 2)) return only;
+  const int64_t heads = NumberOf(model, {"num_attention_heads", "n_head"}, "attention.head_count");
+  const int64_t key_heads = NumberOf(model, {"num_key_value_heads"}, "attention.head_count_kv");
+  if (heads == 0) return v1::LAYOUT_UNSPECIFIED;
+  *why = absl::StrCat("the model has ", heads, " heads");
+  return OnlyLayout([&](int, int h) { return q.shape(h) == heads && (k == nullptr || Is(k->shape(h), key_heads)); });
 }
 
 void Assume(v1::Layout layout, const std::string& why, Session* session) {
@@ -96,32 +120,25 @@ int64_t BucketsOf(const v1::BiasMethod& method) {
   }
 }
 
-constexpr char kShapes[] = "the shapes fit no other";
 constexpr char kTableShape[] = "the table's shape";
 
 }  // namespace
 
 void CompleteLayout(v1::ApplyRotaryRequest* request, Session* session) {
-  const v1::Tensor &q = request->q().tensor(), &k = request->k().tensor();
   if (request->layout() != v1::LAYOUT_UNSPECIFIED) return;
-  if (q.shape_size() == 3) {
-    request->set_layout(v1::LAYOUT_THD);
-    return Assume(v1::LAYOUT_THD, "q has three axes", session);
-  }
-  if (q.shape_size() != 4 || (request->has_k() && k.shape_size() != 4)) return;
-  const bool has_k = request->has_k();
-  const int64_t tokens = TokensOf(request->positions());
-  const auto shapes_fit = [&](int s, int) { return Is(q.shape(s), tokens) && (!has_k || k.shape(s) == q.shape(s)); };
-  request->set_layout(OnlyLayout(shapes_fit));
-  Assume(request->layout(), kShapes, session);
-  if (request->layout() != v1::LAYOUT_UNSPECIFIED || !shapes_fit(1, 2)) return;
-  const v1::ModelConfig& model = request->rotary().model();
-  const int64_t heads = NumberOf(model, {"num_attention_heads", "n_head"}, "attention.head_count");
-  const int64_t key_heads = NumberOf(model, {"num_key_value_heads"}, "attention.head_count_kv");
-  if (heads == 0) return;
-  request->set_layout(
-      OnlyLayout([&](int, int h) { return q.shape(h) == heads && (!has_k || Is(k.shape(h), key_heads)); }));
-  Assume(request->layout(), absl::StrCat("the model has ", heads, " heads"), session);
+  std::string why;
+  request->set_layout(LayoutOf(request->q().tensor(), request->has_k() ? &request->k().tensor() : nullptr,
+                               request->positions(), request->rotary().model(), &why));
+  Assume(request->layout(), why, session);
+}
+
+void CompleteLayout(v1::DiagnoseRequest* request, Session* session) {
+  if (request->layout() != v1::LAYOUT_UNSPECIFIED || !request->has_rotation()) return;
+  const v1::RotationEvidence& rotation = request->rotation();
+  std::string why;
+  request->set_layout(LayoutOf(rotation.q().before(), rotation.has_k() ? &rotation.k().before() : nullptr,
+                               request->positions(), request->expected().model(), &why));
+  Assume(request->layout(), why, session);
 }
 
 void CompleteLayout(v1::RelativeScoresRequest* request, Session* session) {

@@ -13,6 +13,7 @@ namespace posenc::command {
 // Sets the layout, BSHD or BHSD of four axes and THD of three, if q, k, the positions and the model's numbers of heads
 // leave one. Otherwise it stays unset.
 void CompleteLayout(v1::ApplyRotaryRequest* request, Session* session);
+void CompleteLayout(v1::DiagnoseRequest* request, Session* session);
 // Of q and k: from k, add_to and the geometry.
 void CompleteLayout(v1::RelativeScoresRequest* request, Session* session);
 // Of the answer: from probabilities and add_to.

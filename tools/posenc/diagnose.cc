@@ -9,6 +9,7 @@
 #include "posenc/command_line/arguments.h"
 #include "tools/files/tensor_file.h"
 #include "tools/posenc/deliver.h"
+#include "tools/posenc/defaults.h"
 #include "tools/posenc/diagnosis_report.h"
 #include "tools/posenc/field_flags.h"
 #include "tools/posenc/request_flags.h"
@@ -23,7 +24,6 @@ struct DiagnoseFlags {
   v1::DiagnoseRequest request;
   v1::TableEvidence table;
   std::string before, after, k_before, k_after, inv_freq, expected_table;
-  int64_t rotary_offset = 0, k_rotary_offset = 0;
   std::optional<std::string> expected_pairing;
   std::optional<int32_t> max_explanations;
 };
@@ -39,9 +39,7 @@ absl::Status ReadRows(const std::string& path, v1::Tensor* tensor) {
   return absl::OkStatus();
 }
 
-absl::Status ReadOperand(const std::string& before, const std::string& after, int64_t rotary_offset,
-                         v1::BeforeAndAfter* operand) {
-  operand->set_rotary_offset(rotary_offset);
+absl::Status ReadOperand(const std::string& before, const std::string& after, v1::BeforeAndAfter* operand) {
   POSENC_RETURN_IF_ERROR(ReadRows(before, operand->mutable_before()));
   return ReadRows(after, operand->mutable_after());
 }
@@ -76,27 +74,39 @@ absl::Status ReadEvidence(const DiagnoseFlags& flags, v1::DiagnoseRequest* reque
   }
   if (!rotation) return absl::OkStatus();
   v1::RotationEvidence& evidence = *request->mutable_rotation();
-  POSENC_RETURN_IF_ERROR(ReadOperand(flags.before, flags.after, flags.rotary_offset, evidence.mutable_q()));
-  if (flags.k_before.empty()) return absl::OkStatus();
-  return ReadOperand(flags.k_before, flags.k_after, flags.k_rotary_offset, evidence.mutable_k());
-}
-
-// Returns the possible layouts of the tensors: the given one, or those that their number of axes allows.
-std::vector<v1::Layout> Layouts(const v1::DiagnoseRequest& request) {
-  if (!request.has_rotation() || request.layout() != v1::LAYOUT_UNSPECIFIED) return {request.layout()};
-  if (request.rotation().q().before().shape_size() == 3) return {v1::LAYOUT_THD};
-  return {v1::LAYOUT_BSHD, v1::LAYOUT_BHSD};
-}
-
-double ShareOf(const v1::DiagnoseResponse& response) {
-  switch (response.verdict().kind()) {
-    case v1::VERDICT_KIND_MATCHES: return 4;
-    case v1::VERDICT_KIND_DIFFERS: return 3;
-    case v1::VERDICT_KIND_SEVERAL_FAULTS: return 2;
-    default: break;
+  POSENC_RETURN_IF_ERROR(ReadOperand(flags.before, flags.after, evidence.mutable_q()));
+  if (flags.k_before.empty()) {
+    evidence.clear_k();
+    return absl::OkStatus();
   }
-  const double unexplained = response.measured().norm_residual() + response.measured().head_residual();
-  return response.has_measured() && !response.explanations().empty() ? 1 / (1 + unexplained) : 0;
+  return ReadOperand(flags.k_before, flags.k_after, evidence.mutable_k());
+}
+
+// Diagnoses in the layout of the request. Without one, in both that tensors of four axes may have: the better answer to
+// look at, but which of them holds is not known from it.
+absl::StatusOr<v1::DiagnoseResponse> Diagnose(v1::DiagnoseRequest* request, Session& session) {
+  if (!request->has_rotation() || request->layout() != v1::LAYOUT_UNSPECIFIED) {
+    return session.backend().Diagnose(*request);
+  }
+  request->set_layout(v1::LAYOUT_BSHD);
+  absl::StatusOr<v1::DiagnoseResponse> bshd = session.backend().Diagnose(*request);
+  request->set_layout(v1::LAYOUT_BHSD);
+  absl::StatusOr<v1::DiagnoseResponse> bhsd = session.backend().Diagnose(*request);
+  if (!bshd.ok() && !bhsd.ok()) return bshd;
+  if (!bshd.ok() || !bhsd.ok()) {
+    session.Assume("--layout", bshd.ok() ? "bshd" : "bhsd", "the other does not fit");
+    return bshd.ok() ? bshd : bhsd;
+  }
+  const v1::Verdict &first = bshd->verdict(), &second = bhsd->verdict();
+  v1::Verdict verdict = first;
+  if (ExitCode(first) != ExitCode(second)) verdict.set_kind(v1::VERDICT_KIND_UNKNOWN);
+  const bool one_matches = ExitCode(first) == kSame || ExitCode(second) == kSame;
+  const auto words = [&](const v1::Verdict& one) { return one_matches ? KindOf(one) : InOneLine(one); };
+  verdict.set_sentence(absl::StrCat("give --layout, which the shapes do not tell. With bshd: ", words(first),
+                                    ". With bhsd: ", words(second)));
+  absl::StatusOr<v1::DiagnoseResponse>& nearer = ExitCode(second) < ExitCode(first) ? bhsd : bshd;
+  *nearer->mutable_verdict() = std::move(verdict);
+  return nearer;
 }
 
 // True if in every row the elements at k and at k + apart are equal, for k = 0, step, 2 * step, ... below `end`. The
@@ -149,32 +159,20 @@ absl::Status RunDiagnose(const DiagnoseFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(flags.precision.Put(&request));
   if (flags.max_explanations) request.set_max_explanations(*flags.max_explanations);
   POSENC_RETURN_IF_ERROR(ReadEvidence(flags, &request));
-  DiagnosisContext context;
+  bool assumed_positions = false;
   if (request.has_inv_freq()) {
     if (!IsSet(request.positions())) request.clear_positions();
   } else {
-    context.assumed_positions = request.positions().source_case() == v1::Positions::SOURCE_NOT_SET;
-    if (context.assumed_positions) request.mutable_positions()->set_offset(0);
+    assumed_positions = request.positions().source_case() == v1::Positions::SOURCE_NOT_SET;
+    if (assumed_positions) request.mutable_positions()->set_offset(0);
     CompletePositions(request.mutable_positions());
   }
-  // If the axes fit several layouts, the layout with the better explanation is used.
-  absl::StatusOr<v1::DiagnoseResponse> best = absl::UnknownError("no layout");
-  const std::vector<v1::Layout> layouts = Layouts(request);
-  for (const v1::Layout layout : layouts) {
-    request.set_layout(layout);
-    auto response = session.backend().Diagnose(request);
-    if (response.ok() && best.ok() && ShareOf(*response) <= ShareOf(*best)) continue;
-    if (!response.ok() && (best.ok() || layout != layouts[0])) continue;
-    best = std::move(response);
-    context.layout = layout;
-  }
-  POSENC_RETURN_IF_ERROR(best.status());
-  context.inferred_layout = layouts.size() > 1;
-  session.set_exit_code(ExitCode(best->verdict()));
-  if (context.assumed_positions) session.Assume("--offset", "0");
-  if (context.inferred_layout) session.Assume("--layout", EnumName(context.layout));
-  if (session.json()) return PrintVerdictFirst(session, *best);
-  return PrintReport(DiagnosisReport(*best, context));
+  CompleteLayout(&request, &session);
+  POSENC_ASSIGN_OR_RETURN(const v1::DiagnoseResponse response, Diagnose(&request, session));
+  session.set_exit_code(ExitCode(response.verdict()));
+  if (assumed_positions) session.Assume("--offset", "0");
+  if (session.json()) return PrintVerdictFirst(session, response);
+  return PrintReport(DiagnosisReport(response));
 }
 
 }  // namespace
@@ -217,12 +215,17 @@ Subcommand AddDiagnose(CLI::App& parent) {
         "--tolerance"}});
   app->add_option("--max-explanations", flags->max_explanations, "Maximum number of explanations; default 5")
       ->group(kTensors);
-  app->add_option("--q-rotary-offset", flags->rotary_offset,
-                  "First element of a head row of q that should rotate; default 0")
-      ->group(kTensors);
-  app->add_option("--k-rotary-offset", flags->k_rotary_offset,
-                  "First element of a head row of k that should rotate; default 0")
-      ->group(kTensors);
+  v1::RotationEvidence& evidence = *flags->request.mutable_rotation();
+  AddFieldFlags(*app, kTensors, evidence.mutable_q(),
+                {{"rotary_offset", "First element of a head row of q that should rotate; default: the model's, else 0",
+                  "--q-rotary-offset"},
+                 {"rotates_first", "The first elements of a head row of q should rotate, whatever the model does",
+                  "--q-rotates-first"}});
+  AddFieldFlags(*app, kTensors, evidence.mutable_k(),
+                {{"rotary_offset", "First element of a head row of k that should rotate; default: the model's, else 0",
+                  "--k-rotary-offset"},
+                 {"rotates_first", "The first elements of a head row of k should rotate, whatever the model does",
+                  "--k-rotates-first"}});
   AddPositionFlags(*app, PositionKind::kSequences, flags->request.mutable_positions());
   flags->rotary.Add(*app);
   flags->precision.Add(*app);

@@ -106,11 +106,15 @@ std::string MeasuredReport(const v1::MeasuredRotation& measured) {
 
 }  // namespace
 
-std::string VerdictReport(const v1::Verdict& verdict) {
+std::string KindOf(const v1::Verdict& verdict) {
   std::string kind = v1::VerdictKind_Name(verdict.kind()).substr(std::string_view("VERDICT_KIND_").size());
   std::replace(kind.begin(), kind.end(), '_', ' ');
-  return absl::StrCat(kind, ": ", verdict.sentence(), "\n");
+  return kind;
 }
+
+std::string InOneLine(const v1::Verdict& verdict) { return absl::StrCat(KindOf(verdict), ": ", verdict.sentence()); }
+
+std::string VerdictReport(const v1::Verdict& verdict) { return InOneLine(verdict) + "\n"; }
 
 int ExitCode(const v1::Verdict& verdict) {
   switch (verdict.kind()) {
@@ -125,7 +129,7 @@ std::string DoubtReport(const v1::Undecided& undecided) {
   return absl::StrCat("Undecided: ", undecided.message(), ".\n  Needed to decide: ", undecided.remedy(), ".\n");
 }
 
-std::string DiagnosisReport(const v1::DiagnoseResponse& response, const DiagnosisContext& context) {
+std::string DiagnosisReport(const v1::DiagnoseResponse& response) {
   const std::string verdict = VerdictReport(response.verdict()) + "\n";
   std::string text;
   const auto add_doubts = [&](bool aliases) {
@@ -140,8 +144,6 @@ std::string DiagnosisReport(const v1::DiagnoseResponse& response, const Diagnosi
     text += ExplanationReport(response.explanations(n), n + 1) + "\n";
   }
   if (response.has_measured()) text += MeasuredReport(response.measured()) + "\n";
-  if (context.assumed_positions) text += "Positions 0, 1, 2, ... were assumed; --offset or --positions set others.\n";
-  if (context.inferred_layout) text += "The layout was inferred: " + EnumName(context.layout) + ".\n";
   add_doubts(true);
   return verdict + text;
 }

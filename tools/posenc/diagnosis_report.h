@@ -13,14 +13,11 @@
 
 namespace posenc::command {
 
-// Defaults that the command chose because no flag gave a value.
-struct DiagnosisContext {
-  bool assumed_positions = false;
-  bool inferred_layout = false;
-  v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
-};
-
-// "MATCHES: ...", "DIFFERS: ...", "SEVERAL FAULTS: ..." or "UNKNOWN: ...", one line.
+// "MATCHES", "DIFFERS", "SEVERAL FAULTS" or "UNKNOWN".
+std::string KindOf(const v1::Verdict& verdict);
+// The kind and the sentence.
+std::string InOneLine(const v1::Verdict& verdict);
+// InOneLine() and the end of the line.
 std::string VerdictReport(const v1::Verdict& verdict);
 // Exit code for a verdict (tools/posenc/session.h).
 int ExitCode(const v1::Verdict& verdict);
@@ -42,6 +39,6 @@ absl::Status PrintVerdictFirst(const Session& session, Response response) {
 // Returns two lines: what the data leave undecided, and which data would decide it.
 std::string DoubtReport(const v1::Undecided& undecided);
 
-std::string DiagnosisReport(const v1::DiagnoseResponse& response, const DiagnosisContext& context);
+std::string DiagnosisReport(const v1::DiagnoseResponse& response);
 
 }  // namespace posenc::command
