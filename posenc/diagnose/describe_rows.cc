@@ -20,7 +20,7 @@ namespace posenc::diagnose {
 namespace {
 
 // What a row shows, from the plainest to the least plain.
-enum class Kind { kNotFinite, kZeros, kUnchanged, kTurned, kOther, kOutside };
+enum class Kind { kBeforeNotFinite, kNotFinite, kZeros, kUnchanged, kTurned, kOther, kOutside };
 
 // Rows of one kind, whose pairs differ alike.
 struct Class {
@@ -86,10 +86,11 @@ class Describer {
     const int64_t token = row / rows.heads;
     const double rounding = RoundingOf(rows);
     std::vector<int64_t> off;
-    bool finite = true, zeros = true, unchanged = true, turned = true, outside = false;
+    bool before_finite = true, finite = true, zeros = true, unchanged = true, turned = true, outside = false;
     double least = 1e300, most = 0, worst = 0, outside_least = 1e300, outside_most = -1e300;
     Class seen;
     for (int64_t element = 0; element < rows.width; ++element) {
+      before_finite &= std::isfinite(x[element]);
       finite &= std::isfinite(y[element]) || !std::isfinite(e[element]);
       const bool rotates = element >= layout.offset && element < layout.offset + layout.rotary_dim;
       if (rotates || y[element] == e[element] || !std::isfinite(e[element])) continue;
@@ -118,7 +119,8 @@ class Describer {
       }
     }
     turned = most <= least * (1 + 16 * rounding);
-    const Kind kind = !finite                  ? Kind::kNotFinite
+    const Kind kind = !before_finite           ? Kind::kBeforeNotFinite
+                      : !finite                  ? Kind::kNotFinite
                       : outside && off.empty() ? Kind::kOutside
                       : zeros && !off.empty()  ? Kind::kZeros
                       : unchanged              ? Kind::kUnchanged
@@ -170,6 +172,7 @@ class Describer {
     const char* what = all ? "the rows" : "these pairs";
     const bool one_factor = found.most <= found.least * 1.01;
     switch (kind) {
+      case Kind::kBeforeNotFinite: return {"NOT_FINITE", "before has elements that are not finite"};
       case Kind::kNotFinite: return {"NOT_FINITE", "after has elements that are not finite"};
       case Kind::kZeros: return {"ZEROS", fmt::format("{} are zero", what)};
       case Kind::kUnchanged: return {"NOT_ROTATED", fmt::format("{} were not rotated", what)};

@@ -1,6 +1,7 @@
 #include "posenc/diagnose/explain_sample.h"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 
 #include "posenc/base/status.h"
@@ -104,7 +105,7 @@ class Explainer {
     Rank(&f_.explanations);
     if (!AllEqual() || BestIsRounded() || BestShiftsOnePosition()) POSENC_RETURN_IF_ERROR(TryFaults());
     if (!Fits() || (!AllEqual() && BestDeparts())) POSENC_RETURN_IF_ERROR(TryTurns());
-    if (!Fits() || BaseMayBeScaled()) POSENC_RETURN_IF_ERROR(TryFitted());
+    if (!Fits() || BaseMayBeScaled() || BaseIsNear()) POSENC_RETURN_IF_ERROR(TryFitted());
     return absl::OkStatus();
   }
 
@@ -142,6 +143,15 @@ class Explainer {
     if (!BestDeparts() || f_.explanations[0].candidate.free_values == 0) return false;
     const auto* p = std::get_if<RopeParameters>(&asked_.settings->frequencies);
     return p != nullptr && (p->rope_type == "dynamic" || p->rope_type == "ntk" || p->rope_type == "ntk_alpha");
+  }
+  // True if a fitted base explains the data best that is only a rounding off: of a power of it, for example.
+  bool BaseIsNear() const {
+    constexpr double kNear = 1e-4;
+    if (!BestDeparts() || f_.explanations[0].candidate.free_values == 0) return false;
+    const auto* asked = std::get_if<RopeParameters>(&asked_.settings->frequencies);
+    const auto* found = std::get_if<RopeParameters>(&f_.explanations[0].candidate.settings.frequencies);
+    return asked != nullptr && found != nullptr && asked->rope_theta && found->rope_theta &&
+           std::fabs(*found->rope_theta / *asked->rope_theta - 1) < kNear;
   }
   // True if something but the measured frequencies fits.
   bool Fits() const {
@@ -256,8 +266,13 @@ class Explainer {
   absl::Status TryFitted() {
     if (!f_.IsRotation() || !asked_.settings) return absl::OkStatus();
     const Reading& reading = f_.readings[0];
-    const std::vector<Option> fitted = FittedOptions(asked_, reading.layouts[0].rotary_dim, reading.angles,
-                                                     reading.frequencies, f_.sample.tokens, limits_);
+    std::vector<Option> fitted = FittedOptions(asked_, reading.layouts[0].rotary_dim, reading.angles,
+                                               reading.frequencies, f_.sample.tokens, limits_);
+    if (*asked_.settings->rotary_dim == reading.layouts[0].rotary_dim) {
+      for (Option& recipe : FrequencyRecipes(*asked_.settings, f_.sample.tokens, limits_)) {
+        fitted.push_back(std::move(recipe));
+      }
+    }
     if (!fitted.empty()) {
       for (const Scored& scored : FindCandidates(f_.sample, f_.readings, asked_, &fitted, limits_, cancelled_)) {
         POSENC_RETURN_IF_ERROR(Try(scored.candidate, scored.residual));

@@ -64,6 +64,9 @@ std::vector<Option> OptionsOf(const Asked& asked, int64_t rotary_dim, const Toke
 // rope_theta.
 std::vector<Option> ScalingMistakes(const RotarySettings& settings, const Tokens& tokens, const Limits& limits);
 
+// Options with frequencies by recipes of other systems that are farther off than float32 phases: ggml's powers.
+std::vector<Option> FrequencyRecipes(const RotarySettings& settings, const Tokens& tokens, const Limits& limits);
+
 // Options from measured frequencies: a power law if they follow one, then the frequencies as measured.
 std::vector<Option> MeasuredOptions(const Asked& asked, int64_t rotary_dim, const MeasuredFrequencies& measured,
                                     double attention_scaling);

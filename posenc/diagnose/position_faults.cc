@@ -264,6 +264,8 @@ class PositionFinder {
       const auto row = rows_of(one, &found.rows);
       return std::find(row, row + heads, 1) == row + heads;
     });
+    // Of a token here and there another frequency may be the reason.
+    if (10 * placed.size() < 6 * turns.tokens.size()) return;
     Placement as_stated = found;
     for (const Placed& one : placed) {
       const bool moved = one.stated != one.applied;

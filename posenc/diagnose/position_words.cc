@@ -9,7 +9,9 @@
 #include <numeric>
 #include <optional>
 
+#include "posenc/diagnose/departures.h"
 #include "posenc/diagnose/options.h"
+#include "posenc/kernels/convert.h"
 
 namespace posenc::diagnose {
 namespace {
@@ -21,7 +23,7 @@ struct Pair {
 // A function of one position, and its sentence.
 struct PositionRule {
   std::function<double(double)> at;
-  std::string sentence;
+  Departure departure;
 };
 
 // Simple functions that the positions suggest, the likeliest first. `everywhere`: they are of all tokens.
@@ -40,13 +42,17 @@ std::vector<PositionRule> Rules(const std::vector<Pair>& all, bool everywhere) {
   }
   std::vector<PositionRule> rules;
   const auto add = [&](std::function<double(double)> at, std::string sentence) {
-    rules.push_back({std::move(at), std::move(sentence)});
+    rules.push_back({std::move(at), {"POSITIONS", std::move(sentence)}});
   };
   add([applied](double) { return applied; },
       fmt::format("all tokens are at position {}, not {}", Short(applied), Short(first)));
   add([shift](double p) { return p + shift; },
       everywhere ? fmt::format("positions start at {}, not {}", Short(least + shift), Short(least))
                  : fmt::format("positions are {} too {}", Short(std::fabs(shift)), shift > 0 ? "large" : "small"));
+  rules.push_back({[](double p) { return Widen<BFloat16>(Narrow<BFloat16>(p)); },
+                   FaultDeparture(TableFault::kPositionsBF16)});
+  rules.push_back({[](double p) { return Widen<Float16>(Narrow<Float16>(p)); },
+                   FaultDeparture(TableFault::kPositionsFP16)});
   add([sum](double p) { return sum - p; },
       fmt::format("positions run backwards: {} minus the stated position", Short(sum)));
   add([largest](double p) { return std::min(p, largest); },
@@ -75,13 +81,13 @@ std::vector<PositionRule> Rules(const std::vector<Pair>& all, bool everywhere) {
   return rules;
 }
 
-// The sentence of a rule that gives every position; nullopt if there is none. One token that moved shows no rule.
-std::optional<std::string> RuleFor(const std::vector<Pair>& all, bool everywhere) {
+// The departure of a rule that gives every position; nullopt if there is none. One token that moved shows no rule.
+std::optional<Departure> RuleFor(const std::vector<Pair>& all, bool everywhere) {
   const auto moved = [](const Pair& one) { return one.stated != one.applied; };
   if (std::count_if(all.begin(), all.end(), moved) < 2) return std::nullopt;
   for (const PositionRule& rule : Rules(all, everywhere)) {
     const auto holds = [&rule](const Pair& one) { return rule.at(one.stated) == one.applied; };
-    if (std::all_of(all.begin(), all.end(), holds)) return rule.sentence;
+    if (std::all_of(all.begin(), all.end(), holds)) return rule.departure;
   }
   return std::nullopt;
 }
@@ -147,21 +153,23 @@ std::vector<Departure> PositionDepartures(const std::vector<Placed>& placed,
     if (moved.empty()) continue;
     const bool everywhere = as_stated.empty() && moved.size() == all.size();
     for (const std::vector<double>& other : as_stated) all.push_back({other[axis], other[axis]});
-    std::optional<std::string> sentence;
-    for (size_t other = 0; other < count && !sentence; ++other) {
+    std::optional<Departure> found;
+    const auto say = [&found](std::string sentence) { found = {"POSITIONS", std::move(sentence)}; };
+    for (size_t other = 0; other < count && !found; ++other) {
       const auto same = [&](const Placed& one) { return one.applied[axis] == one.stated[other]; };
       if (other != axis && std::all_of(placed.begin(), placed.end(), same)) {
-        sentence = fmt::format("positions are those of axis {}", axes[other]);
+        say(fmt::format("positions are those of axis {}", axes[other]));
       }
     }
-    if (!sentence) sentence = RuleFor(all, everywhere);
-    if (!sentence && by_index && placed.size() > 1) {
-      sentence = "positions are the tokens' indices 0, 1, 2, ...; the stated ones were not used";
+    if (!found) found = RuleFor(all, everywhere);
+    if (!found && by_index && placed.size() > 1) {
+      say("positions are the tokens' indices 0, 1, 2, ...; the stated ones were not used");
     }
-    if (!sentence) sentence = RuleFor(moved, false);
-    if (!sentence && std::any_of(applied.begin(), applied.end(), [](double p) { return p != std::floor(p); })) return {};
-    if (!sentence) sentence = fmt::format("positions are {}, not {}", Runs(applied), Runs(stated));
-    departures.push_back({"POSITIONS", axes.empty() ? *sentence : fmt::format("axis {}: {}", axes[axis], *sentence)});
+    if (!found) found = RuleFor(moved, false);
+    if (!found && std::any_of(applied.begin(), applied.end(), [](double p) { return p != std::floor(p); })) return {};
+    if (!found) say(fmt::format("positions are {}, not {}", Runs(applied), Runs(stated)));
+    if (!axes.empty()) found->message = fmt::format("axis {}: {}", axes[axis], found->message);
+    departures.push_back(*std::move(found));
   }
   return departures;
 }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "absl/types/span.h"
 #include "posenc/diagnose/options.h"
 #include "posenc/rotary/rotary_plan.h"
 
@@ -53,15 +54,19 @@ constexpr ScalingMistake kMistakes[] = {
      [](const ScaledPair& at) { return Blend(at, Exchanged(at)); }},
     {"RAMP_INDEX", "yarn", "the ramp was evaluated at elements 0, 2, 4, ..., not at pairs 0, 1, 2, ...",
      [](const ScaledPair& at) { return Blend(at, 1 - Ramp(at, 2 * at.pair)); }},
+    {"EXPONENTS", "default", "exponents run to 1 at the last pair: i / (d/2 - 1), not i / (d/2)",
+     [](const ScaledPair& at) { return std::pow(at.theta, -at.pair / std::max(1.0, at.pairs - 1)); }},
+    {"EXPONENTS", "default", "exponents begin one pair late: (i + 1) / (d/2), not i / (d/2)",
+     [](const ScaledPair& at) { return std::pow(at.theta, -(at.pair + 1) / at.pairs); }},
+};
+
+// No mistake, but farther off than float32 phases: tried only if nothing else explains the data.
+constexpr ScalingMistake kRecipes[] = {
     {"THETA_SCALE_ROUNDED", "", "frequencies are powers of theta^(-2/d) rounded to float32, as in ggml's kernels",
      [](const ScaledPair& at) {
        const double scale = static_cast<float>(std::pow(at.theta, -2 / at.width));
        return at.scaled / at.plain * std::pow(scale, at.pair);
      }},
-    {"EXPONENTS", "default", "exponents run to 1 at the last pair: i / (d/2 - 1), not i / (d/2)",
-     [](const ScaledPair& at) { return std::pow(at.theta, -at.pair / std::max(1.0, at.pairs - 1)); }},
-    {"EXPONENTS", "default", "exponents begin one pair late: (i + 1) / (d/2), not i / (d/2)",
-     [](const ScaledPair& at) { return std::pow(at.theta, -(at.pair + 1) / at.pairs); }},
 };
 
 bool IsOf(std::string_view types, std::string_view type) {
@@ -79,9 +84,8 @@ double PairWith(const RopeParameters& p, double rotations, double width) {
   return width * std::log(turns) / (2 * std::log(*p.rope_theta));
 }
 
-}  // namespace
-
-std::vector<Option> ScalingMistakes(const RotarySettings& settings, const Tokens& tokens, const Limits& limits) {
+std::vector<Option> Options(absl::Span<const ScalingMistake> mistakes, const RotarySettings& settings,
+                            const Tokens& tokens, const Limits& limits) {
   std::vector<Option> options;
   const auto* p = std::get_if<RopeParameters>(&settings.frequencies);
   if (p == nullptr || !p->rope_theta) return options;
@@ -103,7 +107,7 @@ std::vector<Option> ScalingMistakes(const RotarySettings& settings, const Tokens
     ramp(*p->beta_fast, *p->beta_slow, &low, &high);
     ramp(*p->beta_slow, *p->beta_fast, &exchanged_low, &exchanged_high);
   }
-  for (const ScalingMistake& mistake : kMistakes) {
+  for (const ScalingMistake& mistake : mistakes) {
     if (!mistake.rope_types.empty() && !IsOf(mistake.rope_types, p->rope_type)) continue;
     GivenFrequencies given{{}, (*plan)->attention_scaling, (*plan)->axis};
     for (size_t k = 0; k < scaled.size(); ++k) {
@@ -121,6 +125,16 @@ std::vector<Option> ScalingMistakes(const RotarySettings& settings, const Tokens
     options.push_back(std::move(option));
   }
   return options;
+}
+
+}  // namespace
+
+std::vector<Option> ScalingMistakes(const RotarySettings& settings, const Tokens& tokens, const Limits& limits) {
+  return Options(kMistakes, settings, tokens, limits);
+}
+
+std::vector<Option> FrequencyRecipes(const RotarySettings& settings, const Tokens& tokens, const Limits& limits) {
+  return Options(kRecipes, settings, tokens, limits);
 }
 
 }  // namespace posenc::diagnose

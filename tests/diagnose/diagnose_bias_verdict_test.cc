@@ -296,7 +296,7 @@ TEST(DiagnoseBiasVerdict, SingleFaults) {
               return where.holds(b, h, i) ? wrong : method.right;
             },
             [&](const Verdict& verdict, const Differences& differences) {
-              if (verdict.kind == VerdictKind::kUnknown) return Outcome::kUnknown;
+              if (verdict.faults.empty() || verdict.faults[0].described) return Outcome::kUnknown;
               const bool named = verdict.faults.size() == 1 && Names(verdict.faults[0], fault.codes) &&
                                  InPart(verdict.faults[0], differences.part,
                                         where.some_queries && !ShowsLater(port, where, method.right, wrong));
@@ -330,13 +330,13 @@ TEST(DiagnoseBiasVerdict, PairsOfFaults) {
               bool unexplained = false;
               for (const Fault& fault : verdict.faults) {
                 const bool is_a = Names(fault, faults[a].codes), is_b = Names(fault, faults[b].codes);
-                unexplained |= fault.departures.empty();
+                unexplained |= fault.described;
                 const Part& part = fault.parts[0];
                 const bool in_a = part.batch_rows == std::vector<IndexRange>{{1, 1}},
                            in_b = part.batch_rows == std::vector<IndexRange>{{0, 0}} &&
                                   part.heads == std::vector<IndexRange>{{1, 1}};
                 const bool placed = (is_a && in_a) || (is_b && in_b) || (is_a && is_b);
-                if (!placed && !fault.departures.empty()) return Outcome::kMisleading;
+                if (!placed && !fault.described) return Outcome::kMisleading;
               }
               return unexplained ? Outcome::kUnknown : Outcome::kNamed;
             });
@@ -361,14 +361,15 @@ TEST(DiagnoseBiasVerdict, FaultsWithoutAName) {
               return where.holds(b, h, i) ? wrong : method.right;
             },
             [&](const Verdict& verdict, const Differences& differences) {
-              const bool in_part = verdict.kind == VerdictKind::kUnknown &&
-                                   (verdict.faults.empty() || InPart(verdict.faults[0], differences.part, placed));
-              return in_part ? Outcome::kNamed : Outcome::kMisleading;
+              const bool described = verdict.kind == VerdictKind::kUnknown ||
+                                     (verdict.faults.size() == 1 && verdict.faults[0].described &&
+                                      InPart(verdict.faults[0], differences.part, placed));
+              return described ? Outcome::kNamed : Outcome::kMisleading;
             });
       }
     }
   });
-  matrix.grammar.Print("faults of biases without a name (named: unknown, in the right part)");
+  matrix.grammar.Print("faults of biases without a name (named: described, in the right part)");
   EXPECT_EQ(matrix.grammar[Outcome::kMisleading], 0);
 }
 

@@ -227,9 +227,18 @@ TEST(DiagnoseHonesty, RowsInAnotherOrder) {
   const Made made = Make(Plain(), kExactPrecision, DType::kFP32, shuffled, Stretch(0, kLength), kHeads, kWidth);
   const auto diagnosis = Ask(made, AskFor(Plain()));
   ASSERT_THAT(diagnosis, IsOk());
-  EXPECT_TRUE(Says(*diagnosis, "NOTHING_FITS"));
-  ASSERT_EQ(diagnosis->explanations.size(), 1);
-  EXPECT_EQ(diagnosis->explanations[0].sentence, "the model's encoding does not explain the data");
+  ASSERT_EQ(diagnosis->verdict.faults.size(), 1u) << diagnosis->verdict.sentence;
+  const Fault& fault = diagnosis->verdict.faults[0];
+  ASSERT_EQ(fault.positions.size(), 1u);
+  const MeasuredPositions& found = fault.positions[0];
+  for (size_t n = 0; n < found.tokens.size(); ++n) {
+    EXPECT_EQ(found.measured[n], shuffled.positions[0][found.tokens[n]]);
+    EXPECT_EQ(found.stated[n], static_cast<double>(found.tokens[n]));
+    EXPECT_EQ(found.uncertainty[n], 0);
+  }
+  size_t moved = 0;
+  for (int64_t n = 0; n < kLength; ++n) moved += shuffled.positions[0][n] != static_cast<double>(n);
+  EXPECT_EQ(found.tokens.size(), moved);
 }
 
 // Each head has its own random positions.
@@ -247,8 +256,14 @@ TEST(DiagnoseHonesty, HeadsThatDiffer) {
   const auto diagnosis = Ask(made, AskFor(Plain()));
   ASSERT_THAT(diagnosis, IsOk());
   EXPECT_TRUE(Says(*diagnosis, "HEADS_DIFFER"));
-  ASSERT_EQ(diagnosis->explanations.size(), 1);
-  EXPECT_EQ(diagnosis->explanations[0].sentence, "the model's encoding does not explain the data");
+  ASSERT_EQ(diagnosis->verdict.faults.size(), static_cast<size_t>(kHeads)) << diagnosis->verdict.sentence;
+  for (const Fault& fault : diagnosis->verdict.faults) {
+    const MeasuredPositions& found = fault.positions.at(0);
+    const int64_t head = fault.parts.at(0).heads.at(0).first;
+    for (size_t n = 0; n < found.tokens.size(); ++n) {
+      EXPECT_EQ(found.measured[n], tokens.positions[0][found.tokens[n] * kHeads + head]);
+    }
+  }
 }
 
 TEST(DiagnoseHonesty, NothingWasRotated) {

@@ -64,7 +64,7 @@ TEST(DiagnosePhases, NothingIsNamedWithoutEvidence) {
       std::mt19937_64 numbers(cell.s);
       return Treatment{.inv_freq = OfBase(777), .position = static_cast<double>(numbers() % 1000)};
     }));
-    EXPECT_EQ(verdict.sentence, "pairs rotate by angles that no known settings give at these positions");
+    EXPECT_THAT(verdict.sentence, testing::StartsWith("these pairs turn by other angles"));
   }
 }
 

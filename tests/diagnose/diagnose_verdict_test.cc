@@ -129,6 +129,7 @@ std::vector<Fault2> Faults(const Method& method, const Stretch2& stretch) {
        {"POSITIONS_ROUNDED", "ANGLES_ROUNDED"},
        [](const Method&, T t) { t->round_position = DType::kBF16; }},
       {"positions in float16", {"POSITIONS_ROUNDED"}, [](const Method&, T t) { t->round_position = DType::kFP16; }},
+      {"positions of no rule", {"POSITIONS"}, [](const Method&, T t) { t->position += std::fmod(t->position * 7919, 13); }},
       {"angles in bfloat16",
        {"ANGLES_ROUNDED"},
        [](const Method&, T t) { t->round_frequency = t->round_position = t->round_angle = DType::kBF16; }},
@@ -215,7 +216,7 @@ std::vector<Fault2> Unnamed() {
                         for (size_t k = 0; k < f->size(); ++k) (*f)[k] = 1.0 / (1.0 + static_cast<double>(k * k));
                       }),
           {"positions squared", {}, [](const Method&, T t) { t->position = t->position * t->position / 64; }},
-          {"a random phase", {}, [](const Method&, T t) { t->position += std::fmod(t->position * 7919, 13); }}};
+          {"a random phase", {}, [](const Method&, T t) { t->position += std::fmod(t->position * 7919, 13) / 16; }}};
 }
 
 Asked AskedOf(const Method& method) {
@@ -262,7 +263,7 @@ bool InPart(const Fault& fault, const Part& wanted) {
     return false;
   // A fault may not show in the first and the last tokens.
   if (wanted.tokens.empty()) return true;
-  return part.tokens.size() == 1 && part.tokens[0].first >= wanted.tokens[0].first &&
+  return !part.tokens.empty() && part.tokens[0].first >= wanted.tokens[0].first &&
          part.tokens[0].first <= wanted.tokens[0].first + 8;
 }
 
@@ -332,7 +333,7 @@ TEST(DiagnoseVerdict, SingleFaults) {
               return t;
             },
             [&](const Verdict& verdict) {
-              if (verdict.kind == VerdictKind::kUnknown) return Outcome::kUnknown;
+              if (verdict.faults.empty() || verdict.faults[0].described) return Outcome::kUnknown;
               const bool named = verdict.faults.size() == 1 && Names(verdict.faults[0], fault.codes) &&
                                  InPart(verdict.faults[0], where.part);
               return named ? Outcome::kNamed : Outcome::kMisleading;
@@ -368,8 +369,8 @@ TEST(DiagnoseVerdict, PairsOfFaults) {
               for (const Fault& fault : verdict.faults) {
                 const bool is_a = Names(fault, faults[a].codes), is_b = Names(fault, faults[b].codes);
                 const bool placed = (is_a && InPart(fault, wheres[1].part)) || (is_b && InPart(fault, wheres[3].part));
-                unexplained |= fault.departures.empty();
-                if (!placed && !(is_a && is_b) && !fault.departures.empty()) return Outcome::kMisleading;
+                unexplained |= fault.described;
+                if (!placed && !(is_a && is_b) && !fault.described) return Outcome::kMisleading;
               }
               return unexplained ? Outcome::kUnknown : Outcome::kNamed;
             });
@@ -395,14 +396,15 @@ TEST(DiagnoseVerdict, FaultsWithoutAName) {
               return t;
             },
             [&](const Verdict& verdict) {
-              const bool in_part = verdict.kind == VerdictKind::kUnknown && verdict.faults.size() == 1 &&
-                                   InPart(verdict.faults[0], where.part);
-              return in_part ? Outcome::kNamed : Outcome::kMisleading;
+              const bool described = std::all_of(verdict.faults.begin(), verdict.faults.end(), [&](const Fault& one) {
+                return one.described && InPart(one, where.part);
+              });
+              return described ? Outcome::kNamed : Outcome::kMisleading;
             });
       }
     }
   });
-  matrix.grammar.Print("faults without a name (named: unknown, in the right part)");
+  matrix.grammar.Print("faults without a name (named: described, in the right part)");
   EXPECT_EQ(matrix.grammar[Outcome::kMisleading], 0);
 }
 
