@@ -21,7 +21,8 @@ class Doubter {
   std::vector<Undecided> All() {
     Contents();
     Positions();
-    if (!proven_) Growth();
+    const bool named_in_parts = f_.explained && !f_.explanations.empty() && !f_.explanations[0].fits();
+    if (!proven_ && !named_in_parts) Growth();
     Aliases();
     return std::move(doubts_);
   }

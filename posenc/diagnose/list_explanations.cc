@@ -34,6 +34,15 @@ void AddExplanation(Explanation explanation, std::vector<Explanation>* explanati
 std::vector<Explanation> ListExplanations(const RotationCall& call, const SampleFindings& whole,
                                           std::vector<Explanation> parts, size_t most) {
   std::vector<Explanation> explanations;
+  const auto add_part = [&](Explanation part) {
+    if (explanations.size() == most) return;
+    const bool everywhere = part.fits();
+    part.candidate.departures = call.AllDepartures(part);
+    part.sentence = Sentence(call.asked, part) + (everywhere ? "" : ", in a part of the data");
+    AddExplanation(std::move(part), &explanations);
+  };
+  const auto others = std::stable_partition(parts.begin(), parts.end(), [](const Explanation& one) { return one.fits(); });
+  for (auto part = parts.begin(); part != others; ++part) add_part(std::move(*part));
   for (Explanation explanation : whole.explanations) {
     const bool asked = call.asked.settings && explanation.candidate.departures.empty();
     // Keep what was asked for, to report how far off it is.
@@ -43,7 +52,8 @@ std::vector<Explanation> ListExplanations(const RotationCall& call, const Sample
     const bool again = std::any_of(explanations.begin(), explanations.end(), [&](const Explanation& other) {
       // A fault that changes no byte here is not reported.
       const bool nothing_new =
-          explanation.candidate.fault != TableFault::kNone || other.sentence == Sentence(call.asked, explanation);
+          (asked && other.candidate.departures.empty()) || explanation.candidate.fault != TableFault::kNone ||
+          other.sentence == Sentence(call.asked, explanation);
       return nothing_new && other.proof.digest == explanation.proof.digest;
     });
     if (again || explanations.size() == most) continue;
@@ -58,12 +68,7 @@ std::vector<Explanation> ListExplanations(const RotationCall& call, const Sample
     }
     AddExplanation(std::move(explanation), &explanations);
   }
-  for (Explanation& part : parts) {
-    if (explanations.size() == most) break;
-    part.candidate.departures = call.AllDepartures(part);
-    part.sentence = Sentence(call.asked, part) + ", in a part of the data";
-    AddExplanation(std::move(part), &explanations);
-  }
+  for (auto part = others; part != parts.end(); ++part) add_part(std::move(*part));
   return explanations;
 }
 

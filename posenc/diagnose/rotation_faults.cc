@@ -146,7 +146,7 @@ class FaultFinder {
       JoinWithTheSame();
       AddRows(Without(one.explanation.proof.misfits->undefined, Complement(one.rows)), &found_.undefined);
       *rest = Without(*rest, one.rows);
-      if (!one.explanation.fits()) found_.parts.push_back(one.explanation);
+      found_.parts.push_back(one.explanation);
     }
     return !best.empty();
   }

@@ -153,20 +153,60 @@ def test_measured_frequencies_serve_as_given_ones(diagnose):
     numpy.testing.assert_allclose(answer.measured.inv_freq, odd, rtol=0, atol=1e-8)
 
 
-def test_the_layout_is_inferred_and_the_report_reads(posenc, tmp_path):
+def test_the_layout_follows_from_shapes_and_the_report_reads(posenc, tmp_path):
     x = before_rows()
     positions = numpy.arange(TOKENS)
     for name, rows in {"q": x, "q_rot": rotate(x, positions, frequencies(), interleaved=True)}.items():
         numpy.save(tmp_path / f"{name}.npy", rows[None].transpose(0, 2, 1, 3).astype("<f4"))
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
-    report = posenc("diagnose", "--model", "config.json", "--before", "q.npy", "--after", "q_rot.npy", exit_code=1).stdout
-    assert report.startswith("DIFFERS: interleaved was applied, but the model specifies half-split\n")
-    assert "\n1. interleaved was applied, but the model specifies half-split\n" in report
-    assert "The layout was inferred: bhsd." in report
-    assert "Positions 0, 1, 2, ... were assumed" in report
-    assert "Measured: interleaved, 64 dimensions, attention scaling 1\n" in report
-    told = posenc("diagnose", "--json", "--model", "config.json", "--before", "q.npy", "--after", "q_rot.npy", exit_code=1)
-    assert json.loads(told.stdout)["assumed"] == {"offset": "0", "layout": "bhsd"} and told.stderr == ""
+    numpy.save(tmp_path / "positions.npy", positions)
+    tensors = ("--model", "config.json", "--before", "q.npy", "--after", "q_rot.npy")
+    told = posenc("diagnose", *tensors, "--positions", "positions.npy", exit_code=1)
+    assert told.stdout.startswith("DIFFERS: interleaved was applied, but the model specifies half-split\n")
+    assert "\n1. interleaved was applied, but the model specifies half-split\n" in told.stdout
+    assert "Measured: interleaved, 64 dimensions, attention scaling 1\n" in told.stdout
+    assert "assumed --layout bhsd" in told.stderr
+    told = posenc("diagnose", "--json", *tensors, "--positions", "positions.npy", exit_code=1)
+    assert json.loads(told.stdout)["assumed"] == {"layout": "bhsd"} and told.stderr == ""
+
+
+def test_a_layout_is_not_chosen_because_it_matches(posenc, tmp_path):
+    x = before_rows()[:HEADS]
+    numpy.save(tmp_path / "q.npy", x[None])
+    numpy.save(tmp_path / "q_rot.npy", rotate(x, numpy.arange(HEADS), frequencies())[None].astype("<f4"))
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    tensors = ("diagnose", "--model", "config.json", "--before", "q.npy", "--after", "q_rot.npy")
+    assert "--layout" in posenc(*tensors, exit_code=2).stdout.splitlines()[0]
+    posenc(*tensors, "--layout", "bshd", exit_code=0)
+    wrong = posenc(*tensors, "--layout", "bhsd", exit_code=1).stdout
+    assert "the rotation ran along the axis of the heads" in wrong.splitlines()[0]
+
+
+def test_deepseek_rotates_the_last_elements_of_its_heads(posenc, tmp_path):
+    config = {"model_type": "deepseek_v3", "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "rope_theta": 10000,
+              "num_attention_heads": 4, "hidden_size": 512, "rope_interleave": True}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    numpy.save(tmp_path / "q.npy", numpy.random.default_rng(5).standard_normal((1, 32, 4, 192)).astype("<f4"))
+    posenc("rope", "--model", "config.json", "--q", "q.npy", "--q-out", "rotated.npy", "--offset", 0)
+    tensors = ("diagnose", "--model", "config.json", "--before", "q.npy", "--after", "rotated.npy")
+    posenc(*tensors, exit_code=0)
+    posenc("rope", "--model", "config.json", "--q", "q.npy", "--q-out", "first.npy", "--offset", 0, "--q-rotates-first")
+    said = posenc(*tensors[:-1], "first.npy", exit_code=1).stdout
+    assert said.startswith("DIFFERS: dimensions from 0 on rotate, but the model specifies an offset of 128\n")
+    posenc(*tensors[:-1], "first.npy", "--q-rotates-first", exit_code=0)
+
+
+def test_layers_that_do_not_rotate(posenc, tmp_path):
+    config = {"model_type": "smollm3", "hidden_size": 256, "num_attention_heads": 4, "num_hidden_layers": 4,
+              "no_rope_layers": [1, 1, 1, 0], "rope_theta": 10000}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    x = numpy.random.default_rng(5).standard_normal((1, 32, 4, 64)).astype("<f4")
+    numpy.save(tmp_path / "q.npy", x)
+    numpy.save(tmp_path / "rotated.npy", rotate(x[0], numpy.arange(32), frequencies(10000))[None].astype("<f4"))
+    tensors = ("diagnose", "--model", "config.json", "--layer-index", 3, "--before", "q.npy", "--after")
+    assert "nothing is changed" in posenc(*tensors, "q.npy", exit_code=0).stdout.splitlines()[0]
+    said = posenc(*tensors, "rotated.npy", exit_code=1).stdout.splitlines()[0]
+    assert "but rows are changed: default frequencies of rope_theta 10000" in said and "tokens from 1 on" in said
 
 
 def test_a_table_and_frequencies_alone(posenc, tmp_path):
@@ -212,8 +252,8 @@ def test_exit_codes_and_the_verdict_come_first(posenc, tmp_path):
     # One unit in the last place of the norm is about 2e-7 here.
     near = y * (1 + 1e-5)
     numpy.save(tmp_path / "q.npy", x[None])
-    for name, rows, code, first in (("right", y, 0, "MATCHES: "), ("noise", noise, 2, "UNKNOWN: "),
-                                    ("late", late, 1, "DIFFERS: positions start at ")):
+    for name, rows, code, first in (("right", y, 0, "MATCHES: "), ("noise", noise, 1, "DIFFERS: norms of pairs are not kept"),
+                                    ("late", late, 1, "DIFFERS: positions are 1 too large, in ")):
         numpy.save(tmp_path / f"{name}.npy", rows[None].astype("<f4"))
         arguments = ("diagnose", "--model", "config.json", "--before", "q.npy", "--after", f"{name}.npy", "--layout", "bshd")
         report = posenc(*arguments, exit_code=code).stdout

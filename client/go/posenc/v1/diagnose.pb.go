@@ -27,11 +27,11 @@ const (
 	VerdictKind_VERDICT_KIND_UNSPECIFIED VerdictKind = 0
 	// Every element is equal to the expected one, or within the bound. Without expected settings: to what was found.
 	VerdictKind_VERDICT_KIND_MATCHES VerdictKind = 1
-	// One departure explains every element that is not as expected.
+	// One departure explains, or describes, every element that is not as expected.
 	VerdictKind_VERDICT_KIND_DIFFERS VerdictKind = 2
-	// Several departures, in one part or in several. A fault without departures is a part that nothing explains.
+	// Several departures, in one part or in several. A fault without departures is a part of which the data do not tell.
 	VerdictKind_VERDICT_KIND_SEVERAL_FAULTS VerdictKind = 3
-	// Nothing explains the elements that are not as expected; or nothing was expected, and nothing was found.
+	// The data do not tell; or nothing was expected, and nothing was found.
 	VerdictKind_VERDICT_KIND_UNKNOWN VerdictKind = 4
 )
 
@@ -262,11 +262,13 @@ func (x *RotationEvidence) GetK() *BeforeAndAfter {
 
 type BeforeAndAfter struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// First element of a head row that should rotate, as in RotaryOperand. Read only with `expected`.
+	// First element of a head row that should rotate; with a model, 0 means as in RotaryOperand. Read only with `expected`.
 	RotaryOffset int64 `protobuf:"varint,1,opt,name=rotary_offset,json=rotaryOffset,proto3" json:"rotary_offset,omitempty"`
 	// Tensor before the rotation: FP64, FP32, FP16 or BF16; axes as Layout says. Returns INVALID_ARGUMENT for an empty
 	// tensor, for only zeros, and if no row is finite throughout both before and after.
 	Before *Tensor `protobuf:"bytes,2,opt,name=before,proto3" json:"before,omitempty"`
+	// If true, the first elements of a head row should rotate, whatever the model does, as in RotaryOperand.
+	RotatesFirst bool `protobuf:"varint,3,opt,name=rotates_first,json=rotatesFirst,proto3" json:"rotates_first,omitempty"`
 	// Tensor after the rotation: shape as before; the type may differ.
 	After         *Tensor `protobuf:"bytes,15,opt,name=after,proto3" json:"after,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -315,6 +317,13 @@ func (x *BeforeAndAfter) GetBefore() *Tensor {
 		return x.Before
 	}
 	return nil
+}
+
+func (x *BeforeAndAfter) GetRotatesFirst() bool {
+	if x != nil {
+		return x.RotatesFirst
+	}
+	return false
 }
 
 func (x *BeforeAndAfter) GetAfter() *Tensor {
@@ -397,7 +406,7 @@ type Explanation struct {
 	// Differences from the expected settings. Empty: it is the expected rotation.
 	Departures []*Departure `protobuf:"bytes,2,rep,name=departures,proto3" json:"departures,omitempty"`
 	// Settings that, sent to ApplyRotary with the fields below, reproduce what was compared. Exceptions: AXES_EXCHANGED,
-	// XPOS_EXCHANGED, XPOS_OF_ONE, and departures of tables that no settings make (see Departure.code). A given_table is
+	// XPOS_EXCHANGED, XPOS_OF_ONE, positions that are no shift of the stated ones, and departures of tables that no settings make (see Departure.code). A given_table is
 	// not repeated.
 	Settings *RotarySettings `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"`
 	// First element of a head row of q that rotates. Only for rotation evidence.
@@ -627,7 +636,9 @@ type Departure struct {
 	// OTHER_LAYERS, XPOS, XPOS_EXCHANGED, XPOS_OF_ONE, UNKNOWN_FREQUENCIES, NOT_ROTATED, ROTATED_TWICE, FACTOR,
 	// LOW_FREQ_FACTOR, HIGH_FREQ_FACTOR, LOW_HIGH_EXCHANGED, BETA_FAST, BETA_SLOW, ALPHA. Departures from the expected precision:
 	// FLOAT32_PHASES, PRECISE_PHASES, TABLES_ROUNDED, ROUNDING. Departures of tables that no settings make:
-	// INV_FREQ_ROUNDED, POSITIONS_ROUNDED, ANGLES_ROUNDED, TABLES_ROUNDED, RECURRENCE, COS_SIN_EXCHANGED. Departures of a
+	// INV_FREQ_ROUNDED, POSITIONS_ROUNDED, ANGLES_ROUNDED, TABLES_ROUNDED, RECURRENCE, COS_SIN_EXCHANGED. Descriptions of
+	// rows whose cause is not proven: NOT_FINITE, ZEROS, NOT_ROTATED, OTHER_ANGLES, NORMS_CHANGED, PASS_THROUGH_CHANGED.
+	// Departures of a
 	// bias from the expected method: METHOD, SLOPES, SIGN, SCALE, FORM, BUCKETS, TABLE, TRANSPOSED, QUERY_OFFSET, ROUNDING.
 	Code          string `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
 	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
@@ -760,15 +771,19 @@ type Fault struct {
 	Departures []*Departure `protobuf:"bytes,2,rep,name=departures,proto3" json:"departures,omitempty"`
 	// Other explanations that give the same bytes on this data.
 	Alternatives []*FaultAlternative `protobuf:"bytes,3,rep,name=alternatives,proto3" json:"alternatives,omitempty"`
-	// Smallest parts of the evidence that differ.
+	// Parts of the evidence that differ; tokens in which the fault does not show (at position 0) are not among them.
 	Parts []*EvidencePart `protobuf:"bytes,4,rep,name=parts,proto3" json:"parts,omitempty"`
 	// Numbers that were fitted to the data for this explanation.
 	FreeValues int64 `protobuf:"varint,5,opt,name=free_values,json=freeValues,proto3" json:"free_values,omitempty"`
 	// Independent values that differ from the expected ones in these parts: angles of a token and a pair; values of a bias
 	// by head and distance. An explanation with more than half as many free values is not given.
 	ExplainedValues int64 `protobuf:"varint,6,opt,name=explained_values,json=explainedValues,proto3" json:"explained_values,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// True: the departures describe what was measured; no cause is proven. Each is true of every element of the parts.
+	Described bool `protobuf:"varint,7,opt,name=described,proto3" json:"described,omitempty"`
+	// Where the tokens were, if positions are the fault.
+	Positions     []*MeasuredPositions `protobuf:"bytes,8,rep,name=positions,proto3" json:"positions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Fault) Reset() {
@@ -841,6 +856,20 @@ func (x *Fault) GetExplainedValues() int64 {
 		return x.ExplainedValues
 	}
 	return 0
+}
+
+func (x *Fault) GetDescribed() bool {
+	if x != nil {
+		return x.Described
+	}
+	return false
+}
+
+func (x *Fault) GetPositions() []*MeasuredPositions {
+	if x != nil {
+		return x.Positions
+	}
+	return nil
 }
 
 type FaultAlternative struct {
@@ -975,11 +1004,13 @@ func (x *EvidencePart) GetDistances() []*IndexRange {
 	return nil
 }
 
-// Indices first .. last, both included.
+// Indices first, first + step, ..., last.
 type IndexRange struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	First         int64                  `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
-	Last          int64                  `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	First int64                  `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
+	Last  int64                  `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
+	// At least 1.
+	Step          int64 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1028,6 +1059,103 @@ func (x *IndexRange) GetLast() int64 {
 	return 0
 }
 
+func (x *IndexRange) GetStep() int64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+// Positions at which tokens were rotated, measured under the frequencies that the fault supposes. Lists are parallel, one
+// entry a token, ordered by batch row.
+type MeasuredPositions struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Position axis.
+	Axis      int64   `protobuf:"varint,1,opt,name=axis,proto3" json:"axis,omitempty"`
+	BatchRows []int64 `protobuf:"varint,2,rep,packed,name=batch_rows,json=batchRows,proto3" json:"batch_rows,omitempty"`
+	// Within the batch row.
+	Tokens []int64 `protobuf:"varint,3,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`
+	// As the request states them.
+	Stated   []float64 `protobuf:"fixed64,4,rep,packed,name=stated,proto3" json:"stated,omitempty"`
+	Measured []float64 `protobuf:"fixed64,5,rep,packed,name=measured,proto3" json:"measured,omitempty"`
+	// Distance of the farthest position that fits the angles as well; 0: no other fits.
+	Uncertainty   []float64 `protobuf:"fixed64,6,rep,packed,name=uncertainty,proto3" json:"uncertainty,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MeasuredPositions) Reset() {
+	*x = MeasuredPositions{}
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MeasuredPositions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MeasuredPositions) ProtoMessage() {}
+
+func (x *MeasuredPositions) ProtoReflect() protoreflect.Message {
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MeasuredPositions.ProtoReflect.Descriptor instead.
+func (*MeasuredPositions) Descriptor() ([]byte, []int) {
+	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *MeasuredPositions) GetAxis() int64 {
+	if x != nil {
+		return x.Axis
+	}
+	return 0
+}
+
+func (x *MeasuredPositions) GetBatchRows() []int64 {
+	if x != nil {
+		return x.BatchRows
+	}
+	return nil
+}
+
+func (x *MeasuredPositions) GetTokens() []int64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+func (x *MeasuredPositions) GetStated() []float64 {
+	if x != nil {
+		return x.Stated
+	}
+	return nil
+}
+
+func (x *MeasuredPositions) GetMeasured() []float64 {
+	if x != nil {
+		return x.Measured
+	}
+	return nil
+}
+
+func (x *MeasuredPositions) GetUncertainty() []float64 {
+	if x != nil {
+		return x.Uncertainty
+	}
+	return nil
+}
+
 type FirstDifference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// OPERAND_UNSPECIFIED for a table and for inv_freq.
@@ -1042,7 +1170,7 @@ type FirstDifference struct {
 
 func (x *FirstDifference) Reset() {
 	*x = FirstDifference{}
-	mi := &file_posenc_v1_diagnose_proto_msgTypes[10]
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1054,7 +1182,7 @@ func (x *FirstDifference) String() string {
 func (*FirstDifference) ProtoMessage() {}
 
 func (x *FirstDifference) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_diagnose_proto_msgTypes[10]
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1067,7 +1195,7 @@ func (x *FirstDifference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FirstDifference.ProtoReflect.Descriptor instead.
 func (*FirstDifference) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{10}
+	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *FirstDifference) GetOperand() Operand {
@@ -1126,7 +1254,7 @@ type MeasuredRotation struct {
 
 func (x *MeasuredRotation) Reset() {
 	*x = MeasuredRotation{}
-	mi := &file_posenc_v1_diagnose_proto_msgTypes[11]
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1138,7 +1266,7 @@ func (x *MeasuredRotation) String() string {
 func (*MeasuredRotation) ProtoMessage() {}
 
 func (x *MeasuredRotation) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_diagnose_proto_msgTypes[11]
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1151,7 +1279,7 @@ func (x *MeasuredRotation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeasuredRotation.ProtoReflect.Descriptor instead.
 func (*MeasuredRotation) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{11}
+	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *MeasuredRotation) GetInputPairing() Pairing {
@@ -1239,7 +1367,7 @@ type Undecided struct {
 
 func (x *Undecided) Reset() {
 	*x = Undecided{}
-	mi := &file_posenc_v1_diagnose_proto_msgTypes[12]
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1251,7 +1379,7 @@ func (x *Undecided) String() string {
 func (*Undecided) ProtoMessage() {}
 
 func (x *Undecided) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_diagnose_proto_msgTypes[12]
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1264,7 +1392,7 @@ func (x *Undecided) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Undecided.ProtoReflect.Descriptor instead.
 func (*Undecided) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{12}
+	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Undecided) GetCode() string {
@@ -1313,7 +1441,7 @@ type MeasuredMask struct {
 
 func (x *MeasuredMask) Reset() {
 	*x = MeasuredMask{}
-	mi := &file_posenc_v1_diagnose_proto_msgTypes[13]
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1325,7 +1453,7 @@ func (x *MeasuredMask) String() string {
 func (*MeasuredMask) ProtoMessage() {}
 
 func (x *MeasuredMask) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_diagnose_proto_msgTypes[13]
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1338,7 +1466,7 @@ func (x *MeasuredMask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeasuredMask.ProtoReflect.Descriptor instead.
 func (*MeasuredMask) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{13}
+	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *MeasuredMask) GetKind() BiasMaskKind {
@@ -1408,7 +1536,7 @@ type BiasCell struct {
 
 func (x *BiasCell) Reset() {
 	*x = BiasCell{}
-	mi := &file_posenc_v1_diagnose_proto_msgTypes[14]
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1420,7 +1548,7 @@ func (x *BiasCell) String() string {
 func (*BiasCell) ProtoMessage() {}
 
 func (x *BiasCell) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_diagnose_proto_msgTypes[14]
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1433,7 +1561,7 @@ func (x *BiasCell) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BiasCell.ProtoReflect.Descriptor instead.
 func (*BiasCell) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{14}
+	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *BiasCell) GetIndex() []int64 {
@@ -1486,7 +1614,7 @@ type BiasExplanation struct {
 
 func (x *BiasExplanation) Reset() {
 	*x = BiasExplanation{}
-	mi := &file_posenc_v1_diagnose_proto_msgTypes[15]
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1498,7 +1626,7 @@ func (x *BiasExplanation) String() string {
 func (*BiasExplanation) ProtoMessage() {}
 
 func (x *BiasExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_diagnose_proto_msgTypes[15]
+	mi := &file_posenc_v1_diagnose_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1511,7 +1639,7 @@ func (x *BiasExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BiasExplanation.ProtoReflect.Descriptor instead.
 func (*BiasExplanation) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{15}
+	return file_posenc_v1_diagnose_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *BiasExplanation) GetSentence() string {
@@ -1605,10 +1733,11 @@ const file_posenc_v1_diagnose_proto_rawDesc = "" +
 	"\x18posenc/v1/diagnose.proto\x12\tposenc.v1\x1a\x14posenc/v1/bias.proto\x1a\x16posenc/v1/rotary.proto\x1a\x16posenc/v1/tensor.proto\"d\n" +
 	"\x10RotationEvidence\x12'\n" +
 	"\x01q\x18\x01 \x01(\v2\x19.posenc.v1.BeforeAndAfterR\x01q\x12'\n" +
-	"\x01k\x18\x02 \x01(\v2\x19.posenc.v1.BeforeAndAfterR\x01k\"\x89\x01\n" +
+	"\x01k\x18\x02 \x01(\v2\x19.posenc.v1.BeforeAndAfterR\x01k\"\xae\x01\n" +
 	"\x0eBeforeAndAfter\x12#\n" +
 	"\rrotary_offset\x18\x01 \x01(\x03R\frotaryOffset\x12)\n" +
-	"\x06before\x18\x02 \x01(\v2\x11.posenc.v1.TensorR\x06before\x12'\n" +
+	"\x06before\x18\x02 \x01(\v2\x11.posenc.v1.TensorR\x06before\x12#\n" +
+	"\rrotates_first\x18\x03 \x01(\bR\frotatesFirst\x12'\n" +
 	"\x05after\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x05after\"\x83\x01\n" +
 	"\rTableEvidence\x12#\n" +
 	"\x03cos\x18\x01 \x01(\v2\x11.posenc.v1.TensorR\x03cos\x12#\n" +
@@ -1649,7 +1778,7 @@ const file_posenc_v1_diagnose_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\x0e2\x16.posenc.v1.VerdictKindR\x04kind\x12\x1a\n" +
 	"\bsentence\x18\x02 \x01(\tR\bsentence\x12(\n" +
 	"\x06faults\x18\x03 \x03(\v2\x10.posenc.v1.FaultR\x06faults\x12\x14\n" +
-	"\x05bound\x18\x04 \x01(\tR\x05bound\"\x95\x02\n" +
+	"\x05bound\x18\x04 \x01(\tR\x05bound\"\xef\x02\n" +
 	"\x05Fault\x12\x1a\n" +
 	"\bsentence\x18\x01 \x01(\tR\bsentence\x124\n" +
 	"\n" +
@@ -1659,7 +1788,9 @@ const file_posenc_v1_diagnose_proto_rawDesc = "" +
 	"\x05parts\x18\x04 \x03(\v2\x17.posenc.v1.EvidencePartR\x05parts\x12\x1f\n" +
 	"\vfree_values\x18\x05 \x01(\x03R\n" +
 	"freeValues\x12)\n" +
-	"\x10explained_values\x18\x06 \x01(\x03R\x0fexplainedValues\"H\n" +
+	"\x10explained_values\x18\x06 \x01(\x03R\x0fexplainedValues\x12\x1c\n" +
+	"\tdescribed\x18\a \x01(\bR\tdescribed\x12:\n" +
+	"\tpositions\x18\b \x03(\v2\x1c.posenc.v1.MeasuredPositionsR\tpositions\"H\n" +
 	"\x10FaultAlternative\x124\n" +
 	"\n" +
 	"departures\x18\x01 \x03(\v2\x14.posenc.v1.DepartureR\n" +
@@ -1671,11 +1802,20 @@ const file_posenc_v1_diagnose_proto_rawDesc = "" +
 	"\x05heads\x18\x03 \x03(\v2\x15.posenc.v1.IndexRangeR\x05heads\x12-\n" +
 	"\x06tokens\x18\x04 \x03(\v2\x15.posenc.v1.IndexRangeR\x06tokens\x12+\n" +
 	"\x05pairs\x18\x05 \x03(\v2\x15.posenc.v1.IndexRangeR\x05pairs\x123\n" +
-	"\tdistances\x18\x06 \x03(\v2\x15.posenc.v1.IndexRangeR\tdistances\"6\n" +
+	"\tdistances\x18\x06 \x03(\v2\x15.posenc.v1.IndexRangeR\tdistances\"J\n" +
 	"\n" +
 	"IndexRange\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\x03R\x05first\x12\x12\n" +
-	"\x04last\x18\x02 \x01(\x03R\x04last\"\x87\x01\n" +
+	"\x04last\x18\x02 \x01(\x03R\x04last\x12\x12\n" +
+	"\x04step\x18\x03 \x01(\x03R\x04step\"\xb4\x01\n" +
+	"\x11MeasuredPositions\x12\x12\n" +
+	"\x04axis\x18\x01 \x01(\x03R\x04axis\x12\x1d\n" +
+	"\n" +
+	"batch_rows\x18\x02 \x03(\x03R\tbatchRows\x12\x16\n" +
+	"\x06tokens\x18\x03 \x03(\x03R\x06tokens\x12\x16\n" +
+	"\x06stated\x18\x04 \x03(\x01R\x06stated\x12\x1a\n" +
+	"\bmeasured\x18\x05 \x03(\x01R\bmeasured\x12 \n" +
+	"\vuncertainty\x18\x06 \x03(\x01R\vuncertainty\"\x87\x01\n" +
 	"\x0fFirstDifference\x12,\n" +
 	"\aoperand\x18\x01 \x01(\x0e2\x12.posenc.v1.OperandR\aoperand\x12\x14\n" +
 	"\x05index\x18\x02 \x03(\x03R\x05index\x12\x1a\n" +
@@ -1762,79 +1902,81 @@ func file_posenc_v1_diagnose_proto_rawDescGZIP() []byte {
 }
 
 var file_posenc_v1_diagnose_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_posenc_v1_diagnose_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_posenc_v1_diagnose_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_posenc_v1_diagnose_proto_goTypes = []any{
-	(VerdictKind)(0),         // 0: posenc.v1.VerdictKind
-	(BiasMaskKind)(0),        // 1: posenc.v1.BiasMaskKind
-	(BiasFollows)(0),         // 2: posenc.v1.BiasFollows
-	(*RotationEvidence)(nil), // 3: posenc.v1.RotationEvidence
-	(*BeforeAndAfter)(nil),   // 4: posenc.v1.BeforeAndAfter
-	(*TableEvidence)(nil),    // 5: posenc.v1.TableEvidence
-	(*Explanation)(nil),      // 6: posenc.v1.Explanation
-	(*Departure)(nil),        // 7: posenc.v1.Departure
-	(*Verdict)(nil),          // 8: posenc.v1.Verdict
-	(*Fault)(nil),            // 9: posenc.v1.Fault
-	(*FaultAlternative)(nil), // 10: posenc.v1.FaultAlternative
-	(*EvidencePart)(nil),     // 11: posenc.v1.EvidencePart
-	(*IndexRange)(nil),       // 12: posenc.v1.IndexRange
-	(*FirstDifference)(nil),  // 13: posenc.v1.FirstDifference
-	(*MeasuredRotation)(nil), // 14: posenc.v1.MeasuredRotation
-	(*Undecided)(nil),        // 15: posenc.v1.Undecided
-	(*MeasuredMask)(nil),     // 16: posenc.v1.MeasuredMask
-	(*BiasCell)(nil),         // 17: posenc.v1.BiasCell
-	(*BiasExplanation)(nil),  // 18: posenc.v1.BiasExplanation
-	(*Tensor)(nil),           // 19: posenc.v1.Tensor
-	(TableForm)(0),           // 20: posenc.v1.TableForm
-	(*RotarySettings)(nil),   // 21: posenc.v1.RotarySettings
-	(Direction)(0),           // 22: posenc.v1.Direction
-	(*PrecisionAxes)(nil),    // 23: posenc.v1.PrecisionAxes
-	(DataType)(0),            // 24: posenc.v1.DataType
-	(Operand)(0),             // 25: posenc.v1.Operand
-	(Pairing)(0),             // 26: posenc.v1.Pairing
-	(*BiasMethod)(nil),       // 27: posenc.v1.BiasMethod
-	(*BiasGeometry)(nil),     // 28: posenc.v1.BiasGeometry
+	(VerdictKind)(0),          // 0: posenc.v1.VerdictKind
+	(BiasMaskKind)(0),         // 1: posenc.v1.BiasMaskKind
+	(BiasFollows)(0),          // 2: posenc.v1.BiasFollows
+	(*RotationEvidence)(nil),  // 3: posenc.v1.RotationEvidence
+	(*BeforeAndAfter)(nil),    // 4: posenc.v1.BeforeAndAfter
+	(*TableEvidence)(nil),     // 5: posenc.v1.TableEvidence
+	(*Explanation)(nil),       // 6: posenc.v1.Explanation
+	(*Departure)(nil),         // 7: posenc.v1.Departure
+	(*Verdict)(nil),           // 8: posenc.v1.Verdict
+	(*Fault)(nil),             // 9: posenc.v1.Fault
+	(*FaultAlternative)(nil),  // 10: posenc.v1.FaultAlternative
+	(*EvidencePart)(nil),      // 11: posenc.v1.EvidencePart
+	(*IndexRange)(nil),        // 12: posenc.v1.IndexRange
+	(*MeasuredPositions)(nil), // 13: posenc.v1.MeasuredPositions
+	(*FirstDifference)(nil),   // 14: posenc.v1.FirstDifference
+	(*MeasuredRotation)(nil),  // 15: posenc.v1.MeasuredRotation
+	(*Undecided)(nil),         // 16: posenc.v1.Undecided
+	(*MeasuredMask)(nil),      // 17: posenc.v1.MeasuredMask
+	(*BiasCell)(nil),          // 18: posenc.v1.BiasCell
+	(*BiasExplanation)(nil),   // 19: posenc.v1.BiasExplanation
+	(*Tensor)(nil),            // 20: posenc.v1.Tensor
+	(TableForm)(0),            // 21: posenc.v1.TableForm
+	(*RotarySettings)(nil),    // 22: posenc.v1.RotarySettings
+	(Direction)(0),            // 23: posenc.v1.Direction
+	(*PrecisionAxes)(nil),     // 24: posenc.v1.PrecisionAxes
+	(DataType)(0),             // 25: posenc.v1.DataType
+	(Operand)(0),              // 26: posenc.v1.Operand
+	(Pairing)(0),              // 27: posenc.v1.Pairing
+	(*BiasMethod)(nil),        // 28: posenc.v1.BiasMethod
+	(*BiasGeometry)(nil),      // 29: posenc.v1.BiasGeometry
 }
 var file_posenc_v1_diagnose_proto_depIdxs = []int32{
 	4,  // 0: posenc.v1.RotationEvidence.q:type_name -> posenc.v1.BeforeAndAfter
 	4,  // 1: posenc.v1.RotationEvidence.k:type_name -> posenc.v1.BeforeAndAfter
-	19, // 2: posenc.v1.BeforeAndAfter.before:type_name -> posenc.v1.Tensor
-	19, // 3: posenc.v1.BeforeAndAfter.after:type_name -> posenc.v1.Tensor
-	19, // 4: posenc.v1.TableEvidence.cos:type_name -> posenc.v1.Tensor
-	19, // 5: posenc.v1.TableEvidence.sin:type_name -> posenc.v1.Tensor
-	20, // 6: posenc.v1.TableEvidence.form:type_name -> posenc.v1.TableForm
+	20, // 2: posenc.v1.BeforeAndAfter.before:type_name -> posenc.v1.Tensor
+	20, // 3: posenc.v1.BeforeAndAfter.after:type_name -> posenc.v1.Tensor
+	20, // 4: posenc.v1.TableEvidence.cos:type_name -> posenc.v1.Tensor
+	20, // 5: posenc.v1.TableEvidence.sin:type_name -> posenc.v1.Tensor
+	21, // 6: posenc.v1.TableEvidence.form:type_name -> posenc.v1.TableForm
 	7,  // 7: posenc.v1.Explanation.departures:type_name -> posenc.v1.Departure
-	21, // 8: posenc.v1.Explanation.settings:type_name -> posenc.v1.RotarySettings
-	22, // 9: posenc.v1.Explanation.direction:type_name -> posenc.v1.Direction
-	23, // 10: posenc.v1.Explanation.precision:type_name -> posenc.v1.PrecisionAxes
-	23, // 11: posenc.v1.Explanation.same_precisions:type_name -> posenc.v1.PrecisionAxes
-	24, // 12: posenc.v1.Explanation.computed_in:type_name -> posenc.v1.DataType
-	13, // 13: posenc.v1.Explanation.first_difference:type_name -> posenc.v1.FirstDifference
-	24, // 14: posenc.v1.Explanation.k_computed_in:type_name -> posenc.v1.DataType
+	22, // 8: posenc.v1.Explanation.settings:type_name -> posenc.v1.RotarySettings
+	23, // 9: posenc.v1.Explanation.direction:type_name -> posenc.v1.Direction
+	24, // 10: posenc.v1.Explanation.precision:type_name -> posenc.v1.PrecisionAxes
+	24, // 11: posenc.v1.Explanation.same_precisions:type_name -> posenc.v1.PrecisionAxes
+	25, // 12: posenc.v1.Explanation.computed_in:type_name -> posenc.v1.DataType
+	14, // 13: posenc.v1.Explanation.first_difference:type_name -> posenc.v1.FirstDifference
+	25, // 14: posenc.v1.Explanation.k_computed_in:type_name -> posenc.v1.DataType
 	0,  // 15: posenc.v1.Verdict.kind:type_name -> posenc.v1.VerdictKind
 	9,  // 16: posenc.v1.Verdict.faults:type_name -> posenc.v1.Fault
 	7,  // 17: posenc.v1.Fault.departures:type_name -> posenc.v1.Departure
 	10, // 18: posenc.v1.Fault.alternatives:type_name -> posenc.v1.FaultAlternative
 	11, // 19: posenc.v1.Fault.parts:type_name -> posenc.v1.EvidencePart
-	7,  // 20: posenc.v1.FaultAlternative.departures:type_name -> posenc.v1.Departure
-	25, // 21: posenc.v1.EvidencePart.operands:type_name -> posenc.v1.Operand
-	12, // 22: posenc.v1.EvidencePart.batch_rows:type_name -> posenc.v1.IndexRange
-	12, // 23: posenc.v1.EvidencePart.heads:type_name -> posenc.v1.IndexRange
-	12, // 24: posenc.v1.EvidencePart.tokens:type_name -> posenc.v1.IndexRange
-	12, // 25: posenc.v1.EvidencePart.pairs:type_name -> posenc.v1.IndexRange
-	12, // 26: posenc.v1.EvidencePart.distances:type_name -> posenc.v1.IndexRange
-	25, // 27: posenc.v1.FirstDifference.operand:type_name -> posenc.v1.Operand
-	26, // 28: posenc.v1.MeasuredRotation.input_pairing:type_name -> posenc.v1.Pairing
-	26, // 29: posenc.v1.MeasuredRotation.output_pairing:type_name -> posenc.v1.Pairing
-	1,  // 30: posenc.v1.MeasuredMask.kind:type_name -> posenc.v1.BiasMaskKind
-	27, // 31: posenc.v1.BiasExplanation.method:type_name -> posenc.v1.BiasMethod
-	28, // 32: posenc.v1.BiasExplanation.geometry:type_name -> posenc.v1.BiasGeometry
-	23, // 33: posenc.v1.BiasExplanation.precision:type_name -> posenc.v1.PrecisionAxes
-	13, // 34: posenc.v1.BiasExplanation.first_difference:type_name -> posenc.v1.FirstDifference
-	35, // [35:35] is the sub-list for method output_type
-	35, // [35:35] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	13, // 20: posenc.v1.Fault.positions:type_name -> posenc.v1.MeasuredPositions
+	7,  // 21: posenc.v1.FaultAlternative.departures:type_name -> posenc.v1.Departure
+	26, // 22: posenc.v1.EvidencePart.operands:type_name -> posenc.v1.Operand
+	12, // 23: posenc.v1.EvidencePart.batch_rows:type_name -> posenc.v1.IndexRange
+	12, // 24: posenc.v1.EvidencePart.heads:type_name -> posenc.v1.IndexRange
+	12, // 25: posenc.v1.EvidencePart.tokens:type_name -> posenc.v1.IndexRange
+	12, // 26: posenc.v1.EvidencePart.pairs:type_name -> posenc.v1.IndexRange
+	12, // 27: posenc.v1.EvidencePart.distances:type_name -> posenc.v1.IndexRange
+	26, // 28: posenc.v1.FirstDifference.operand:type_name -> posenc.v1.Operand
+	27, // 29: posenc.v1.MeasuredRotation.input_pairing:type_name -> posenc.v1.Pairing
+	27, // 30: posenc.v1.MeasuredRotation.output_pairing:type_name -> posenc.v1.Pairing
+	1,  // 31: posenc.v1.MeasuredMask.kind:type_name -> posenc.v1.BiasMaskKind
+	28, // 32: posenc.v1.BiasExplanation.method:type_name -> posenc.v1.BiasMethod
+	29, // 33: posenc.v1.BiasExplanation.geometry:type_name -> posenc.v1.BiasGeometry
+	24, // 34: posenc.v1.BiasExplanation.precision:type_name -> posenc.v1.PrecisionAxes
+	14, // 35: posenc.v1.BiasExplanation.first_difference:type_name -> posenc.v1.FirstDifference
+	36, // [36:36] is the sub-list for method output_type
+	36, // [36:36] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_posenc_v1_diagnose_proto_init() }
@@ -1851,7 +1993,7 @@ func file_posenc_v1_diagnose_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_posenc_v1_diagnose_proto_rawDesc), len(file_posenc_v1_diagnose_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   16,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

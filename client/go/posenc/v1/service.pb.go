@@ -3853,7 +3853,7 @@ type DiagnoseBiasRequest struct {
 	// If true, the answer has `values`.
 	ReturnValues bool `protobuf:"varint,7,opt,name=return_values,json=returnValues,proto3" json:"return_values,omitempty"`
 	// Distance from the expected value that counts as rounding, in units of the last place of the type of the comparison;
-	// 0 .. 2^20. Absent: 2.
+	// 0 .. 2^20. Absent: 2; 16 for ALiBi in FP32, whose slopes are powers in float32 in the released codes.
 	ToleranceUlp *float64 `protobuf:"fixed64,8,opt,name=tolerance_ulp,json=toleranceUlp,proto3,oneof" json:"tolerance_ulp,omitempty"`
 	// Bias to diagnose: FP64, FP32, FP16 or BF16, [B, H, Sq, Sk], or [H, Sq, Sk] as GenerateBias returns it. Required;
 	// not empty, no NaN, no positive infinity. Any subset of heads, queries and batch rows is accepted. If the values

@@ -2842,13 +2842,16 @@ pub struct RotationEvidence {
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct BeforeAndAfter {
-    /// First element of a head row that should rotate, as in RotaryOperand. Read only with `expected`.
+    /// First element of a head row that should rotate; with a model, 0 means as in RotaryOperand. Read only with `expected`.
     #[prost(int64, tag = "1")]
     pub rotary_offset: i64,
     /// Tensor before the rotation: FP64, FP32, FP16 or BF16; axes as Layout says. Returns INVALID_ARGUMENT for an empty
     /// tensor, for only zeros, and if no row is finite throughout both before and after.
     #[prost(message, optional, tag = "2")]
     pub before: ::core::option::Option<Tensor>,
+    /// If true, the first elements of a head row should rotate, whatever the model does, as in RotaryOperand.
+    #[prost(bool, tag = "3")]
+    pub rotates_first: bool,
     /// Tensor after the rotation: shape as before; the type may differ.
     #[prost(message, optional, tag = "15")]
     pub after: ::core::option::Option<Tensor>,
@@ -2879,7 +2882,7 @@ pub struct Explanation {
     #[prost(message, repeated, tag = "2")]
     pub departures: ::prost::alloc::vec::Vec<Departure>,
     /// Settings that, sent to ApplyRotary with the fields below, reproduce what was compared. Exceptions: AXES_EXCHANGED,
-    /// XPOS_EXCHANGED, XPOS_OF_ONE, and departures of tables that no settings make (see Departure.code). A given_table is
+    /// XPOS_EXCHANGED, XPOS_OF_ONE, positions that are no shift of the stated ones, and departures of tables that no settings make (see Departure.code). A given_table is
     /// not repeated.
     #[prost(message, optional, tag = "3")]
     pub settings: ::core::option::Option<RotarySettings>,
@@ -2949,7 +2952,9 @@ pub struct Departure {
     /// OTHER_LAYERS, XPOS, XPOS_EXCHANGED, XPOS_OF_ONE, UNKNOWN_FREQUENCIES, NOT_ROTATED, ROTATED_TWICE, FACTOR,
     /// LOW_FREQ_FACTOR, HIGH_FREQ_FACTOR, LOW_HIGH_EXCHANGED, BETA_FAST, BETA_SLOW, ALPHA. Departures from the expected precision:
     /// FLOAT32_PHASES, PRECISE_PHASES, TABLES_ROUNDED, ROUNDING. Departures of tables that no settings make:
-    /// INV_FREQ_ROUNDED, POSITIONS_ROUNDED, ANGLES_ROUNDED, TABLES_ROUNDED, RECURRENCE, COS_SIN_EXCHANGED. Departures of a
+    /// INV_FREQ_ROUNDED, POSITIONS_ROUNDED, ANGLES_ROUNDED, TABLES_ROUNDED, RECURRENCE, COS_SIN_EXCHANGED. Descriptions of
+    /// rows whose cause is not proven: NOT_FINITE, ZEROS, NOT_ROTATED, OTHER_ANGLES, NORMS_CHANGED, PASS_THROUGH_CHANGED.
+    /// Departures of a
     /// bias from the expected method: METHOD, SLOPES, SIGN, SCALE, FORM, BUCKETS, TABLE, TRANSPOSED, QUERY_OFFSET, ROUNDING.
     #[prost(string, tag = "1")]
     pub code: ::prost::alloc::string::String,
@@ -2985,7 +2990,7 @@ pub struct Fault {
     /// Other explanations that give the same bytes on this data.
     #[prost(message, repeated, tag = "3")]
     pub alternatives: ::prost::alloc::vec::Vec<FaultAlternative>,
-    /// Smallest parts of the evidence that differ.
+    /// Parts of the evidence that differ; tokens in which the fault does not show (at position 0) are not among them.
     #[prost(message, repeated, tag = "4")]
     pub parts: ::prost::alloc::vec::Vec<EvidencePart>,
     /// Numbers that were fitted to the data for this explanation.
@@ -2995,6 +3000,12 @@ pub struct Fault {
     /// by head and distance. An explanation with more than half as many free values is not given.
     #[prost(int64, tag = "6")]
     pub explained_values: i64,
+    /// True: the departures describe what was measured; no cause is proven. Each is true of every element of the parts.
+    #[prost(bool, tag = "7")]
+    pub described: bool,
+    /// Where the tokens were, if positions are the fault.
+    #[prost(message, repeated, tag = "8")]
+    pub positions: ::prost::alloc::vec::Vec<MeasuredPositions>,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -3022,7 +3033,7 @@ pub struct EvidencePart {
     #[prost(message, repeated, tag = "6")]
     pub distances: ::prost::alloc::vec::Vec<IndexRange>,
 }
-/// Indices first .. last, both included.
+/// Indices first, first + step, ..., last.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct IndexRange {
@@ -3030,6 +3041,31 @@ pub struct IndexRange {
     pub first: i64,
     #[prost(int64, tag = "2")]
     pub last: i64,
+    /// At least 1.
+    #[prost(int64, tag = "3")]
+    pub step: i64,
+}
+/// Positions at which tokens were rotated, measured under the frequencies that the fault supposes. Lists are parallel, one
+/// entry a token, ordered by batch row.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct MeasuredPositions {
+    /// Position axis.
+    #[prost(int64, tag = "1")]
+    pub axis: i64,
+    #[prost(int64, repeated, tag = "2")]
+    pub batch_rows: ::prost::alloc::vec::Vec<i64>,
+    /// Within the batch row.
+    #[prost(int64, repeated, tag = "3")]
+    pub tokens: ::prost::alloc::vec::Vec<i64>,
+    /// As the request states them.
+    #[prost(double, repeated, tag = "4")]
+    pub stated: ::prost::alloc::vec::Vec<f64>,
+    #[prost(double, repeated, tag = "5")]
+    pub measured: ::prost::alloc::vec::Vec<f64>,
+    /// Distance of the farthest position that fits the angles as well; 0: no other fits.
+    #[prost(double, repeated, tag = "6")]
+    pub uncertainty: ::prost::alloc::vec::Vec<f64>,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -3182,11 +3218,11 @@ pub enum VerdictKind {
     Unspecified = 0,
     /// Every element is equal to the expected one, or within the bound. Without expected settings: to what was found.
     Matches = 1,
-    /// One departure explains every element that is not as expected.
+    /// One departure explains, or describes, every element that is not as expected.
     Differs = 2,
-    /// Several departures, in one part or in several. A fault without departures is a part that nothing explains.
+    /// Several departures, in one part or in several. A fault without departures is a part of which the data do not tell.
     SeveralFaults = 3,
-    /// Nothing explains the elements that are not as expected; or nothing was expected, and nothing was found.
+    /// The data do not tell; or nothing was expected, and nothing was found.
     Unknown = 4,
 }
 impl VerdictKind {
@@ -4292,7 +4328,7 @@ pub struct DiagnoseBiasRequest {
     #[prost(bool, tag = "7")]
     pub return_values: bool,
     /// Distance from the expected value that counts as rounding, in units of the last place of the type of the comparison;
-    /// 0 .. 2^20. Absent: 2.
+    /// 0 .. 2^20. Absent: 2; 16 for ALiBi in FP32, whose slopes are powers in float32 in the released codes.
     #[prost(double, optional, tag = "8")]
     pub tolerance_ulp: ::core::option::Option<f64>,
     /// Bias to diagnose: FP64, FP32, FP16 or BF16, \[B, H, Sq, Sk\], or \[H, Sq, Sk\] as GenerateBias returns it. Required;

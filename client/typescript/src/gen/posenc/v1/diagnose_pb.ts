@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file posenc/v1/diagnose.proto.
  */
 export const file_posenc_v1_diagnose: GenFile = /*@__PURE__*/
-  fileDesc("Chhwb3NlbmMvdjEvZGlhZ25vc2UucHJvdG8SCXBvc2VuYy52MSJeChBSb3RhdGlvbkV2aWRlbmNlEiQKAXEYASABKAsyGS5wb3NlbmMudjEuQmVmb3JlQW5kQWZ0ZXISJAoBaxgCIAEoCzIZLnBvc2VuYy52MS5CZWZvcmVBbmRBZnRlciJsCg5CZWZvcmVBbmRBZnRlchIVCg1yb3Rhcnlfb2Zmc2V0GAEgASgDEiEKBmJlZm9yZRgCIAEoCzIRLnBvc2VuYy52MS5UZW5zb3ISIAoFYWZ0ZXIYDyABKAsyES5wb3NlbmMudjEuVGVuc29yInMKDVRhYmxlRXZpZGVuY2USHgoDY29zGAEgASgLMhEucG9zZW5jLnYxLlRlbnNvchIeCgNzaW4YAiABKAsyES5wb3NlbmMudjEuVGVuc29yEiIKBGZvcm0YAyABKA4yFC5wb3NlbmMudjEuVGFibGVGb3JtIooFCgtFeHBsYW5hdGlvbhIQCghzZW50ZW5jZRgBIAEoCRIoCgpkZXBhcnR1cmVzGAIgAygLMhQucG9zZW5jLnYxLkRlcGFydHVyZRIrCghzZXR0aW5ncxgDIAEoCzIZLnBvc2VuYy52MS5Sb3RhcnlTZXR0aW5ncxIXCg9xX3JvdGFyeV9vZmZzZXQYBCABKAMSFwoPa19yb3Rhcnlfb2Zmc2V0GAUgASgDEicKCWRpcmVjdGlvbhgGIAEoDjIULnBvc2VuYy52MS5EaXJlY3Rpb24SFgoOcG9zaXRpb25fc2hpZnQYByABKAESDwoHc2VxX2xlbhgIIAEoAxIrCglwcmVjaXNpb24YCSABKAsyGC5wb3NlbmMudjEuUHJlY2lzaW9uQXhlcxIxCg9zYW1lX3ByZWNpc2lvbnMYCiADKAsyGC5wb3NlbmMudjEuUHJlY2lzaW9uQXhlcxIoCgtjb21wdXRlZF9pbhgLIAEoDjITLnBvc2VuYy52MS5EYXRhVHlwZRIQCghlbGVtZW50cxgMIAEoAxIWCg5lcXVhbF9lbGVtZW50cxgNIAEoAxITCgtlcXVhbF9zaGFyZRgOIAEoARIRCgl3b3JzdF91bHAYDyABKAQSEgoKbWVkaWFuX3VscBgQIAEoBBI0ChBmaXJzdF9kaWZmZXJlbmNlGBEgASgLMhoucG9zZW5jLnYxLkZpcnN0RGlmZmVyZW5jZRIQCghjb21wbGV0ZRgSIAEoCBIPCgdzYW1lX2FzGBMgASgFEhkKEWF0dGVudGlvbl9zY2FsaW5nGBQgASgBEioKDWtfY29tcHV0ZWRfaW4YFSABKA4yEy5wb3NlbmMudjEuRGF0YVR5cGUiKgoJRGVwYXJ0dXJlEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCSJyCgdWZXJkaWN0EiQKBGtpbmQYASABKA4yFi5wb3NlbmMudjEuVmVyZGljdEtpbmQSEAoIc2VudGVuY2UYAiABKAkSIAoGZmF1bHRzGAMgAygLMhAucG9zZW5jLnYxLkZhdWx0Eg0KBWJvdW5kGAQgASgJIs0BCgVGYXVsdBIQCghzZW50ZW5jZRgBIAEoCRIoCgpkZXBhcnR1cmVzGAIgAygLMhQucG9zZW5jLnYxLkRlcGFydHVyZRIxCgxhbHRlcm5hdGl2ZXMYAyADKAsyGy5wb3NlbmMudjEuRmF1bHRBbHRlcm5hdGl2ZRImCgVwYXJ0cxgEIAMoCzIXLnBvc2VuYy52MS5FdmlkZW5jZVBhcnQSEwoLZnJlZV92YWx1ZXMYBSABKAMSGAoQZXhwbGFpbmVkX3ZhbHVlcxgGIAEoAyI8ChBGYXVsdEFsdGVybmF0aXZlEigKCmRlcGFydHVyZXMYASADKAsyFC5wb3NlbmMudjEuRGVwYXJ0dXJlIvwBCgxFdmlkZW5jZVBhcnQSJAoIb3BlcmFuZHMYASADKA4yEi5wb3NlbmMudjEuT3BlcmFuZBIpCgpiYXRjaF9yb3dzGAIgAygLMhUucG9zZW5jLnYxLkluZGV4UmFuZ2USJAoFaGVhZHMYAyADKAsyFS5wb3NlbmMudjEuSW5kZXhSYW5nZRIlCgZ0b2tlbnMYBCADKAsyFS5wb3NlbmMudjEuSW5kZXhSYW5nZRIkCgVwYWlycxgFIAMoCzIVLnBvc2VuYy52MS5JbmRleFJhbmdlEigKCWRpc3RhbmNlcxgGIAMoCzIVLnBvc2VuYy52MS5JbmRleFJhbmdlIikKCkluZGV4UmFuZ2USDQoFZmlyc3QYASABKAMSDAoEbGFzdBgCIAEoAyJmCg9GaXJzdERpZmZlcmVuY2USIwoHb3BlcmFuZBgBIAEoDjISLnBvc2VuYy52MS5PcGVyYW5kEg0KBWluZGV4GAIgAygDEhAKCGNvbXB1dGVkGAMgASgBEg0KBWdpdmVuGAQgASgBIpsCChBNZWFzdXJlZFJvdGF0aW9uEikKDWlucHV0X3BhaXJpbmcYASABKA4yEi5wb3NlbmMudjEuUGFpcmluZxIqCg5vdXRwdXRfcGFpcmluZxgCIAEoDjISLnBvc2VuYy52MS5QYWlyaW5nEhIKCnJvdGFyeV9kaW0YAyABKAMSFQoNcm90YXJ5X29mZnNldBgEIAEoAxIZChFhdHRlbnRpb25fc2NhbGluZxgFIAEoARIVCg1ub3JtX3Jlc2lkdWFsGAYgASgBEhUKDWhlYWRfcmVzaWR1YWwYByABKAESEAoIaW52X2ZyZXEYCCADKAESHAoUaW52X2ZyZXFfdW5jZXJ0YWludHkYCSADKAESDAoEYXhpcxgKIAMoAyI6CglVbmRlY2lkZWQSDAoEY29kZRgBIAEoCRIPCgdtZXNzYWdlGAIgASgJEg4KBnJlbWVkeRgDIAEoCSKtAQoMTWVhc3VyZWRNYXNrEiUKBGtpbmQYASABKA4yFy5wb3NlbmMudjEuQmlhc01hc2tLaW5kEgwKBGZpbGwYAiABKAESFAoMaGlnaGVzdF9maWxsGAMgASgBEg0KBWNlbGxzGAQgASgDEg4KBm9mZnNldBgFIAEoAxIOCgZ3aW5kb3cYBiABKAMSDgoGcHJlZml4GAcgASgDEhMKC3BhZGRlZF9rZXlzGAggASgDIigKCEJpYXNDZWxsEg0KBWluZGV4GAEgAygDEg0KBXZhbHVlGAIgASgBIuECCg9CaWFzRXhwbGFuYXRpb24SEAoIc2VudGVuY2UYASABKAkSJQoGbWV0aG9kGAIgASgLMhUucG9zZW5jLnYxLkJpYXNNZXRob2QSKQoIZ2VvbWV0cnkYAyABKAsyFy5wb3NlbmMudjEuQmlhc0dlb21ldHJ5EisKCXByZWNpc2lvbhgEIAEoCzIYLnBvc2VuYy52MS5QcmVjaXNpb25BeGVzEhAKCGVsZW1lbnRzGAUgASgDEhYKDmVxdWFsX2VsZW1lbnRzGAYgASgDEhMKC2VxdWFsX3NoYXJlGAcgASgBEhEKCXdvcnN0X3VscBgIIAEoBBISCgptZWRpYW5fdWxwGAkgASgEEjQKEGZpcnN0X2RpZmZlcmVuY2UYCiABKAsyGi5wb3NlbmMudjEuRmlyc3REaWZmZXJlbmNlEg8KB3NhbWVfYXMYCyABKAUSEAoIZXhwZWN0ZWQYDCABKAgqmgEKC1ZlcmRpY3RLaW5kEhwKGFZFUkRJQ1RfS0lORF9VTlNQRUNJRklFRBAAEhgKFFZFUkRJQ1RfS0lORF9NQVRDSEVTEAESGAoUVkVSRElDVF9LSU5EX0RJRkZFUlMQAhIfChtWRVJESUNUX0tJTkRfU0VWRVJBTF9GQVVMVFMQAxIYChRWRVJESUNUX0tJTkRfVU5LTk9XThAEKssBCgxCaWFzTWFza0tpbmQSHgoaQklBU19NQVNLX0tJTkRfVU5TUEVDSUZJRUQQABIXChNCSUFTX01BU0tfS0lORF9OT05FEAESFwoTQklBU19NQVNLX0tJTkRfS0VZUxACEhkKFUJJQVNfTUFTS19LSU5EX0NBVVNBTBADEhkKFUJJQVNfTUFTS19LSU5EX1dJTkRPVxAEEhkKFUJJQVNfTUFTS19LSU5EX1BSRUZJWBAFEhgKFEJJQVNfTUFTS19LSU5EX09USEVSEAYqjQEKC0JpYXNGb2xsb3dzEhwKGEJJQVNfRk9MTE9XU19VTlNQRUNJRklFRBAAEhgKFEJJQVNfRk9MTE9XU19OT1RISU5HEAESGQoVQklBU19GT0xMT1dTX0RJU1RBTkNFEAISFAoQQklBU19GT0xMT1dTX0tFWRADEhUKEUJJQVNfRk9MTE9XU19CT1RIEARCSwoNZGV2LnBvc2VuYy52MUINRGlhZ25vc2VQcm90b1ABWh1wb3NlbmMuZGV2L3Bvc2VuYy92MTtwb3NlbmN2MaoCCVBvc2VuYy5WMWIGcHJvdG8z", [file_posenc_v1_bias, file_posenc_v1_rotary, file_posenc_v1_tensor]);
+  fileDesc("Chhwb3NlbmMvdjEvZGlhZ25vc2UucHJvdG8SCXBvc2VuYy52MSJeChBSb3RhdGlvbkV2aWRlbmNlEiQKAXEYASABKAsyGS5wb3NlbmMudjEuQmVmb3JlQW5kQWZ0ZXISJAoBaxgCIAEoCzIZLnBvc2VuYy52MS5CZWZvcmVBbmRBZnRlciKDAQoOQmVmb3JlQW5kQWZ0ZXISFQoNcm90YXJ5X29mZnNldBgBIAEoAxIhCgZiZWZvcmUYAiABKAsyES5wb3NlbmMudjEuVGVuc29yEhUKDXJvdGF0ZXNfZmlyc3QYAyABKAgSIAoFYWZ0ZXIYDyABKAsyES5wb3NlbmMudjEuVGVuc29yInMKDVRhYmxlRXZpZGVuY2USHgoDY29zGAEgASgLMhEucG9zZW5jLnYxLlRlbnNvchIeCgNzaW4YAiABKAsyES5wb3NlbmMudjEuVGVuc29yEiIKBGZvcm0YAyABKA4yFC5wb3NlbmMudjEuVGFibGVGb3JtIooFCgtFeHBsYW5hdGlvbhIQCghzZW50ZW5jZRgBIAEoCRIoCgpkZXBhcnR1cmVzGAIgAygLMhQucG9zZW5jLnYxLkRlcGFydHVyZRIrCghzZXR0aW5ncxgDIAEoCzIZLnBvc2VuYy52MS5Sb3RhcnlTZXR0aW5ncxIXCg9xX3JvdGFyeV9vZmZzZXQYBCABKAMSFwoPa19yb3Rhcnlfb2Zmc2V0GAUgASgDEicKCWRpcmVjdGlvbhgGIAEoDjIULnBvc2VuYy52MS5EaXJlY3Rpb24SFgoOcG9zaXRpb25fc2hpZnQYByABKAESDwoHc2VxX2xlbhgIIAEoAxIrCglwcmVjaXNpb24YCSABKAsyGC5wb3NlbmMudjEuUHJlY2lzaW9uQXhlcxIxCg9zYW1lX3ByZWNpc2lvbnMYCiADKAsyGC5wb3NlbmMudjEuUHJlY2lzaW9uQXhlcxIoCgtjb21wdXRlZF9pbhgLIAEoDjITLnBvc2VuYy52MS5EYXRhVHlwZRIQCghlbGVtZW50cxgMIAEoAxIWCg5lcXVhbF9lbGVtZW50cxgNIAEoAxITCgtlcXVhbF9zaGFyZRgOIAEoARIRCgl3b3JzdF91bHAYDyABKAQSEgoKbWVkaWFuX3VscBgQIAEoBBI0ChBmaXJzdF9kaWZmZXJlbmNlGBEgASgLMhoucG9zZW5jLnYxLkZpcnN0RGlmZmVyZW5jZRIQCghjb21wbGV0ZRgSIAEoCBIPCgdzYW1lX2FzGBMgASgFEhkKEWF0dGVudGlvbl9zY2FsaW5nGBQgASgBEioKDWtfY29tcHV0ZWRfaW4YFSABKA4yEy5wb3NlbmMudjEuRGF0YVR5cGUiKgoJRGVwYXJ0dXJlEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCSJyCgdWZXJkaWN0EiQKBGtpbmQYASABKA4yFi5wb3NlbmMudjEuVmVyZGljdEtpbmQSEAoIc2VudGVuY2UYAiABKAkSIAoGZmF1bHRzGAMgAygLMhAucG9zZW5jLnYxLkZhdWx0Eg0KBWJvdW5kGAQgASgJIpECCgVGYXVsdBIQCghzZW50ZW5jZRgBIAEoCRIoCgpkZXBhcnR1cmVzGAIgAygLMhQucG9zZW5jLnYxLkRlcGFydHVyZRIxCgxhbHRlcm5hdGl2ZXMYAyADKAsyGy5wb3NlbmMudjEuRmF1bHRBbHRlcm5hdGl2ZRImCgVwYXJ0cxgEIAMoCzIXLnBvc2VuYy52MS5FdmlkZW5jZVBhcnQSEwoLZnJlZV92YWx1ZXMYBSABKAMSGAoQZXhwbGFpbmVkX3ZhbHVlcxgGIAEoAxIRCglkZXNjcmliZWQYByABKAgSLwoJcG9zaXRpb25zGAggAygLMhwucG9zZW5jLnYxLk1lYXN1cmVkUG9zaXRpb25zIjwKEEZhdWx0QWx0ZXJuYXRpdmUSKAoKZGVwYXJ0dXJlcxgBIAMoCzIULnBvc2VuYy52MS5EZXBhcnR1cmUi/AEKDEV2aWRlbmNlUGFydBIkCghvcGVyYW5kcxgBIAMoDjISLnBvc2VuYy52MS5PcGVyYW5kEikKCmJhdGNoX3Jvd3MYAiADKAsyFS5wb3NlbmMudjEuSW5kZXhSYW5nZRIkCgVoZWFkcxgDIAMoCzIVLnBvc2VuYy52MS5JbmRleFJhbmdlEiUKBnRva2VucxgEIAMoCzIVLnBvc2VuYy52MS5JbmRleFJhbmdlEiQKBXBhaXJzGAUgAygLMhUucG9zZW5jLnYxLkluZGV4UmFuZ2USKAoJZGlzdGFuY2VzGAYgAygLMhUucG9zZW5jLnYxLkluZGV4UmFuZ2UiNwoKSW5kZXhSYW5nZRINCgVmaXJzdBgBIAEoAxIMCgRsYXN0GAIgASgDEgwKBHN0ZXAYAyABKAMifAoRTWVhc3VyZWRQb3NpdGlvbnMSDAoEYXhpcxgBIAEoAxISCgpiYXRjaF9yb3dzGAIgAygDEg4KBnRva2VucxgDIAMoAxIOCgZzdGF0ZWQYBCADKAESEAoIbWVhc3VyZWQYBSADKAESEwoLdW5jZXJ0YWludHkYBiADKAEiZgoPRmlyc3REaWZmZXJlbmNlEiMKB29wZXJhbmQYASABKA4yEi5wb3NlbmMudjEuT3BlcmFuZBINCgVpbmRleBgCIAMoAxIQCghjb21wdXRlZBgDIAEoARINCgVnaXZlbhgEIAEoASKbAgoQTWVhc3VyZWRSb3RhdGlvbhIpCg1pbnB1dF9wYWlyaW5nGAEgASgOMhIucG9zZW5jLnYxLlBhaXJpbmcSKgoOb3V0cHV0X3BhaXJpbmcYAiABKA4yEi5wb3NlbmMudjEuUGFpcmluZxISCgpyb3RhcnlfZGltGAMgASgDEhUKDXJvdGFyeV9vZmZzZXQYBCABKAMSGQoRYXR0ZW50aW9uX3NjYWxpbmcYBSABKAESFQoNbm9ybV9yZXNpZHVhbBgGIAEoARIVCg1oZWFkX3Jlc2lkdWFsGAcgASgBEhAKCGludl9mcmVxGAggAygBEhwKFGludl9mcmVxX3VuY2VydGFpbnR5GAkgAygBEgwKBGF4aXMYCiADKAMiOgoJVW5kZWNpZGVkEgwKBGNvZGUYASABKAkSDwoHbWVzc2FnZRgCIAEoCRIOCgZyZW1lZHkYAyABKAkirQEKDE1lYXN1cmVkTWFzaxIlCgRraW5kGAEgASgOMhcucG9zZW5jLnYxLkJpYXNNYXNrS2luZBIMCgRmaWxsGAIgASgBEhQKDGhpZ2hlc3RfZmlsbBgDIAEoARINCgVjZWxscxgEIAEoAxIOCgZvZmZzZXQYBSABKAMSDgoGd2luZG93GAYgASgDEg4KBnByZWZpeBgHIAEoAxITCgtwYWRkZWRfa2V5cxgIIAEoAyIoCghCaWFzQ2VsbBINCgVpbmRleBgBIAMoAxINCgV2YWx1ZRgCIAEoASLhAgoPQmlhc0V4cGxhbmF0aW9uEhAKCHNlbnRlbmNlGAEgASgJEiUKBm1ldGhvZBgCIAEoCzIVLnBvc2VuYy52MS5CaWFzTWV0aG9kEikKCGdlb21ldHJ5GAMgASgLMhcucG9zZW5jLnYxLkJpYXNHZW9tZXRyeRIrCglwcmVjaXNpb24YBCABKAsyGC5wb3NlbmMudjEuUHJlY2lzaW9uQXhlcxIQCghlbGVtZW50cxgFIAEoAxIWCg5lcXVhbF9lbGVtZW50cxgGIAEoAxITCgtlcXVhbF9zaGFyZRgHIAEoARIRCgl3b3JzdF91bHAYCCABKAQSEgoKbWVkaWFuX3VscBgJIAEoBBI0ChBmaXJzdF9kaWZmZXJlbmNlGAogASgLMhoucG9zZW5jLnYxLkZpcnN0RGlmZmVyZW5jZRIPCgdzYW1lX2FzGAsgASgFEhAKCGV4cGVjdGVkGAwgASgIKpoBCgtWZXJkaWN0S2luZBIcChhWRVJESUNUX0tJTkRfVU5TUEVDSUZJRUQQABIYChRWRVJESUNUX0tJTkRfTUFUQ0hFUxABEhgKFFZFUkRJQ1RfS0lORF9ESUZGRVJTEAISHwobVkVSRElDVF9LSU5EX1NFVkVSQUxfRkFVTFRTEAMSGAoUVkVSRElDVF9LSU5EX1VOS05PV04QBCrLAQoMQmlhc01hc2tLaW5kEh4KGkJJQVNfTUFTS19LSU5EX1VOU1BFQ0lGSUVEEAASFwoTQklBU19NQVNLX0tJTkRfTk9ORRABEhcKE0JJQVNfTUFTS19LSU5EX0tFWVMQAhIZChVCSUFTX01BU0tfS0lORF9DQVVTQUwQAxIZChVCSUFTX01BU0tfS0lORF9XSU5ET1cQBBIZChVCSUFTX01BU0tfS0lORF9QUkVGSVgQBRIYChRCSUFTX01BU0tfS0lORF9PVEhFUhAGKo0BCgtCaWFzRm9sbG93cxIcChhCSUFTX0ZPTExPV1NfVU5TUEVDSUZJRUQQABIYChRCSUFTX0ZPTExPV1NfTk9USElORxABEhkKFUJJQVNfRk9MTE9XU19ESVNUQU5DRRACEhQKEEJJQVNfRk9MTE9XU19LRVkQAxIVChFCSUFTX0ZPTExPV1NfQk9USBAEQksKDWRldi5wb3NlbmMudjFCDURpYWdub3NlUHJvdG9QAVodcG9zZW5jLmRldi9wb3NlbmMvdjE7cG9zZW5jdjGqAglQb3NlbmMuVjFiBnByb3RvMw", [file_posenc_v1_bias, file_posenc_v1_rotary, file_posenc_v1_tensor]);
 
 /**
  * Rotated tensors to diagnose. Any subset of tokens and heads with its positions is accepted; 64 adjacent tokens
@@ -52,7 +52,7 @@ export const RotationEvidenceSchema: GenMessage<RotationEvidence> = /*@__PURE__*
  */
 export type BeforeAndAfter = Message<"posenc.v1.BeforeAndAfter"> & {
   /**
-   * First element of a head row that should rotate, as in RotaryOperand. Read only with `expected`.
+   * First element of a head row that should rotate; with a model, 0 means as in RotaryOperand. Read only with `expected`.
    *
    * @generated from field: int64 rotary_offset = 1;
    */
@@ -65,6 +65,13 @@ export type BeforeAndAfter = Message<"posenc.v1.BeforeAndAfter"> & {
    * @generated from field: posenc.v1.Tensor before = 2;
    */
   before?: Tensor | undefined;
+
+  /**
+   * If true, the first elements of a head row should rotate, whatever the model does, as in RotaryOperand.
+   *
+   * @generated from field: bool rotates_first = 3;
+   */
+  rotatesFirst: boolean;
 
   /**
    * Tensor after the rotation: shape as before; the type may differ.
@@ -138,7 +145,7 @@ export type Explanation = Message<"posenc.v1.Explanation"> & {
 
   /**
    * Settings that, sent to ApplyRotary with the fields below, reproduce what was compared. Exceptions: AXES_EXCHANGED,
-   * XPOS_EXCHANGED, XPOS_OF_ONE, and departures of tables that no settings make (see Departure.code). A given_table is
+   * XPOS_EXCHANGED, XPOS_OF_ONE, positions that are no shift of the stated ones, and departures of tables that no settings make (see Departure.code). A given_table is
    * not repeated.
    *
    * @generated from field: posenc.v1.RotarySettings settings = 3;
@@ -291,7 +298,9 @@ export type Departure = Message<"posenc.v1.Departure"> & {
    * OTHER_LAYERS, XPOS, XPOS_EXCHANGED, XPOS_OF_ONE, UNKNOWN_FREQUENCIES, NOT_ROTATED, ROTATED_TWICE, FACTOR,
    * LOW_FREQ_FACTOR, HIGH_FREQ_FACTOR, LOW_HIGH_EXCHANGED, BETA_FAST, BETA_SLOW, ALPHA. Departures from the expected precision:
    * FLOAT32_PHASES, PRECISE_PHASES, TABLES_ROUNDED, ROUNDING. Departures of tables that no settings make:
-   * INV_FREQ_ROUNDED, POSITIONS_ROUNDED, ANGLES_ROUNDED, TABLES_ROUNDED, RECURRENCE, COS_SIN_EXCHANGED. Departures of a
+   * INV_FREQ_ROUNDED, POSITIONS_ROUNDED, ANGLES_ROUNDED, TABLES_ROUNDED, RECURRENCE, COS_SIN_EXCHANGED. Descriptions of
+   * rows whose cause is not proven: NOT_FINITE, ZEROS, NOT_ROTATED, OTHER_ANGLES, NORMS_CHANGED, PASS_THROUGH_CHANGED.
+   * Departures of a
    * bias from the expected method: METHOD, SLOPES, SIGN, SCALE, FORM, BUCKETS, TABLE, TRANSPOSED, QUERY_OFFSET, ROUNDING.
    *
    * @generated from field: string code = 1;
@@ -378,7 +387,7 @@ export type Fault = Message<"posenc.v1.Fault"> & {
   alternatives: FaultAlternative[];
 
   /**
-   * Smallest parts of the evidence that differ.
+   * Parts of the evidence that differ; tokens in which the fault does not show (at position 0) are not among them.
    *
    * @generated from field: repeated posenc.v1.EvidencePart parts = 4;
    */
@@ -398,6 +407,20 @@ export type Fault = Message<"posenc.v1.Fault"> & {
    * @generated from field: int64 explained_values = 6;
    */
   explainedValues: bigint;
+
+  /**
+   * True: the departures describe what was measured; no cause is proven. Each is true of every element of the parts.
+   *
+   * @generated from field: bool described = 7;
+   */
+  described: boolean;
+
+  /**
+   * Where the tokens were, if positions are the fault.
+   *
+   * @generated from field: repeated posenc.v1.MeasuredPositions positions = 8;
+   */
+  positions: MeasuredPositions[];
 };
 
 /**
@@ -475,7 +498,7 @@ export const EvidencePartSchema: GenMessage<EvidencePart> = /*@__PURE__*/
   messageDesc(file_posenc_v1_diagnose, 8);
 
 /**
- * Indices first .. last, both included.
+ * Indices first, first + step, ..., last.
  *
  * @generated from message posenc.v1.IndexRange
  */
@@ -489,6 +512,13 @@ export type IndexRange = Message<"posenc.v1.IndexRange"> & {
    * @generated from field: int64 last = 2;
    */
   last: bigint;
+
+  /**
+   * At least 1.
+   *
+   * @generated from field: int64 step = 3;
+   */
+  step: bigint;
 };
 
 /**
@@ -497,6 +527,59 @@ export type IndexRange = Message<"posenc.v1.IndexRange"> & {
  */
 export const IndexRangeSchema: GenMessage<IndexRange> = /*@__PURE__*/
   messageDesc(file_posenc_v1_diagnose, 9);
+
+/**
+ * Positions at which tokens were rotated, measured under the frequencies that the fault supposes. Lists are parallel, one
+ * entry a token, ordered by batch row.
+ *
+ * @generated from message posenc.v1.MeasuredPositions
+ */
+export type MeasuredPositions = Message<"posenc.v1.MeasuredPositions"> & {
+  /**
+   * Position axis.
+   *
+   * @generated from field: int64 axis = 1;
+   */
+  axis: bigint;
+
+  /**
+   * @generated from field: repeated int64 batch_rows = 2;
+   */
+  batchRows: bigint[];
+
+  /**
+   * Within the batch row.
+   *
+   * @generated from field: repeated int64 tokens = 3;
+   */
+  tokens: bigint[];
+
+  /**
+   * As the request states them.
+   *
+   * @generated from field: repeated double stated = 4;
+   */
+  stated: number[];
+
+  /**
+   * @generated from field: repeated double measured = 5;
+   */
+  measured: number[];
+
+  /**
+   * Distance of the farthest position that fits the angles as well; 0: no other fits.
+   *
+   * @generated from field: repeated double uncertainty = 6;
+   */
+  uncertainty: number[];
+};
+
+/**
+ * Describes the message posenc.v1.MeasuredPositions.
+ * Use `create(MeasuredPositionsSchema)` to create a new message.
+ */
+export const MeasuredPositionsSchema: GenMessage<MeasuredPositions> = /*@__PURE__*/
+  messageDesc(file_posenc_v1_diagnose, 10);
 
 /**
  * @generated from message posenc.v1.FirstDifference
@@ -532,7 +615,7 @@ export type FirstDifference = Message<"posenc.v1.FirstDifference"> & {
  * Use `create(FirstDifferenceSchema)` to create a new message.
  */
 export const FirstDifferenceSchema: GenMessage<FirstDifference> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_diagnose, 10);
+  messageDesc(file_posenc_v1_diagnose, 11);
 
 /**
  * @generated from message posenc.v1.MeasuredRotation
@@ -611,7 +694,7 @@ export type MeasuredRotation = Message<"posenc.v1.MeasuredRotation"> & {
  * Use `create(MeasuredRotationSchema)` to create a new message.
  */
 export const MeasuredRotationSchema: GenMessage<MeasuredRotation> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_diagnose, 11);
+  messageDesc(file_posenc_v1_diagnose, 12);
 
 /**
  * @generated from message posenc.v1.Undecided
@@ -644,7 +727,7 @@ export type Undecided = Message<"posenc.v1.Undecided"> & {
  * Use `create(UndecidedSchema)` to create a new message.
  */
 export const UndecidedSchema: GenMessage<Undecided> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_diagnose, 12);
+  messageDesc(file_posenc_v1_diagnose, 13);
 
 /**
  * Hidden cells of a bias. Query i and key j count from 0 here, independently of their positions.
@@ -713,7 +796,7 @@ export type MeasuredMask = Message<"posenc.v1.MeasuredMask"> & {
  * Use `create(MeasuredMaskSchema)` to create a new message.
  */
 export const MeasuredMaskSchema: GenMessage<MeasuredMask> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_diagnose, 13);
+  messageDesc(file_posenc_v1_diagnose, 14);
 
 /**
  * @generated from message posenc.v1.BiasCell
@@ -737,7 +820,7 @@ export type BiasCell = Message<"posenc.v1.BiasCell"> & {
  * Use `create(BiasCellSchema)` to create a new message.
  */
 export const BiasCellSchema: GenMessage<BiasCell> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_diagnose, 14);
+  messageDesc(file_posenc_v1_diagnose, 15);
 
 /**
  * Method that was computed and compared with the bias, without hidden cells.
@@ -838,7 +921,7 @@ export type BiasExplanation = Message<"posenc.v1.BiasExplanation"> & {
  * Use `create(BiasExplanationSchema)` to create a new message.
  */
 export const BiasExplanationSchema: GenMessage<BiasExplanation> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_diagnose, 15);
+  messageDesc(file_posenc_v1_diagnose, 16);
 
 /**
  * @generated from enum posenc.v1.VerdictKind
@@ -857,21 +940,21 @@ export enum VerdictKind {
   MATCHES = 1,
 
   /**
-   * One departure explains every element that is not as expected.
+   * One departure explains, or describes, every element that is not as expected.
    *
    * @generated from enum value: VERDICT_KIND_DIFFERS = 2;
    */
   DIFFERS = 2,
 
   /**
-   * Several departures, in one part or in several. A fault without departures is a part that nothing explains.
+   * Several departures, in one part or in several. A fault without departures is a part of which the data do not tell.
    *
    * @generated from enum value: VERDICT_KIND_SEVERAL_FAULTS = 3;
    */
   SEVERAL_FAULTS = 3,
 
   /**
-   * Nothing explains the elements that are not as expected; or nothing was expected, and nothing was found.
+   * The data do not tell; or nothing was expected, and nothing was found.
    *
    * @generated from enum value: VERDICT_KIND_UNKNOWN = 4;
    */

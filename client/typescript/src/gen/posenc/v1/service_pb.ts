@@ -2139,7 +2139,7 @@ export type DiagnoseBiasRequest = Message<"posenc.v1.DiagnoseBiasRequest"> & {
 
   /**
    * Distance from the expected value that counts as rounding, in units of the last place of the type of the comparison;
-   * 0 .. 2^20. Absent: 2.
+   * 0 .. 2^20. Absent: 2; 16 for ALiBi in FP32, whose slopes are powers in float32 in the released codes.
    *
    * @generated from field: optional double tolerance_ulp = 8;
    */
