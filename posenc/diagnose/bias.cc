@@ -159,8 +159,8 @@ absl::StatusOr<ExplainedBias> ExplainBias(const BiasEvidence& e, const std::opti
 
 namespace {
 
-// Slopes that are float32 powers of a float32 base, as in the released codes, are off by up to 8 units; so much more are
-// their products.
+// Slopes that are float32 powers of a float32 base, as in the released codes, are off by up to 8 units; so much more
+// are their products.
 double UsualUlp(const BiasEvidence& e, const std::optional<AskedBias>& asked) {
   const bool alibi = asked && std::holds_alternative<AlibiSettings>(asked->method.settings);
   return alibi && ComparedAs(e.bias.dtype) == DType::kFP32 ? 16 : 2;
@@ -175,8 +175,7 @@ absl::StatusOr<BiasDiagnosis> DiagnoseBias(const BiasEvidence& e, const std::opt
   if (e.query_offset && (*e.query_offset < -kFarthestPosition || *e.query_offset > kFarthestPosition)) {
     return InvalidArgument("OUT_OF_RANGE", "query_offset", fmt::format("{}", *e.query_offset), "must be -2^30 .. 2^30");
   }
-  const BiasCall call{limits, pool, cancelled, tolerance_ulp.value_or(UsualUlp(e, asked)),
-                     tolerance_ulp.has_value()};
+  const BiasCall call{limits, pool, cancelled, tolerance_ulp.value_or(UsualUlp(e, asked)), tolerance_ulp.has_value()};
   POSENC_ASSIGN_OR_RETURN(ExplainedBias explained, ExplainBias(e, asked, call));
   BiasDiagnosis& diagnosis = explained.diagnosis;
   POSENC_ASSIGN_OR_RETURN(diagnosis.verdict, JudgeBias(e, explained, asked, call));

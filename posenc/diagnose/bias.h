@@ -60,8 +60,8 @@ struct BiasDiagnosis {
 
 // Returns at most `most` explanations. Errors: those of FindStructure; INVALID_ARGUMENT or RESOURCE_EXHAUSTED if
 // `asked` cannot be computed or does not fit (fields: expected..., head_start, bias.shape, query_offset).
-// `tolerance_ulp`: the distance that counts as rounding. Without it, 2, and 16 for ALiBi in FP32; then a fault that gives
-// every bit is the verdict.
+// `tolerance_ulp`: the distance that counts as rounding. Without it, 2, and 16 for ALiBi in FP32; then a fault that
+// gives every bit is the verdict.
 absl::StatusOr<BiasDiagnosis> DiagnoseBias(const BiasEvidence& evidence, const std::optional<AskedBias>& asked,
                                            size_t most, const Limits& limits, WorkPool& pool,
                                            const Cancellation& cancelled,

@@ -58,7 +58,8 @@ absl::StatusOr<RowSet> ChangedRows(const Evidence& evidence, WorkPool& pool, con
     const size_t row = rows.width * SizeOf(rows.after_dtype);
     const auto compare = [&](const Block& block, int64_t first) {
       const int64_t count = block.tokens * block.heads;
-      std::vector<std::byte> before(count * rows.width * SizeOf(rows.before_dtype)), after(count * row), as_after(after);
+      std::vector<std::byte> before(count * rows.width * SizeOf(rows.before_dtype)), after(count * row),
+          as_after(after);
       rows.Load(true, block, before.data());
       rows.Load(false, block, after.data());
       Convert(rows.before_dtype, rows.after_dtype, before.data(), as_after.data(), count * rows.width);

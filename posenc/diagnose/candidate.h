@@ -26,7 +26,7 @@ enum class TableFault {
   kTableFP16,
   kTableE4M3,  // FP8
   kTableE5M2,
-  kTableInt8,  // multiples of 1/127
+  kTableInt8,   // multiples of 1/127
   kRecurrence,  // angle of pair i+1 = angle of pair i * theta^(-2/d), in float32
   kExchanged,   // cosines and sines exchanged
 };

@@ -165,8 +165,8 @@ void CandidateTable::Compute(int64_t token, int64_t count, DType dtype, Operand 
                              std::byte* sin) const {
   if (AnglesOf(fault_)) return ComputeOwn(token, count, dtype, cos, sin);
   if (fault_ == TableFault::kExchanged) std::swap(cos, sin);
-  const DType narrow = RoundsEntries(fault_)             ? DType::kFP64
-                       : fault_ == TableFault::kTableBF16   ? DType::kBF16
+  const DType narrow = RoundsEntries(fault_)              ? DType::kFP64
+                       : fault_ == TableFault::kTableBF16 ? DType::kBF16
                        : fault_ == TableFault::kTableFP16 ? DType::kFP16
                                                           : dtype;
   const TokenPositions& positions = rows_.positions();
@@ -190,11 +190,17 @@ void CandidateTable::Compute(int64_t token, int64_t count, DType dtype, Operand 
   Convert(narrow, dtype, narrow_sin, sin, count * pairs());
 }
 
-double CandidateTable::Angle(int64_t token, size_t pair) const {
+int64_t CandidateTable::AxisOf(size_t pair) const {
+  return rows_.is_given() || rows_.plan(0).axis.empty() ? 0 : rows_.plan(0).axis[pair];
+}
+
+double CandidateTable::AngleOn(int64_t axis, int64_t token, size_t pair) const {
   if (rows_.is_given()) return 0;
   const RotaryPlan& plan = rows_.plan(rows_.entries() > 1 ? rows_.positions().SequenceOf(token) : 0);
-  return std::fabs(plan.inv_freq[pair] * positions_[plan.axis.empty() ? 0 : plan.axis[pair]][token]);
+  return sign_ * plan.inv_freq[pair] * positions_[axis][token];
 }
+
+double CandidateTable::Angle(int64_t token, size_t pair) const { return std::fabs(AngleOn(AxisOf(pair), token, pair)); }
 
 void CandidateTable::ComputeOwn(int64_t token, int64_t count, DType dtype, std::byte* cos, std::byte* sin) const {
   const RotaryPlan& plan = rows_.plan(0);

@@ -19,6 +19,11 @@ class CandidateTable {
   size_t pairs() const { return rows_.pairs(); }
   // Writes rows [count, pairs] of `dtype` for tokens [token, token + count).
   void Compute(int64_t token, int64_t count, DType dtype, Operand operand, std::byte* cos, std::byte* sin) const;
+  // Position axes, and the axis by which a pair turns; 0 for a given table.
+  int64_t axes() const { return static_cast<int64_t>(positions_.size()); }
+  int64_t AxisOf(size_t pair) const;
+  // The pair's angle at the token's position on an axis, in radians.
+  double AngleOn(int64_t axis, int64_t token, size_t pair) const;
   // Magnitude of a pair's angle in radians, before whole turns are removed; 0 for a given table.
   double Angle(int64_t token, size_t pair) const;
 

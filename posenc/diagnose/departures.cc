@@ -132,9 +132,8 @@ Departure AttentionDeparture(const Asked& asked, double applied, double wanted) 
   if (close(applied, wanted * wanted)) {
     return {"ATTENTION_FACTOR", fmt::format("the attention factor {} was applied twice", Short(wanted))};
   }
-  return {"ATTENTION_FACTOR",
-          fmt::format("the attention factor {} was applied, {} {}", Short(applied, wanted), asked.Wants(),
-                      Short(wanted, applied))};
+  return {"ATTENTION_FACTOR", fmt::format("the attention factor {} was applied, {} {}", Short(applied, wanted),
+                                          asked.Wants(), Short(wanted, applied))};
 }
 
 Departure FaultDeparture(TableFault fault) {

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <complex>
 #include <map>
 #include <mutex>
 #include <numbers>
@@ -25,11 +27,13 @@ enum class Kind { kBeforeNotFinite, kNotFinite, kZeros, kUnchanged, kTurned, kOt
 // Rows of one kind, whose pairs differ alike.
 struct Class {
   RowSet rows;
-  std::vector<uint8_t> pairs;  // those that differ in some of them
+  std::vector<uint8_t> pairs;      // those that differ in some of them
   double least = 1e300, most = 0;  // factors of norms
   // The pair that is off by the largest angle.
   int64_t token = -1, pair = -1;
   double angle = 0, expected = 0;
+  // By pair: the other axes by which it may turn, as bits; those of every row.
+  std::vector<uint32_t> axes;
 };
 
 class Describer {
@@ -51,9 +55,9 @@ class Describer {
   absl::Status Classify(size_t operand) {
     const Candidate& candidate = reference_.candidate;
     const Rows& rows = call_.evidence.operands[operand];
-    POSENC_ASSIGN_OR_RETURN(const CandidateTable table,
-                            TableOf(candidate, operand, reference_.variant.precision.frequencies,
-                                    call_.evidence.tokens, call_.limits));
+    POSENC_ASSIGN_OR_RETURN(
+        const CandidateTable table,
+        TableOf(candidate, operand, reference_.variant.precision.frequencies, call_.evidence.tokens, call_.limits));
     const auto describe = [&](const Block& block, int64_t first) {
       const int64_t count = block.tokens * block.heads;
       const auto wanted = rest_[operand].begin() + first;
@@ -86,6 +90,7 @@ class Describer {
     const int64_t token = row / rows.heads;
     const double rounding = RoundingOf(rows);
     std::vector<int64_t> off;
+    std::vector<uint32_t> axes(layout.rotary_dim / 2, ~uint32_t{0});
     bool before_finite = true, finite = true, zeros = true, unchanged = true, turned = true, outside = false;
     double least = 1e300, most = 0, worst = 0, outside_least = 1e300, outside_most = -1e300;
     Class seen;
@@ -111,6 +116,7 @@ class Describer {
       unchanged &= y[p] == x[p] && y[q] == x[q];
       const double factor = std::abs(out) / std::abs(wanted);
       least = std::min(least, factor), most = std::max(most, factor);
+      axes[k] = OtherAxes(table, token, k, std::arg(out * std::conj(in)), 8 * rounding + phases);
       const double error = std::abs(std::arg(out * std::conj(wanted)));
       if (std::abs(in) > 0 && error > worst) {
         worst = error;
@@ -120,7 +126,7 @@ class Describer {
     }
     turned = most <= least * (1 + 16 * rounding);
     const Kind kind = !before_finite           ? Kind::kBeforeNotFinite
-                      : !finite                  ? Kind::kNotFinite
+                      : !finite                ? Kind::kNotFinite
                       : outside && off.empty() ? Kind::kOutside
                       : zeros && !off.empty()  ? Kind::kZeros
                       : unchanged              ? Kind::kUnchanged
@@ -128,7 +134,12 @@ class Describer {
                                                : Kind::kOther;
     if (kind == Kind::kOutside) least = outside_least, most = outside_most;
     Class& all = classes_[kind];
-    if (all.rows.empty()) all.rows = NoRows(call_.evidence), all.pairs.resize(layout.rotary_dim / 2);
+    if (all.rows.empty()) {
+      all.rows = NoRows(call_.evidence);
+      all.pairs.resize(layout.rotary_dim / 2);
+      all.axes.resize(layout.rotary_dim / 2, ~uint32_t{0});
+    }
+    for (size_t k = 0; k < axes.size(); ++k) all.axes[k] &= axes[k];
     all.rows[operand][row] = 1;
     for (const int64_t k : off) all.pairs[k] = 1;
     all.least = std::min(all.least, least), all.most = std::max(all.most, most);
@@ -136,6 +147,27 @@ class Describer {
                              std::fabs(std::remainder(all.angle - all.expected, 2 * std::numbers::pi))) {
       all.token = seen.token, all.pair = seen.pair, all.angle = seen.angle, all.expected = seen.expected;
     }
+  }
+
+  // The axes other than its own by which the pair turns by this angle.
+  static uint32_t OtherAxes(const CandidateTable& table, int64_t token, int64_t pair, double angle, double deviation) {
+    constexpr int64_t kMostAxes = 32;
+    uint32_t axes = 0;
+    for (int64_t axis = 0; axis < std::min(table.axes(), kMostAxes); ++axis) {
+      const double off = std::remainder(angle - table.AngleOn(axis, token, pair), 2 * std::numbers::pi);
+      if (axis != table.AxisOf(pair) && std::fabs(off) <= deviation) axes |= uint32_t{1} << axis;
+    }
+    return axes;
+  }
+
+  // The one axis by which all pairs that differ turn in all rows; nullopt if there is none.
+  static std::optional<int> AxisOfAll(const Class& found) {
+    uint32_t axes = ~uint32_t{0};
+    for (size_t k = 0; k < found.pairs.size(); ++k) {
+      if (found.pairs[k]) axes &= found.axes[k];
+    }
+    if (axes == 0 || axes == ~uint32_t{0}) return std::nullopt;
+    return std::countr_zero(axes);
   }
 
   // Rows that only turn beside many whose norms change, too, are of the same kind: there the norms change less.
@@ -155,7 +187,8 @@ class Describer {
     Fault fault{.departures = {Words(kind, found)}, .described = true};
     fault.sentence = fault.departures[0].message;
     // Rows that are within the tolerance but not equal may be told with the others.
-    fault.parts = PartsOf(call_.evidence, found.rows, Without(reference_.proof.misfits->unequal, reference_.proof.misfits->rows));
+    fault.parts =
+        PartsOf(call_.evidence, found.rows, Without(reference_.proof.misfits->unequal, reference_.proof.misfits->rows));
     for (Part& part : fault.parts) part.pairs = Ranges(found.pairs);
     return fault;
   }
@@ -177,6 +210,11 @@ class Describer {
       case Kind::kZeros: return {"ZEROS", fmt::format("{} are zero", what)};
       case Kind::kUnchanged: return {"NOT_ROTATED", fmt::format("{} were not rotated", what)};
       case Kind::kTurned: {
+        if (const std::optional<int> axis = AxisOfAll(found)) {
+          const bool of_time = call_.evidence.tokens.axes() == 3;
+          return {"AXIS_OF_PAIRS", fmt::format("{} turn by the positions of axis {}", what,
+                                               of_time ? std::string(1, "thw"[*axis]) : std::to_string(*axis))};
+        }
         const std::string factor =
             one_factor && std::fabs(found.most - 1) > 0.01 ? fmt::format(", and scaled by {:.4g}", found.most) : "";
         return {"OTHER_ANGLES", fmt::format("{} turn by other angles{}: {}", what, factor, Angles(found))};

@@ -30,8 +30,10 @@ class Diagnostician {
     SetMeasured();
     POSENC_ASSIGN_OR_RETURN(const int64_t not_finite, CountNotFinite(call_.evidence, call_.pool, call_.cancelled));
     const std::vector<Explanation>& all = diagnosis_.explanations;
-    const bool explained =
-        diagnosis_.verdict.kind != VerdictKind::kUnknown || (!all.empty() && all[0].fits() && !IsAsMeasured(all[0]));
+    const std::vector<Fault>& faults = diagnosis_.verdict.faults;
+    const bool named = std::any_of(faults.begin(), faults.end(), [](const Fault& fault) { return !fault.described; });
+    const bool explained = (diagnosis_.verdict.kind != VerdictKind::kUnknown && (named || faults.empty())) ||
+                           (!all.empty() && all[0].fits() && !IsAsMeasured(all[0]));
     const Findings findings{whole_.sample, whole_.census, whole_.readings, reading_, all, explained, not_finite};
     diagnosis_.undecided = Doubts(findings, call_.limits);
     return std::move(diagnosis_);

@@ -189,17 +189,18 @@ void Describe(const Explanation& wanted, const std::vector<double>& inv_freq, co
     const double off = std::fabs(std::log(std::fabs(inv_freq[k] / expected[k])));
     if (wrong[k] && off > largest) largest = off, farthest = k;
   }
-  fault->departures = {{"OTHER_FREQUENCIES",
-                        fmt::format("other frequencies: {:.6g} in pair {}, not {:.6g}: {:.6g} times", inv_freq[farthest],
-                                    farthest, expected[farthest], inv_freq[farthest] / expected[farthest])}};
+  fault->departures = {
+      {"OTHER_FREQUENCIES",
+       fmt::format("other frequencies: {:.6g} in pair {}, not {:.6g}: {:.6g} times", inv_freq[farthest], farthest,
+                   expected[farthest], inv_freq[farthest] / expected[farthest])}};
   fault->sentence = fault->departures[0].message;
   fault->described = true;
   fault->parts = {{.pairs = Ranges(wrong)}};
 }
 
 // `all`: every explanation, the best first. `clear`: FittedLength::is_clear, if a length was fitted.
-Verdict Judge(const Asked& asked, const std::vector<Explanation>& all, const std::vector<double>& inv_freq,
-              bool clear, const Limits& limits) {
+Verdict Judge(const Asked& asked, const std::vector<Explanation>& all, const std::vector<double>& inv_freq, bool clear,
+              const Limits& limits) {
   Verdict verdict;
   verdict.bound = asked.tolerance_ulp ? fmt::format("{} ulp", Short(*asked.tolerance_ulp))
                                       : fmt::format("{} of each frequency", Short(kRecipe));

@@ -216,8 +216,8 @@ class Explainer {
       if (base.fault != TableFault::kNone) continue;
       for (const TableFault fault :
            {TableFault::kTableBF16, TableFault::kTableFP16, TableFault::kTableE4M3, TableFault::kTableE5M2,
-            TableFault::kTableInt8, TableFault::kAnglesBF16, TableFault::kAnglesFP16,
-            TableFault::kPositionsBF16, TableFault::kPositionsFP16, TableFault::kRecurrence}) {
+            TableFault::kTableInt8, TableFault::kAnglesBF16, TableFault::kAnglesFP16, TableFault::kPositionsBF16,
+            TableFault::kPositionsFP16, TableFault::kRecurrence}) {
         if (!asked_.precision && IsOwnType(fault)) continue;
         Candidate candidate = base;
         candidate.fault = fault;

@@ -41,7 +41,8 @@ std::vector<Explanation> ListExplanations(const RotationCall& call, const Sample
     part.sentence = Sentence(call.asked, part) + (everywhere ? "" : ", in a part of the data");
     AddExplanation(std::move(part), &explanations);
   };
-  const auto others = std::stable_partition(parts.begin(), parts.end(), [](const Explanation& one) { return one.fits(); });
+  const auto others =
+      std::stable_partition(parts.begin(), parts.end(), [](const Explanation& one) { return one.fits(); });
   for (auto part = parts.begin(); part != others; ++part) add_part(std::move(*part));
   for (Explanation explanation : whole.explanations) {
     const bool asked = call.asked.settings && explanation.candidate.departures.empty();
@@ -51,9 +52,9 @@ std::vector<Explanation> ListExplanations(const RotationCall& call, const Sample
     }
     const bool again = std::any_of(explanations.begin(), explanations.end(), [&](const Explanation& other) {
       // A fault that changes no byte here is not reported.
-      const bool nothing_new =
-          (asked && other.candidate.departures.empty()) || explanation.candidate.fault != TableFault::kNone ||
-          other.sentence == Sentence(call.asked, explanation);
+      const bool nothing_new = (asked && other.candidate.departures.empty()) ||
+                               explanation.candidate.fault != TableFault::kNone ||
+                               other.sentence == Sentence(call.asked, explanation);
       return nothing_new && other.proof.digest == explanation.proof.digest;
     });
     if (again || explanations.size() == most) continue;

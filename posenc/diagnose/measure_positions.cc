@@ -11,7 +11,7 @@ namespace posenc::diagnose {
 namespace {
 
 constexpr double kTurn = 2 * std::numbers::pi;
-constexpr double kSigmas = 5;             // an angle that is farther off does not fit
+constexpr double kSigmas = 5;              // an angle that is farther off does not fit
 constexpr size_t kMostWindings = 1 << 16;  // more leave nothing measured
 
 struct Interval {
@@ -29,7 +29,8 @@ std::optional<std::vector<Interval>> Unwrap(const std::vector<Interval>& interva
     const double last = std::floor((f * in.most - angle + off) / kTurn);
     if (last - first > static_cast<double>(kMostWindings)) return std::nullopt;
     for (double n = first; n <= last; ++n) {
-      Interval part{std::max(in.least, (angle + kTurn * n - off) / f), std::min(in.most, (angle + kTurn * n + off) / f)};
+      Interval part{std::max(in.least, (angle + kTurn * n - off) / f),
+                    std::min(in.most, (angle + kTurn * n + off) / f)};
       if (whole) part = {std::ceil(part.least), std::floor(part.most)};
       if (part.least <= part.most) fitting.push_back(part);
     }
@@ -105,9 +106,8 @@ MeasuredPosition Measure(const std::vector<PairAngle>& pairs, double farthest, b
 MeasuredPosition MeasurePosition(std::vector<PairAngle> pairs, double farthest) {
   std::erase_if(pairs, [](const PairAngle& pair) { return pair.inv_freq == 0 || !(pair.deviation > 0); });
   if (pairs.empty()) return {};
-  std::sort(pairs.begin(), pairs.end(), [](const PairAngle& a, const PairAngle& b) {
-    return std::fabs(a.inv_freq) < std::fabs(b.inv_freq);
-  });
+  std::sort(pairs.begin(), pairs.end(),
+            [](const PairAngle& a, const PairAngle& b) { return std::fabs(a.inv_freq) < std::fabs(b.inv_freq); });
   const MeasuredPosition whole = Measure(pairs, farthest, true);
   return whole.fits ? whole : Measure(pairs, farthest, false);
 }

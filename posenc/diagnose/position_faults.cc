@@ -244,13 +244,24 @@ class PositionFinder {
     if (candidate.departures.empty() && !candidate.positions) return absl::OkStatus();
     found.explanation.variant = reference_.variant;
     POSENC_RETURN_IF_ERROR(Compare(turns, &found));
-    if (IsEmpty(found.rows)) return absl::OkStatus();
+    if (!IsOfMost(turns, found.rows)) return absl::OkStatus();
     if (!candidate.positions) {
       found_.push_back(std::move(found));
     } else {
       SayPositions(turns, placed, std::move(found));
     }
     return absl::OkStatus();
+  }
+
+  // True if most of the tokens are explained: of a token here and there another frequency may be the reason.
+  bool IsOfMost(const Turns& turns, const RowSet& rows) const {
+    constexpr double kMost = 0.6;
+    const int64_t heads = call_.evidence.operands[turns.operand].heads;
+    const auto explained = std::count_if(turns.tokens.begin(), turns.tokens.end(), [&](int64_t token) {
+      const auto row = rows[turns.operand].begin() + token * heads;
+      return std::find(row, row + heads, 1) != row + heads;
+    });
+    return static_cast<double>(explained) >= kMost * static_cast<double>(turns.tokens.size());
   }
 
   // Adds two faults: of the tokens that moved, and of those that only have another factor, if there are some.
@@ -264,8 +275,6 @@ class PositionFinder {
       const auto row = rows_of(one, &found.rows);
       return std::find(row, row + heads, 1) == row + heads;
     });
-    // Of a token here and there another frequency may be the reason.
-    if (10 * placed.size() < 6 * turns.tokens.size()) return;
     Placement as_stated = found;
     for (const Placed& one : placed) {
       const bool moved = one.stated != one.applied;
@@ -326,7 +335,8 @@ class PositionFinder {
     const Rows& rows = call_.evidence.operands[turns.operand];
     const double values = static_cast<double>(turns.turn.size());
     const double uncertainty = std::max(8 * RoundingOf(rows) / std::sqrt(values), 2e-6);
-    if (std::fabs(factor / own - 1) <= uncertainty) return;
+    // Tables of the tensor's type round the factor with their entries.
+    if (std::fabs(factor / own - 1) <= std::max(uncertainty, RoundingOf(rows) / 2)) return;
     candidate->attention_scaling = Snap(factor, uncertainty);
     ++candidate->free_values;
     candidate->departures.push_back(AttentionDeparture(call_.asked, *candidate->attention_scaling, own));

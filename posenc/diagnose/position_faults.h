@@ -14,7 +14,7 @@ struct Placement {
   Explanation explanation;
   RowSet rows;
   std::vector<MeasuredPositions> positions;  // by axis; empty if they are as stated
-  bool at_its_head = false;  // one head's, whose tokens are all at the position of the head's index
+  bool at_its_head = false;                  // one head's, whose tokens are all at the position of the head's index
 };
 
 // Measures the position of each token of `rest` under the frequencies of the option, in the reference's layout and

@@ -49,10 +49,10 @@ std::vector<PositionRule> Rules(const std::vector<Pair>& all, bool everywhere) {
   add([shift](double p) { return p + shift; },
       everywhere ? fmt::format("positions start at {}, not {}", Short(least + shift), Short(least))
                  : fmt::format("positions are {} too {}", Short(std::fabs(shift)), shift > 0 ? "large" : "small"));
-  rules.push_back({[](double p) { return Widen<BFloat16>(Narrow<BFloat16>(p)); },
-                   FaultDeparture(TableFault::kPositionsBF16)});
-  rules.push_back({[](double p) { return Widen<Float16>(Narrow<Float16>(p)); },
-                   FaultDeparture(TableFault::kPositionsFP16)});
+  rules.push_back(
+      {[](double p) { return Widen<BFloat16>(Narrow<BFloat16>(p)); }, FaultDeparture(TableFault::kPositionsBF16)});
+  rules.push_back(
+      {[](double p) { return Widen<Float16>(Narrow<Float16>(p)); }, FaultDeparture(TableFault::kPositionsFP16)});
   add([sum](double p) { return sum - p; },
       fmt::format("positions run backwards: {} minus the stated position", Short(sum)));
   add([largest](double p) { return std::min(p, largest); },
@@ -132,7 +132,8 @@ std::vector<Departure> PositionDepartures(const std::vector<Placed>& placed,
                                           const std::vector<std::string>& axes) {
   std::vector<Departure> departures;
   const auto is_zero = [](const Placed& one) {
-    return one.applied == one.stated || std::all_of(one.applied.begin(), one.applied.end(), [](double p) { return p == 0; });
+    return one.applied == one.stated ||
+           std::all_of(one.applied.begin(), one.applied.end(), [](double p) { return p == 0; });
   };
   if (!placed.empty() && std::all_of(placed.begin(), placed.end(), is_zero)) {
     return {{"NOT_ROTATED", "the rows were not rotated (or are at position 0)"}};

@@ -137,11 +137,11 @@ class FaultFinder {
       if (count > most) most = count, best = std::move(found);
     }
     JoinHeads(&best);
-    std::stable_sort(best.begin(), best.end(), [](const Placement& a, const Placement& b) {
-      return CountOf(a.rows) > CountOf(b.rows);
-    });
+    std::stable_sort(best.begin(), best.end(),
+                     [](const Placement& a, const Placement& b) { return CountOf(a.rows) > CountOf(b.rows); });
     for (Placement& one : best) {
       AddFault(one.explanation, {}, one.rows);
+      if (auto twin = TwinOf(one.positions)) found_.faults.back().alternatives.push_back({*std::move(twin)});
       found_.faults.back().positions = std::move(one.positions);
       JoinWithTheSame();
       AddRows(Without(one.explanation.proof.misfits->undefined, Complement(one.rows)), &found_.undefined);
@@ -321,7 +321,8 @@ class FaultFinder {
     const double shift = explanation.candidate.position_shift;
     for (Departure& departure : fault.departures) {
       if (departure.code != "POSITIONS" || shift == 0 || IsEmpty(Complement(rows))) continue;
-      departure.message = fmt::format("positions are {} too {}", Short(std::fabs(shift)), shift > 0 ? "large" : "small");
+      departure.message =
+          fmt::format("positions are {} too {}", Short(std::fabs(shift)), shift > 0 ? "large" : "small");
     }
     fault.sentence = Sentence(fault.departures);
     constexpr size_t kMostAlternatives = 3;
@@ -340,6 +341,7 @@ class FaultFinder {
       if (same(fault.departures) || std::any_of(fault.alternatives.begin(), fault.alternatives.end(), same)) continue;
       if (fault.alternatives.size() < kMostAlternatives) fault.alternatives.push_back(departures);
     }
+    if (auto twin = TwinOf(explanation.candidate)) fault.alternatives.push_back({*std::move(twin)});
     AddRanges(explanation.candidate.settings, call_.limits, &fault.departures);
     fault.sentence = Sentence(fault.departures);
     // Where positions were measured, other tokens are as stated: the fault is not hidden there.
@@ -347,6 +349,46 @@ class FaultFinder {
     fault.parts = PartsOf(call_.evidence, widened, explanation.candidate.positions ? widened : Fitting(explanation));
     SetPairs(&fault, rows);
     found_.faults.push_back(std::move(fault));
+  }
+
+  // Frequencies that are a multiple of the expected ones are positions that are.
+  std::optional<Departure> TwinOf(const Candidate& candidate) const {
+    const bool only = candidate.departures.size() == 1 && !candidate.positions && candidate.fault == TableFault::kNone;
+    if (reference_ == nullptr || !only || call_.evidence.tokens.axes() > 1 ||
+        candidate.departures[0].code == "POSITIONS") {
+      return std::nullopt;
+    }
+    const std::vector<double> found = FrequenciesOf(candidate), wanted = FrequenciesOf(reference_->candidate);
+    if (found.empty() || found.size() != wanted.size() || wanted[0] == 0) return std::nullopt;
+    const double ratio = found[0] / wanted[0];
+    for (size_t k = 0; k < found.size(); ++k) {
+      if (!(std::fabs(found[k] - ratio * wanted[k]) <= 1e-9 * std::fabs(found[k]))) return std::nullopt;
+    }
+    if (std::fabs(ratio - 1) < 1e-6 || ratio <= 0) return std::nullopt;
+    return Departure{"POSITIONS", ratio > 1 ? fmt::format("positions were multiplied by {}", Short(ratio))
+                                            : fmt::format("positions were divided by {}", Short(1 / ratio))};
+  }
+
+  // Positions that are a multiple of the stated ones are frequencies that are.
+  std::optional<Departure> TwinOf(const std::vector<MeasuredPositions>& positions) const {
+    if (positions.size() != 1 || positions[0].tokens.size() < 2) return std::nullopt;
+    const MeasuredPositions& all = positions[0];
+    const double ratio = all.measured[0] / all.stated[0];
+    for (size_t n = 0; n < all.tokens.size(); ++n) {
+      if (!(all.measured[n] == ratio * all.stated[n]) || ratio == 0) return std::nullopt;
+    }
+    const auto* p = std::get_if<RopeParameters>(&call_.asked.settings->frequencies);
+    if (p != nullptr && p->rope_type == "linear" && p->factor == ratio) return ScalingMissing(*p);
+    return Departure{"SCALING_TYPE", fmt::format("frequencies are {} times the expected ones", Short(ratio))};
+  }
+
+  // Empty if they differ by sequence, or for a table.
+  std::vector<double> FrequenciesOf(const Candidate& candidate) const {
+    if (std::holds_alternative<GivenTable>(candidate.settings.frequencies)) return {};
+    const auto rotary = Rotary::Create(candidate.settings, Frequencies::kExact, call_.limits);
+    if (!rotary.ok() || rotary->NeedsSeqLen()) return {};
+    const auto plan = rotary->Plan(0);
+    return plan.ok() ? (*plan)->inv_freq : std::vector<double>();
   }
 
   // The rows, and those of other heads in which the reference is within the tolerance, but the explanation gives most

@@ -20,8 +20,8 @@ struct ScaledPair {
   double kept;           // share of the plain frequency in the blend: 1 not scaled, 0 divided by the factor
   double pair, pairs;
   double theta, width;
-  const std::vector<double>& all;  // the scaled frequencies
-  double low, high;                // yarn's ramp, in pairs
+  const std::vector<double>& all;        // the scaled frequencies
+  double low, high;                      // yarn's ramp, in pairs
   double exchanged_low, exchanged_high;  // with beta_fast and beta_slow exchanged
 };
 
@@ -42,9 +42,11 @@ double Blend(const ScaledPair& at, double kept) { return at.plain * (kept + (1 -
 constexpr ScalingMistake kMistakes[] = {
     {"ORDER_REVERSED", "", "frequencies are in reverse order, the lowest first",
      [](const ScaledPair& at) { return at.all[static_cast<size_t>(at.pairs - 1 - at.pair)]; }},
-    {"FACTOR_INVERTED", "longrope yarn llama3 proportional", "frequencies were multiplied by the scaling's factors, not divided",
+    {"FACTOR_INVERTED", "longrope yarn llama3 proportional",
+     "frequencies were multiplied by the scaling's factors, not divided",
      [](const ScaledPair& at) { return at.plain * at.plain / at.scaled; }},
-    {"RAMP_REVERSED", "yarn llama3", "the blend is reversed: pairs to keep were divided by the factor, pairs to divide kept",
+    {"RAMP_REVERSED", "yarn llama3",
+     "the blend is reversed: pairs to keep were divided by the factor, pairs to divide kept",
      [](const ScaledPair& at) { return Blend(at, 1 - at.kept); }},
     {"RAMP_REVERSED", "llama3", "the blend's two weights are exchanged",
      [](const ScaledPair& at) { return Blend(at, at.kept > 0 && at.kept < 1 ? 1 - at.kept : at.kept); }},
@@ -114,9 +116,8 @@ std::vector<Option> Options(absl::Span<const ScalingMistake> mistakes, const Rot
       const auto pair = static_cast<double>(k);
       const double plain = std::pow(theta, -2 * pair / width);
       const double kept = factor == 1 ? 1 : std::clamp((scaled[k] / plain - 1 / factor) / (1 - 1 / factor), 0.0, 1.0);
-      given.inv_freq.push_back(
-          mistake.frequency({plain, scaled[k], factor, kept, pair, pairs, theta, width, scaled, low, high,
-                             exchanged_low, exchanged_high}));
+      given.inv_freq.push_back(mistake.frequency({plain, scaled[k], factor, kept, pair, pairs, theta, width, scaled,
+                                                  low, high, exchanged_low, exchanged_high}));
     }
     Option option{settings};
     option.settings.frequencies = std::move(given);

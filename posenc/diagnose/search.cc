@@ -12,7 +12,7 @@
 namespace posenc::diagnose {
 namespace {
 
-constexpr size_t kCandidates = 12;
+constexpr size_t kCandidates = 24;
 constexpr double kSameScaling = 2e-6;  // relative error of float32 attention factors
 
 // An option's frequencies in exact arithmetic.
@@ -87,8 +87,8 @@ bool SameCandidate(const Candidate& a, const Candidate& b, const Frequency& fa, 
          a.settings.output_pairing == b.settings.output_pairing &&
          a.settings.half_split_parts == b.settings.half_split_parts && a.offsets == b.offsets &&
          SameXpos(a.settings.xpos, b.settings.xpos) && a.direction == b.direction &&
-         a.position_shift == b.position_shift && a.fault == b.fault &&
-         a.seq_len == b.seq_len && fa.inv_freq == fb.inv_freq && fa.axis == fb.axis && scaling_a == scaling_b;
+         a.position_shift == b.position_shift && a.fault == b.fault && a.seq_len == b.seq_len &&
+         fa.inv_freq == fb.inv_freq && fa.axis == fb.axis && scaling_a == scaling_b;
 }
 
 class Finder {

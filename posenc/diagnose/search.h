@@ -47,7 +47,7 @@ struct Scored {
   size_t reading = 0;
   double residual = 1;  // Match::residual
 };
-// Returns at most 12 candidates, best first; fewer if cancelled. Those that fit much worse than the best are left out.
+// Returns at most 24 candidates, best first; fewer if cancelled. Those that fit much worse than the best are left out.
 // `only`: options to try in place of the usual ones; may be null.
 std::vector<Scored> FindCandidates(const Evidence& sample, const std::vector<Reading>& readings, const Asked& asked,
                                    const std::vector<Option>* only, const Limits& limits,

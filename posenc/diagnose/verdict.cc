@@ -57,7 +57,7 @@ std::vector<HeadTokens> HeadsOf(const Evidence& evidence, const Rows& rows, cons
 std::vector<Part> PartsOf(const Evidence& evidence, const Rows& rows, const std::vector<uint8_t>& in_set,
                           const std::vector<uint8_t>& fitting) {
   struct Group {
-    HeadTokens tokens;  // of all its heads
+    HeadTokens tokens;                              // of all its heads
     std::map<int64_t, std::vector<uint8_t>> heads;  // by batch row
   };
   const int64_t batch_rows = BatchRows(evidence, rows).count();
@@ -150,7 +150,9 @@ std::vector<Part> PartsOf(const Evidence& evidence, const RowSet& rows, const Ro
     by_operand.push_back(PartsOf(evidence, evidence.operands[n], rows[n], fitting[n]));
     alike &= by_operand[n] == by_operand[0];
   }
-  const auto is_everything = [](const std::vector<Part>& parts) { return parts.size() == 1 && parts[0].is_everything(); };
+  const auto is_everything = [](const std::vector<Part>& parts) {
+    return parts.size() == 1 && parts[0].is_everything();
+  };
   if (alike || std::all_of(by_operand.begin(), by_operand.end(), is_everything)) return by_operand[0];
   std::vector<Part> parts;
   for (size_t n = 0; n < by_operand.size(); ++n) {
@@ -169,8 +171,8 @@ std::string Describe(const Part& part, const TokenAxis& axis) {
   if (!part.heads.empty()) words.push_back(Named("head", "heads", part.heads));
   if (part.has_tokens()) {
     const IndexRange& last = part.tokens.back();
-    const bool to_the_end = part.tokens.size() == 1 && last.step == 1 && last.last + 1 == axis.count &&
-                            last.first < last.last;
+    const bool to_the_end =
+        part.tokens.size() == 1 && last.step == 1 && last.last + 1 == axis.count && last.first < last.last;
     words.push_back(to_the_end ? fmt::format("{} from {} on", axis.several, last.first)
                                : Named(axis.one, axis.several, part.tokens));
   }

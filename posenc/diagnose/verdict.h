@@ -50,8 +50,8 @@ struct Fault {
   std::vector<std::vector<Departure>> alternatives;  // other explanations with the same bytes here
   std::vector<Part> parts;
   std::vector<MeasuredPositions> positions;  // by axis, if they are the fault
-  int64_t free_values = 0;  // numbers that were fitted to the data
-  int64_t values = 0;       // independent values of the data that differ from the expected ones
+  int64_t free_values = 0;                   // numbers that were fitted to the data
+  int64_t values = 0;                        // independent values of the data that differ from the expected ones
 };
 
 struct Verdict {

@@ -115,12 +115,12 @@ absl::Status ReadRotation(const Reader& reader, const v1::DiagnoseRequest& reque
   if (!rotation.has_q()) return InvalidArgument("MISSING", "rotation.q", "", "must be given; k alone goes into q");
   std::vector<int64_t>& offsets = expected->asked.offsets;
   offsets.clear();
-  POSENC_ASSIGN_OR_RETURN(evidence->operands.emplace_back(), ReadRows(reader, "rotation.q", Operand::kQuery, rotation.q(),
-                                                                      layout, &expected->resolved, &offsets));
+  POSENC_ASSIGN_OR_RETURN(
+      evidence->operands.emplace_back(),
+      ReadRows(reader, "rotation.q", Operand::kQuery, rotation.q(), layout, &expected->resolved, &offsets));
   if (!rotation.has_k()) return absl::OkStatus();
-  POSENC_ASSIGN_OR_RETURN(evidence->operands.emplace_back(),
-                          ReadRows(reader, "rotation.k", Operand::kKey, rotation.k(), layout, &expected->resolved,
-                                   &offsets));
+  POSENC_ASSIGN_OR_RETURN(evidence->operands.emplace_back(), ReadRows(reader, "rotation.k", Operand::kKey, rotation.k(),
+                                                                      layout, &expected->resolved, &offsets));
   const diagnose::Rows &q = evidence->operands[0], &k = evidence->operands[1];
   if (q.sequences == k.sequences && q.length == k.length) return absl::OkStatus();
   return InvalidArgument("MISMATCH", "rotation.k.before.shape", "", "must have the same tokens as q");
@@ -278,7 +278,9 @@ absl::StatusOr<Job> Prepare(const v1::DiagnoseRequest& request, const Payloads& 
   switch (request.evidence_case()) {
     case v1::DiagnoseRequest::EVIDENCE_NOT_SET:
       return InvalidArgument("MISSING", "evidence", "", "must be given: rotation, table or inv_freq");
-    case v1::DiagnoseRequest::kRotation: POSENC_RETURN_IF_ERROR(ReadRotation(reader, request, &expected, evidence.get())); break;
+    case v1::DiagnoseRequest::kRotation:
+      POSENC_RETURN_IF_ERROR(ReadRotation(reader, request, &expected, evidence.get()));
+      break;
     case v1::DiagnoseRequest::kTable:
       POSENC_RETURN_IF_ERROR(ReadTable(reader, request.table(), expected.asked.settings, evidence.get()));
       break;

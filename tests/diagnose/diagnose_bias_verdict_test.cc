@@ -361,9 +361,9 @@ TEST(DiagnoseBiasVerdict, FaultsWithoutAName) {
               return where.holds(b, h, i) ? wrong : method.right;
             },
             [&](const Verdict& verdict, const Differences& differences) {
-              const bool described = verdict.kind == VerdictKind::kUnknown ||
-                                     (verdict.faults.size() == 1 && verdict.faults[0].described &&
-                                      InPart(verdict.faults[0], differences.part, placed));
+              const bool described =
+                  verdict.kind == VerdictKind::kUnknown || (verdict.faults.size() == 1 && verdict.faults[0].described &&
+                                                            InPart(verdict.faults[0], differences.part, placed));
               return described ? Outcome::kNamed : Outcome::kMisleading;
             });
       }

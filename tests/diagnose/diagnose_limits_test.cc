@@ -79,8 +79,9 @@ TEST(DiagnoseLimits, NothingIsNamedFromRowsThatAreNotFinite) {
       SetTensors(&made);
       const Verdict verdict = Ask(made, AskFor(Plain(64))).verdict;
       EXPECT_EQ(verdict.kind, VerdictKind::kDiffers);
-      EXPECT_EQ(verdict.sentence, of_before ? "before has elements that are not finite, in tokens from 70 on; the rest matches"
-                                            : "after has elements that are not finite, in tokens from 70 on; the rest matches");
+      EXPECT_EQ(verdict.sentence,
+                of_before ? "before has elements that are not finite, in tokens from 70 on; the rest matches"
+                          : "after has elements that are not finite, in tokens from 70 on; the rest matches");
     }
   }
 }

@@ -449,7 +449,7 @@ def test_an_expected_table_comes_from_a_stream(posenc, command_program, tmp_path
     numpy.save(tmp_path / "q.npy", numpy.random.default_rng(4).standard_normal((1, 5, 2, 8)).astype("<f4"))
     posenc("table", *SETTINGS, "--offset", "0", "--count", "5", "--dtype", "fp32", "-o", "t.safetensors")
     posenc("rope", *SETTINGS, "--layout", "bshd", "--offset", "0", "--q", "q.npy", "--q-out", "r.npy")
-    line = f"{shlex.join(command_program)} diagnose --before q.npy --after r.npy --expect-pairing half-split --expect-table {source}"
+    line = f"{shlex.join(command_program)} diagnose --layout bshd --before q.npy --after r.npy --expect-pairing half-split --expect-table {source}"
     said = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
     assert said.returncode == 0 and said.stdout.startswith("MATCHES"), said
 

@@ -171,9 +171,9 @@ def test_the_layout_follows_from_shapes_and_the_report_reads(posenc, tmp_path):
 
 
 def test_a_layout_is_not_chosen_because_it_matches(posenc, tmp_path):
-    x = before_rows()[:HEADS]
+    x = numpy.random.default_rng(7).standard_normal((8, 8, DIM)).astype("<f4")
     numpy.save(tmp_path / "q.npy", x[None])
-    numpy.save(tmp_path / "q_rot.npy", rotate(x, numpy.arange(HEADS), frequencies())[None].astype("<f4"))
+    numpy.save(tmp_path / "q_rot.npy", rotate(x, numpy.arange(8), frequencies())[None].astype("<f4"))
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     tensors = ("diagnose", "--model", "config.json", "--before", "q.npy", "--after", "q_rot.npy")
     assert "--layout" in posenc(*tensors, exit_code=2).stdout.splitlines()[0]
