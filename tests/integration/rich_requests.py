@@ -389,6 +389,9 @@ def diagnoses():
     wide = numpy.concatenate([rows, rows], axis=-1)
     shifted = diagnosis(wide, wide)
     shifted.rotation.q.rotary_offset = 8
+    shifted.rotation.k.CopyFrom(shifted.rotation.q)
+    shifted.rotation.k.rotary_offset = 0
+    shifted.rotation.k.rotates_first = True
 
     angles = numpy.arange(4)[:, None] * 10000.0 ** (-numpy.arange(4) / 4)
     of_table = service_pb2.DiagnoseRequest(
