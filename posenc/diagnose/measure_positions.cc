@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kTurn = 2 * std::numbers::pi;
 constexpr double kSigmas = 5;              // an angle that is farther off does not fit
-constexpr size_t kMostWindings = 1 << 16;  // more leave nothing measured
+constexpr size_t kMostWindings = 1 << 12;  // more leave nothing measured
 
 struct Interval {
   double least, most;

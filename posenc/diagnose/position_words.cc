@@ -29,7 +29,8 @@ struct PositionRule {
 // Simple functions that the positions suggest, the likeliest first. `everywhere`: they are of all tokens.
 std::vector<PositionRule> Rules(const std::vector<Pair>& all, bool everywhere) {
   const auto moved = std::find_if(all.begin(), all.end(), [](const Pair& one) { return one.stated != one.applied; });
-  const auto [first, applied] = moved == all.end() ? all[0] : *moved;
+  const Pair& example = moved == all.end() ? all[0] : *moved;
+  const double first = example.stated, applied = example.applied;
   const double shift = applied - first, sum = first + applied;
   double largest = applied, least = INFINITY;
   int64_t common = 0;  // divisor of all differences

@@ -98,7 +98,7 @@ void AddAlibiFaults(const Method& method, std::vector<Fault2>* faults) {
   using T = BiasTreatment*;
   const int64_t heads = method.heads;
   const std::set<std::string> codes = {"SLOPES", "SCALE"};  // a single head's slope is multiplied
-  const auto slopes = [&](const char* name, std::vector<double> other) {
+  const auto slopes = [&](const char* name, const std::vector<double>& other) {
     faults->push_back({name, codes, [other](T t) { t->slopes = other; }});
   };
   const auto form = [&](const char* name, BiasForm other) {
@@ -167,7 +167,7 @@ std::vector<Fault2> Faults(const Method& method, const Shape& shape) {
 
 // Faults that no departure names.
 std::vector<Fault2> Unnamed(const Method& method, const Shape& shape) {
-  const auto cells = [](const char* name, std::function<double(int64_t, int64_t, int64_t, double)> change) {
+  const auto cells = [](const char* name, const std::function<double(int64_t, int64_t, int64_t, double)>& change) {
     return Fault2{name, {}, [change](BiasTreatment* t) { t->after = change; }};
   };
   const int64_t offset = shape.offset;
@@ -183,7 +183,8 @@ std::vector<Fault2> Unnamed(const Method& method, const Shape& shape) {
             [](int64_t, int64_t i, int64_t, double v) { return v * (1 + 0.01 * static_cast<double>(i + 1)); }),
       cells("of distances in blocks of 5",
             [offset](int64_t h, int64_t i, int64_t j, double) {
-              return -0.3 * static_cast<double>(h + 1) * static_cast<double>(std::abs(i + offset - j) / 5);
+              const int64_t block = std::abs(i + offset - j) / 5;
+              return -0.3 * static_cast<double>(h + 1) * static_cast<double>(block);
             }),
       cells("of the distance's root", [offset](int64_t h, int64_t i, int64_t j, double) {
         return -0.3 * static_cast<double>(h + 1) * std::sqrt(static_cast<double>(std::abs(i + offset - j)));

@@ -248,10 +248,9 @@ bool SameBytes(const Evidence& a, const Evidence& b) {
 // The largest difference between right and wrong in units of the tolerance at the norm of a pair.
 bool WithinBound(const Evidence& a, const Evidence& b, const Asked& asked) {
   const Candidate candidate{.settings = *asked.settings, .offsets = {0, 0}};
-  Evidence both = b;
   WorkPool pool(1);
   for (const Precision& precision : {kF32Precision, kHfEagerPrecision, kExactPrecision, kVllmPrecision}) {
-    const auto proof = Prove(candidate, {precision, {a.operands[0].after_dtype, a.operands[0].after_dtype}}, both, {},
+    const auto proof = Prove(candidate, {precision, {a.operands[0].after_dtype, a.operands[0].after_dtype}}, b, {},
                              pool, NeverCancelled, std::make_unique<Tolerance>().get());
     if (proof.ok() && proof->misfits->none()) return true;
   }
