@@ -1,4 +1,4 @@
-// What a candidate gives for some rows: the library's own operation, in the candidate's roundings.
+// Rotates rows as a candidate says: by the library's own kernels, with the variant's types and roundings.
 #pragma once
 
 #include <cstddef>

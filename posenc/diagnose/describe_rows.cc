@@ -21,8 +21,8 @@
 namespace posenc::diagnose {
 namespace {
 
-// What a row shows, from the plainest to the least plain.
-enum class Kind { kBeforeNotFinite, kNotFinite, kZeros, kUnchanged, kTurned, kOther, kOutside };
+// A row has the first kind that fits it. kNear: no pair is clearly off.
+enum class Kind { kBeforeNotFinite, kNotFinite, kOutside, kNear, kZeros, kUnchanged, kTurned, kOther };
 
 // Rows of one kind, whose pairs differ alike.
 struct Class {
@@ -84,14 +84,12 @@ class Describer {
   void Take(size_t operand, int64_t row, const CandidateTable& table, const double* x, const double* e,
             const double* y) {
     const Rows& rows = call_.evidence.operands[operand];
-    const RotarySettings& settings = reference_.candidate.settings;
-    const PairLayout layout{*settings.input_pairing, *settings.output_pairing, 2 * static_cast<int64_t>(table.pairs()),
-                            reference_.candidate.offsets[operand], settings.half_split_parts};
+    const PairLayout layout = LayoutOf(reference_.candidate, operand);
     const int64_t token = row / rows.heads;
     const double rounding = RoundingOf(rows);
     std::vector<int64_t> off;
     std::vector<uint32_t> axes(layout.rotary_dim / 2, ~uint32_t{0});
-    bool before_finite = true, finite = true, zeros = true, unchanged = true, turned = true, outside = false;
+    bool before_finite = true, finite = true, zeros = true, unchanged = true, outside = false;
     double least = 1e300, most = 0, worst = 0, outside_least = 1e300, outside_most = -1e300;
     Class seen;
     for (int64_t element = 0; element < rows.width; ++element) {
@@ -124,14 +122,14 @@ class Describer {
         seen.angle = std::arg(out * std::conj(in)), seen.expected = std::arg(wanted * std::conj(in));
       }
     }
-    turned = most <= least * (1 + 16 * rounding);
-    const Kind kind = !before_finite           ? Kind::kBeforeNotFinite
-                      : !finite                ? Kind::kNotFinite
-                      : outside && off.empty() ? Kind::kOutside
-                      : zeros && !off.empty()  ? Kind::kZeros
-                      : unchanged              ? Kind::kUnchanged
-                      : turned                 ? Kind::kTurned
-                                               : Kind::kOther;
+    const bool turned = most <= least * (1 + 16 * rounding);
+    const Kind kind = !before_finite ? Kind::kBeforeNotFinite
+                      : !finite      ? Kind::kNotFinite
+                      : off.empty()  ? (outside ? Kind::kOutside : Kind::kNear)
+                      : zeros        ? Kind::kZeros
+                      : unchanged    ? Kind::kUnchanged
+                      : turned       ? Kind::kTurned
+                                     : Kind::kOther;
     if (kind == Kind::kOutside) least = outside_least, most = outside_most;
     Class& all = classes_[kind];
     if (all.rows.empty()) {
@@ -207,6 +205,7 @@ class Describer {
     switch (kind) {
       case Kind::kBeforeNotFinite: return {"NOT_FINITE", "before has elements that are not finite"};
       case Kind::kNotFinite: return {"NOT_FINITE", "after has elements that are not finite"};
+      case Kind::kNear: return {"ROUNDING", "elements are off by little more than the bound"};
       case Kind::kZeros: return {"ZEROS", fmt::format("{} are zero", what)};
       case Kind::kUnchanged: return {"NOT_ROTATED", fmt::format("{} were not rotated", what)};
       case Kind::kTurned: {

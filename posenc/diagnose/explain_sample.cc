@@ -297,7 +297,7 @@ class Explainer {
 std::vector<Variant> Variants(const Evidence& evidence, const Asked& asked) {
   std::vector<Precision> precisions = {kExactPrecision, kF32Precision, kHfEagerPrecision, kVllmPrecision,
                                        kFluxPrecision};
-  // Of tables: rounded once, to their own type. Of tensors: kernels with tables of the tensor's type, of good phases.
+  // Some kernels compute exact or FP64 phases, and round the table once, to the tensor's type.
   precisions.push_back({Frequencies::kExact, TableDtype::kTensor, Rounding::kOnce});
   precisions.push_back({Frequencies::kFloat64, TableDtype::kTensor, Rounding::kOnce});
   if (asked.precision) precisions.insert(precisions.begin(), *asked.precision);

@@ -56,18 +56,6 @@ void SetNumber(const Parameter& parameter, double value, Option* option) {
   }
 }
 
-// Empty if there are none.
-std::vector<double> PlannedFrequencies(const Option& option, int64_t seq_len, const Limits& limits) {
-  const auto rotary = Rotary::Create(option.settings, Frequencies::kFloat64, limits);
-  const int64_t length = option.seq_len.value_or(seq_len);
-  if (!rotary.ok() || (rotary->NeedsSeqLen() && length < 1)) return {};
-  const auto plan = rotary->Plan(length);
-  if (!plan.ok()) return {};
-  std::vector<double> f = (*plan)->inv_freq;
-  for (double& each : f) each /= (*plan)->position_divisor;
-  return f;
-}
-
 // Returns the nearest number with this many significant bits.
 double OfBits(double value, int bits) {
   const double unit = std::exp2(std::floor(std::log2(value)) - bits + 1);
@@ -255,6 +243,17 @@ std::string SameFrequencies(const RotarySettings& settings, std::string_view cod
 }
 
 }  // namespace
+
+std::vector<double> PlannedFrequencies(const Option& option, int64_t seq_len, const Limits& limits) {
+  const auto rotary = Rotary::Create(option.settings, Frequencies::kFloat64, limits);
+  const int64_t length = option.seq_len.value_or(seq_len);
+  if (!rotary.ok() || (rotary->NeedsSeqLen() && length < 1)) return {};
+  const auto plan = rotary->Plan(length);
+  if (!plan.ok()) return {};
+  std::vector<double> f = (*plan)->inv_freq;
+  for (double& each : f) each /= (*plan)->position_divisor;
+  return f;
+}
 
 std::vector<Option> FittedOptions(const Asked& asked, int64_t rotary_dim, const Angles& angles,
                                   const MeasuredFrequencies& measured, const Tokens& tokens, const Limits& limits) {

@@ -60,6 +60,10 @@ struct Option {
 // settings.
 std::vector<Option> OptionsOf(const Asked& asked, int64_t rotary_dim, const Tokens& tokens);
 
+// The option's frequencies, in radians per stated position. Empty if it has none, or none without a length. `seq_len`:
+// the length if the option has none of its own.
+std::vector<double> PlannedFrequencies(const Option& option, int64_t seq_len, const Limits& limits);
+
 // Options with the settings' frequencies computed by a usual mistake; empty for frequencies that are not computed from
 // rope_theta.
 std::vector<Option> ScalingMistakes(const RotarySettings& settings, const Tokens& tokens, const Limits& limits);

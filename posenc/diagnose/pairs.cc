@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "posenc/base/interruption.h"
+#include "posenc/diagnose/candidate.h"
 #include "posenc/kernels/convert.h"
 
 namespace posenc::diagnose {
@@ -81,6 +82,12 @@ Numbers::Numbers(const Rows& rows)
   Convert(rows.before_dtype, DType::kFP64, bytes.data(), before.data(), before.size());
   rows.Load(false, {0, tokens, 0, heads}, bytes.data());
   Convert(rows.after_dtype, DType::kFP64, bytes.data(), after.data(), after.size());
+}
+
+PairLayout LayoutOf(const Candidate& candidate, size_t operand) {
+  const RotarySettings& settings = candidate.settings;
+  return {*settings.input_pairing, *settings.output_pairing, *settings.rotary_dim, candidate.offsets[operand],
+          settings.half_split_parts};
 }
 
 double RoundingOf(DType dtype) {

@@ -48,6 +48,10 @@ struct PairLayout {
   int64_t Distance(Pairing pairing) const { return Second(pairing, 0) - First(pairing, 0); }
 };
 
+struct Candidate;
+// The pairs that a candidate rotates in an operand.
+PairLayout LayoutOf(const Candidate& candidate, size_t operand);
+
 struct PairHypothesis {
   PairLayout layout;
   // Residual of the squared norms, relative to them. A few squared rounding errors if the layout is right.

@@ -9,28 +9,17 @@ namespace {
 
 constexpr int64_t kRun = 16;  // rows in a run that no explanation fits by chance
 
-// Tokens and heads of an operand that have a row in the set.
+// Adds the tokens of an operand that have a row in the set.
 void AddTokens(const Evidence& evidence, size_t operand, const RowSet& rows, std::vector<uint8_t>* tokens) {
   const int64_t heads = evidence.operands[operand].heads;
   for (size_t n = 0; n < rows[operand].size(); ++n) (*tokens)[n / heads] |= rows[operand][n];
 }
-std::vector<int64_t> HeadsOf(const Evidence& evidence, size_t operand, const RowSet& rows) {
-  const int64_t heads = evidence.operands[operand].heads;
-  std::vector<uint8_t> in_set(heads);
-  for (size_t n = 0; n < rows[operand].size(); ++n) in_set[n % heads] |= rows[operand][n];
-  std::vector<int64_t> list;
-  for (int64_t h = 0; h < heads; ++h) {
-    if (in_set[h]) list.push_back(h);
-  }
-  return list;
-}
-
 Box BoxOf(const Evidence& evidence, const std::vector<size_t>& operands, const RowSet& rows) {
   Box box{.operands = operands};
   std::vector<uint8_t> tokens(evidence.tokens.count());
   for (const size_t operand : operands) {
     AddTokens(evidence, operand, rows, &tokens);
-    box.heads.push_back(HeadsOf(evidence, operand, rows));
+    box.heads.push_back(HeadsIn(evidence, operand, rows));
   }
   for (size_t n = 0; n < tokens.size(); ++n) {
     if (tokens[n]) box.tokens.push_back(static_cast<int64_t>(n));
@@ -58,6 +47,17 @@ Box LargestUnit(const Evidence& evidence, size_t operand, const RowSet& rows) {
 }
 
 }  // namespace
+
+std::vector<int64_t> HeadsIn(const Evidence& evidence, size_t operand, const RowSet& rows) {
+  const int64_t heads = evidence.operands[operand].heads;
+  std::vector<uint8_t> in_set(heads);
+  for (size_t n = 0; n < rows[operand].size(); ++n) in_set[n % heads] |= rows[operand][n];
+  std::vector<int64_t> list;
+  for (int64_t h = 0; h < heads; ++h) {
+    if (in_set[h]) list.push_back(h);
+  }
+  return list;
+}
 
 RowSet NoRows(const Evidence& evidence) {
   RowSet rows;

@@ -11,6 +11,8 @@ namespace posenc::diagnose {
 // Head rows of each operand: [tokens * heads], nonzero for those in the set.
 using RowSet = std::vector<std::vector<uint8_t>>;
 
+// The heads of the operand that have a row in the set, ascending.
+std::vector<int64_t> HeadsIn(const Evidence& evidence, size_t operand, const RowSet& rows);
 RowSet NoRows(const Evidence& evidence);
 bool IsEmpty(const RowSet& rows);
 int64_t CountOf(const RowSet& rows);

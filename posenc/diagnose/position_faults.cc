@@ -33,19 +33,6 @@ struct Turns {
   bool agree = true;           // one rotation of all heads explains them
 };
 
-// The heads of the operand that have a row in the set.
-std::vector<int64_t> HeadsIn(const RowSet& rows, size_t operand, int64_t heads) {
-  std::vector<int64_t> list;
-  for (int64_t h = 0; h < heads; ++h) {
-    for (size_t row = h; row < rows[operand].size(); row += heads) {
-      if (!rows[operand][row]) continue;
-      list.push_back(h);
-      break;
-    }
-  }
-  return list;
-}
-
 class PositionFinder {
  public:
   PositionFinder(const RotationCall& call, const Explanation& reference, const Option& option, const RowSet& rest)
@@ -71,7 +58,7 @@ class PositionFinder {
   absl::StatusOr<std::vector<Placement>> Find() {
     if (!MakePlans()) return std::vector<Placement>();
     for (size_t n = 0; n < call_.evidence.operands.size(); ++n) {
-      const std::vector<int64_t> heads = HeadsIn(rest_, n, call_.evidence.operands[n].heads);
+      const std::vector<int64_t> heads = HeadsIn(call_.evidence, n, rest_);
       if (heads.empty()) continue;
       const Turns together = Collect(n, heads);
       if (together.agree) {
@@ -110,15 +97,9 @@ class PositionFinder {
     return plans_.size() == 1 ? *plans_[0] : *plans_[call_.evidence.tokens.SequenceOf(token)];
   }
 
-  PairLayout LayoutOf(size_t operand) const {
-    const RotarySettings& settings = base_.settings;
-    return {*settings.input_pairing, *settings.output_pairing, *settings.rotary_dim, base_.offsets[operand],
-            settings.half_split_parts};
-  }
-
   Turns Collect(size_t operand, const std::vector<int64_t>& heads) const {
     const Rows& rows = call_.evidence.operands[operand];
-    const PairLayout layout = LayoutOf(operand);
+    const PairLayout layout = LayoutOf(base_, operand);
     Turns turns{.operand = operand, .heads = heads};
     turns.pairs = layout.rotary_dim / 2;
     const int64_t all = rows.heads * rows.width;

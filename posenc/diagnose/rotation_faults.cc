@@ -358,7 +358,10 @@ class FaultFinder {
         candidate.departures[0].code == "POSITIONS") {
       return std::nullopt;
     }
-    const std::vector<double> found = FrequenciesOf(candidate), wanted = FrequenciesOf(reference_->candidate);
+    const auto frequencies = [&](const Candidate& of) {
+      return PlannedFrequencies({of.settings, of.seq_len}, 0, call_.limits);
+    };
+    const std::vector<double> found = frequencies(candidate), wanted = frequencies(reference_->candidate);
     if (found.empty() || found.size() != wanted.size() || wanted[0] == 0) return std::nullopt;
     const double ratio = found[0] / wanted[0];
     for (size_t k = 0; k < found.size(); ++k) {
@@ -380,15 +383,6 @@ class FaultFinder {
     const auto* p = std::get_if<RopeParameters>(&call_.asked.settings->frequencies);
     if (p != nullptr && p->rope_type == "linear" && p->factor == ratio) return ScalingMissing(*p);
     return Departure{"SCALING_TYPE", fmt::format("frequencies are {} times the expected ones", Short(ratio))};
-  }
-
-  // Empty if they differ by sequence, or for a table.
-  std::vector<double> FrequenciesOf(const Candidate& candidate) const {
-    if (std::holds_alternative<GivenTable>(candidate.settings.frequencies)) return {};
-    const auto rotary = Rotary::Create(candidate.settings, Frequencies::kExact, call_.limits);
-    if (!rotary.ok() || rotary->NeedsSeqLen()) return {};
-    const auto plan = rotary->Plan(0);
-    return plan.ok() ? (*plan)->inv_freq : std::vector<double>();
   }
 
   // The rows, and those of other heads in which the reference is within the tolerance, but the explanation gives most
@@ -455,16 +449,14 @@ class FaultFinder {
     const auto proof = Prove(reference_->candidate, reference_->variant, call_.evidence, call_.limits, call_.pool,
                              call_.cancelled, &call_.tolerance, &rows);
     if (!proof.ok()) return;
-    const RotarySettings& settings = reference_->candidate.settings;
-    const int64_t width = *settings.rotary_dim;
+    const int64_t width = *reference_->candidate.settings.rotary_dim;
     const bool partly = !IsOfAllPairs(fault->departures);
     for (Part& part : fault->parts) {
       std::vector<uint8_t> wrong(width / 2);
       for (size_t n = 0; n < call_.evidence.operands.size(); ++n) {
         if (!part.operands.empty() && part.operands[0] != call_.evidence.operands[n].which) continue;
         const std::vector<uint8_t>& elements = proof->misfits->within_row[n];
-        const PairLayout layout{*settings.input_pairing, *settings.output_pairing, width,
-                                reference_->candidate.offsets[n], settings.half_split_parts};
+        const PairLayout layout = LayoutOf(reference_->candidate, n);
         for (int64_t k = 0; k < width / 2; ++k) {
           wrong[k] |= elements[layout.First(layout.output, k)] | elements[layout.Second(layout.output, k)];
         }

@@ -13,7 +13,7 @@
 namespace posenc::diagnose {
 namespace {
 
-// What a mistake knows of one pair.
+// The numbers from which a mistake computes one pair's frequency.
 struct ScaledPair {
   double plain, scaled;  // the frequency without and with the scaling
   double factor;         // the scaling's

@@ -633,13 +633,14 @@ type Departure struct {
 	// Stable code in UPPER_SNAKE_CASE: PAIRING, ROTARY_WIDTH, ROTARY_OFFSET, DIRECTION, POSITIONS, ATTENTION_FACTOR,
 	// SCALING_MISSING, SCALING_TYPE, SCALING_LENGTH, FACTOR_INVERTED, POSITIONS_DIVIDED, ROPE_THETA, FREQUENCY_DIM,
 	// SHORT_FACTORS, LONG_FACTORS, TRUNCATE, ORIGINAL_LENGTH, SECTIONS, SECTION_ORDER, SECTIONS_IGNORED, AXES_EXCHANGED,
-	// OTHER_LAYERS, XPOS, XPOS_EXCHANGED, XPOS_OF_ONE, UNKNOWN_FREQUENCIES, NOT_ROTATED, ROTATED_TWICE, FACTOR,
-	// LOW_FREQ_FACTOR, HIGH_FREQ_FACTOR, LOW_HIGH_EXCHANGED, BETA_FAST, BETA_SLOW, ALPHA. Departures from the expected precision:
-	// FLOAT32_PHASES, PRECISE_PHASES, TABLES_ROUNDED, ROUNDING. Departures of tables that no settings make:
-	// INV_FREQ_ROUNDED, POSITIONS_ROUNDED, ANGLES_ROUNDED, TABLES_ROUNDED, RECURRENCE, COS_SIN_EXCHANGED. Descriptions of
-	// rows whose cause is not proven: NOT_FINITE, ZEROS, NOT_ROTATED, OTHER_ANGLES, NORMS_CHANGED, PASS_THROUGH_CHANGED.
-	// Departures of a
-	// bias from the expected method: METHOD, SLOPES, SIGN, SCALE, FORM, BUCKETS, TABLE, TRANSPOSED, QUERY_OFFSET, ROUNDING.
+	// OTHER_LAYERS, XPOS, XPOS_EXCHANGED, XPOS_OF_ONE, UNKNOWN_FREQUENCIES, NOT_ROTATED, ROTATED, ROTATED_TWICE, FACTOR,
+	// LOW_FREQ_FACTOR, HIGH_FREQ_FACTOR, LOW_HIGH_EXCHANGED, BETA_FAST, BETA_SLOW, ALPHA, ORDER_REVERSED, RAMP_REVERSED,
+	// RAMP_INDEX, WAVELENGTHS_BLENDED, EXPONENTS. Departures from the expected precision: FLOAT32_PHASES, PRECISE_PHASES,
+	// TABLES_ROUNDED, ROUNDING, THETA_SCALE_ROUNDED. Departures of tables that no settings make: INV_FREQ_ROUNDED,
+	// POSITIONS_ROUNDED, ANGLES_ROUNDED, TABLES_ROUNDED, RECURRENCE, COS_SIN_EXCHANGED. Descriptions, of which the cause is
+	// not proven: NOT_FINITE, ZEROS, NOT_ROTATED, OTHER_ANGLES, AXIS_OF_PAIRS, NORMS_CHANGED, PASS_THROUGH_CHANGED, ROUNDING,
+	// OTHER_FREQUENCIES, OTHER_VALUES. Departures of a bias from the expected method: METHOD, SLOPES, SIGN, SCALE, FORM,
+	// BUCKETS, TABLE, TRANSPOSED, QUERY_OFFSET, ROUNDING.
 	Code          string `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
 	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1075,7 +1076,7 @@ type MeasuredPositions struct {
 	BatchRows []int64 `protobuf:"varint,2,rep,packed,name=batch_rows,json=batchRows,proto3" json:"batch_rows,omitempty"`
 	// Within the batch row.
 	Tokens []int64 `protobuf:"varint,3,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`
-	// As the request states them.
+	// Positions in the request.
 	Stated   []float64 `protobuf:"fixed64,4,rep,packed,name=stated,proto3" json:"stated,omitempty"`
 	Measured []float64 `protobuf:"fixed64,5,rep,packed,name=measured,proto3" json:"measured,omitempty"`
 	// Distance of the farthest position that fits the angles as well; 0: no other fits.

@@ -2949,13 +2949,14 @@ pub struct Departure {
     /// Stable code in UPPER_SNAKE_CASE: PAIRING, ROTARY_WIDTH, ROTARY_OFFSET, DIRECTION, POSITIONS, ATTENTION_FACTOR,
     /// SCALING_MISSING, SCALING_TYPE, SCALING_LENGTH, FACTOR_INVERTED, POSITIONS_DIVIDED, ROPE_THETA, FREQUENCY_DIM,
     /// SHORT_FACTORS, LONG_FACTORS, TRUNCATE, ORIGINAL_LENGTH, SECTIONS, SECTION_ORDER, SECTIONS_IGNORED, AXES_EXCHANGED,
-    /// OTHER_LAYERS, XPOS, XPOS_EXCHANGED, XPOS_OF_ONE, UNKNOWN_FREQUENCIES, NOT_ROTATED, ROTATED_TWICE, FACTOR,
-    /// LOW_FREQ_FACTOR, HIGH_FREQ_FACTOR, LOW_HIGH_EXCHANGED, BETA_FAST, BETA_SLOW, ALPHA. Departures from the expected precision:
-    /// FLOAT32_PHASES, PRECISE_PHASES, TABLES_ROUNDED, ROUNDING. Departures of tables that no settings make:
-    /// INV_FREQ_ROUNDED, POSITIONS_ROUNDED, ANGLES_ROUNDED, TABLES_ROUNDED, RECURRENCE, COS_SIN_EXCHANGED. Descriptions of
-    /// rows whose cause is not proven: NOT_FINITE, ZEROS, NOT_ROTATED, OTHER_ANGLES, NORMS_CHANGED, PASS_THROUGH_CHANGED.
-    /// Departures of a
-    /// bias from the expected method: METHOD, SLOPES, SIGN, SCALE, FORM, BUCKETS, TABLE, TRANSPOSED, QUERY_OFFSET, ROUNDING.
+    /// OTHER_LAYERS, XPOS, XPOS_EXCHANGED, XPOS_OF_ONE, UNKNOWN_FREQUENCIES, NOT_ROTATED, ROTATED, ROTATED_TWICE, FACTOR,
+    /// LOW_FREQ_FACTOR, HIGH_FREQ_FACTOR, LOW_HIGH_EXCHANGED, BETA_FAST, BETA_SLOW, ALPHA, ORDER_REVERSED, RAMP_REVERSED,
+    /// RAMP_INDEX, WAVELENGTHS_BLENDED, EXPONENTS. Departures from the expected precision: FLOAT32_PHASES, PRECISE_PHASES,
+    /// TABLES_ROUNDED, ROUNDING, THETA_SCALE_ROUNDED. Departures of tables that no settings make: INV_FREQ_ROUNDED,
+    /// POSITIONS_ROUNDED, ANGLES_ROUNDED, TABLES_ROUNDED, RECURRENCE, COS_SIN_EXCHANGED. Descriptions, of which the cause is
+    /// not proven: NOT_FINITE, ZEROS, NOT_ROTATED, OTHER_ANGLES, AXIS_OF_PAIRS, NORMS_CHANGED, PASS_THROUGH_CHANGED, ROUNDING,
+    /// OTHER_FREQUENCIES, OTHER_VALUES. Departures of a bias from the expected method: METHOD, SLOPES, SIGN, SCALE, FORM,
+    /// BUCKETS, TABLE, TRANSPOSED, QUERY_OFFSET, ROUNDING.
     #[prost(string, tag = "1")]
     pub code: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
@@ -3058,7 +3059,7 @@ pub struct MeasuredPositions {
     /// Within the batch row.
     #[prost(int64, repeated, tag = "3")]
     pub tokens: ::prost::alloc::vec::Vec<i64>,
-    /// As the request states them.
+    /// Positions in the request.
     #[prost(double, repeated, tag = "4")]
     pub stated: ::prost::alloc::vec::Vec<f64>,
     #[prost(double, repeated, tag = "5")]
