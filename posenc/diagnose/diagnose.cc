@@ -98,8 +98,11 @@ class Diagnostician {
     Explanation best = nearest;
     double least = kAsNear * nearest.proof.comparison.mean_log();
     for (const Variant& variant : Variants(call_.evidence, call_.asked)) {
-      auto proof = Prove(nearest.candidate, variant, call_.evidence, call_.limits, call_.pool, call_.cancelled,
-                         &call_.tolerance);
+      const auto prove = [&](const Evidence& evidence) {
+        return Prove(nearest.candidate, variant, evidence, call_.limits, call_.pool, call_.cancelled, &call_.tolerance);
+      };
+      auto proof = prove(whole_.sample);
+      if (proof.ok() && proof->misfits->none()) proof = prove(call_.evidence);
       POSENC_RETURN_IF_ERROR(call_.cancelled());
       if (!proof.ok() || !proof->misfits->none() || proof->comparison.mean_log() > least) continue;
       best.variant = variant;

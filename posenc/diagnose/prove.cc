@@ -86,13 +86,15 @@ class MisfitFinder {
     const size_t bytes = rows_.width * SizeOf(rows_.after_dtype);
     std::vector<double> a(rows_.width), b(rows_.width);
     Unequal found(block.tokens * block.heads, rows_.width);
+    Bounds bounds;
     for (size_t row = 0; row < found.count.size(); ++row) {
       const std::byte *our = ours.data() + row * bytes, *their = theirs.data() + row * bytes;
       if (only_ != nullptr && !(*only_)[first + static_cast<int64_t>(row)]) continue;
       if (std::memcmp(our, their, bytes) == 0) continue;
       Convert(rows_.after_dtype, DType::kFP64, our, a.data(), a.size());
       Convert(rows_.after_dtype, DType::kFP64, their, b.data(), b.size());
-      const int64_t at = block.token + static_cast<int64_t>(row) / block.heads;
+      const int64_t token = block.token + static_cast<int64_t>(row) / block.heads;
+      if (token != bounds.token) bounds = BoundsOf(token);
       std::vector<int64_t> beyond, flips, no_evidence;
       for (int64_t e = 0; e < rows_.width; ++e) {
         if (a[e] == b[e]) continue;
@@ -102,17 +104,17 @@ class MisfitFinder {
         }
         found.count[row] = static_cast<uint8_t>(std::min(found.count[row] + 1, 255));
         const double off = std::fabs(a[e] - b[e]);
-        const auto [usual, flipped] = Allowed(at, a, e);
+        const auto [usual, flipped] = Allowed(bounds, a, e);
         if (off <= usual) continue;
-        const bool is_evidence = pair_of_[e] < 0 || PhaseError(at, pair_of_[e]) < kLargestPhaseError;
+        const bool is_evidence = pair_of_[e] < 0 || bounds.phase_error[pair_of_[e]] < kLargestPhaseError;
         (!is_evidence ? no_evidence : off <= flipped ? flips : beyond).push_back(e);
       }
       // Where other pairs do not fit, nothing vouches for these.
-      if (!no_evidence.empty() && (!beyond.empty() || MayFitByChance(at))) {
+      if (!no_evidence.empty() && (!beyond.empty() || bounds.may_fit_by_chance)) {
         found.unclear[row] = beyond.empty();
         beyond.insert(beyond.end(), no_evidence.begin(), no_evidence.end());
       }
-      if (static_cast<double>(flips.size()) > MostFlips(at)) {
+      if (static_cast<double>(flips.size()) > bounds.most_flips) {
         beyond.insert(beyond.end(), flips.begin(), flips.end());
       } else {
         found.flips += static_cast<int64_t>(flips.size());
@@ -126,36 +128,33 @@ class MisfitFinder {
  private:
   static constexpr double kLargestPhaseError = 0.5;  // radians
 
-  // The error of the pair's angle that the tolerance allows, in radians.
-  double PhaseError(int64_t token, int64_t pair) const {
-    return turns_ * tolerance_->of_angle * table_.Angle(token, pair);
-  }
-
-  // True if random angles would be within the tolerance in more than one token of 10,000.
-  bool MayFitByChance(int64_t token) const {
+  // What the tolerance allows in a token: the errors of the pairs' angles, in radians; whether random angles would be
+  // within them in more than one token of 10,000; and how many roundings of the fault may flip.
+  struct Bounds {
+    int64_t token = -1;
+    std::vector<double> phase_error;
+    bool may_fit_by_chance = false;
+    double most_flips = 0;
+  };
+  Bounds BoundsOf(int64_t token) const {
     constexpr double kChance = 1e-4;
-    double chance = 1;
-    for (size_t k = 0; k < table_.pairs() && chance > kChance; ++k) {
-      const double error = PhaseError(token, static_cast<int64_t>(k));
-      if (error > 0 && error < kLargestPhaseError) chance *= error / std::numbers::pi;
-    }
-    return chance > kChance;
-  }
-
-  // A rounding of the fault may flip now and then; a table's entries as often as the phases are off by one of their
-  // units.
-  double MostFlips(int64_t token) const {
-    double most = std::max<double>(2, static_cast<double>(rows_.width) / 16);
-    if (of_entry_ == 0) return most;
-    double off = 0;
+    Bounds bounds{token, {}, false, std::max<double>(2, static_cast<double>(rows_.width) / 16)};
+    double chance = 1, off = 0;
     for (size_t k = 0; k < table_.pairs(); ++k) {
-      off += 2 * std::min(1.0, tolerance_->of_angle * table_.Angle(token, k) / of_entry_);
+      const double angle = table_.Angle(token, k);
+      const double error = turns_ * tolerance_->of_angle * angle;
+      bounds.phase_error.push_back(error);
+      if (error > 0 && error < kLargestPhaseError) chance *= error / std::numbers::pi;
+      // A table's entries flip as often as the phases are off by one of their units.
+      if (of_entry_ != 0) off += 2 * std::min(1.0, tolerance_->of_angle * angle / of_entry_);
     }
-    return std::max(most, 2 * off);
+    bounds.may_fit_by_chance = chance > kChance;
+    bounds.most_flips = std::max(bounds.most_flips, 2 * off);
+    return bounds;
   }
 
   // The usual tolerance, and the one for an entry that a fault rounds to the other side.
-  std::pair<double, double> Allowed(int64_t token, const std::vector<double>& row, int64_t e) const {
+  std::pair<double, double> Allowed(const Bounds& bounds, const std::vector<double>& row, int64_t e) const {
     if (pair_of_[e] < 0) return {0, 0};  // not rotated, so not rounded
     const double square = row[e] * row[e] + row[partner_of_[e]] * row[partner_of_[e]];
     const bool wide = rows_.after_dtype == DType::kFP32 || rows_.after_dtype == DType::kFP64;
@@ -165,9 +164,10 @@ class MisfitFinder {
       return {least, least};
     }
     const int exponent = std::max(std::ilogb(square) >> 1, least_exponent_);  // of the norm
-    const double norm = std::sqrt(square), error = PhaseError(token, pair_of_[e]);
+    const double norm = std::sqrt(square), error = bounds.phase_error[pair_of_[e]];
     const double usual = ulp * LastPlace(exponent) + (error < kLargestPhaseError ? error * norm : 0);
-    return {usual, usual + (of_entry_ + of_angle_ * table_.Angle(token, pair_of_[e])) * norm};
+    const double of_angle = of_angle_ == 0 ? 0 : of_angle_ * table_.Angle(bounds.token, pair_of_[e]);
+    return {usual, usual + (of_entry_ + of_angle) * norm};
   }
   double LastPlace(int exponent) const { return std::ldexp(1, exponent - mantissa_bits_); }
 
