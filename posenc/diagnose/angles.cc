@@ -1,5 +1,4 @@
 #include "posenc/diagnose/angles.h"
-#include "posenc/base/interruption.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,8 +6,6 @@
 
 namespace posenc::diagnose {
 namespace {
-
-constexpr int64_t kFarthestShift = 4096;
 
 using Complex = std::complex<double>;
 
@@ -43,30 +40,6 @@ double SumAt(const std::vector<Complex>& sums, const Frequency& frequency, doubl
     sum += (sums[k] * Turn(-direction * frequency.inv_freq[k] * shift)).real();
   }
   return sum;
-}
-
-// Returns the integer shift in [-kFarthestShift, kFarthestShift] at which the sums of these pairs are largest.
-double BestShift(const std::vector<Complex>& sums, const std::vector<int64_t>& pairs, const Frequency& frequency,
-                 double direction) {
-  double best = 0, largest = -1e300;
-  std::vector<Complex> turning, step;
-  for (const int64_t k : pairs) {
-    turning.push_back(sums[k] * Turn(direction * frequency.inv_freq[k] * kFarthestShift));
-    step.push_back(Turn(-direction * frequency.inv_freq[k]));
-  }
-  for (int64_t shift = -kFarthestShift; shift <= kFarthestShift; ++shift) {
-    if (shift % 64 == 0) InterruptionPoint();
-    double sum = 0;
-    for (size_t k = 0; k < turning.size(); ++k) {
-      sum += turning[k].real();
-      turning[k] = {turning[k].real() * step[k].real() - turning[k].imag() * step[k].imag(),
-                    turning[k].real() * step[k].imag() + turning[k].imag() * step[k].real()};
-    }
-    if (sum <= largest) continue;
-    largest = sum;
-    best = static_cast<double>(shift);
-  }
-  return best;
 }
 
 }  // namespace
@@ -127,18 +100,15 @@ std::vector<int64_t> Angles::HeaviestPairs(int64_t most) const {
 }
 
 Match FindMatch(const Angles& angles, const Tokens& tokens, const Frequency& frequency,
-                const std::vector<double>& others, bool far) {
+                const std::vector<double>& others) {
   const double total = TotalWeight(angles);
   Match best;
   if (total == 0) return best;
   std::vector<double> shifts = {0, 1, -1};
   shifts.insert(shifts.end(), others.begin(), others.end());
-  const std::vector<int64_t> searched = far ? angles.HeaviestPairs(kSearchedPairs) : std::vector<int64_t>();
   for (double direction : {1.0, -1.0}) {
     const std::vector<Complex> sums = Unexplained(angles, tokens, frequency, direction);
-    std::vector<double> tried = shifts;
-    if (far) tried.push_back(BestShift(sums, searched, frequency, direction));
-    for (double shift : tried) {
+    for (double shift : shifts) {
       const double residual = 1 - SumAt(sums, frequency, direction, shift) / total;
       if (residual < best.residual * (1 - 1e-9) - 1e-13) best = {direction, shift, residual};
     }

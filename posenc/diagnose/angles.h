@@ -22,7 +22,7 @@ struct Angles {
   void Add(const Numbers& numbers, const PairLayout& layout);  // call for q, then for k
   void Finish();                                               // call after the last Add()
 
-  // At most `most` pairs, those with the most weight, in ascending order. A search over many positions takes these: all
+  // At most `most` pairs, those with the most weight, in ascending order. A search over many numbers takes these: all
   // pairs of usual heads, but not thousands.
   std::vector<int64_t> HeaviestPairs(int64_t most) const;
 };
@@ -41,10 +41,9 @@ struct Match {
   double shift = 0;      // true position minus stated position, in tokens
   double residual = 1;   // weighted mean of 1 - cos(error of the angle)
 };
-// Tries the shifts 0, 1, -1 and `others` and, with `far`, the best integer from -4096 to 4096. Of equal shifts the
-// first wins.
+// Tries the shifts 0, 1, -1 and `others`. Of equal ones the first wins.
 Match FindMatch(const Angles& angles, const Tokens& tokens, const Frequency& frequency,
-                const std::vector<double>& others, bool far);
+                const std::vector<double>& others);
 
 // Frequencies measured from angles over positions.
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "posenc/diagnose/options.h"
 
@@ -95,17 +94,6 @@ std::vector<Option> MeasuredOptions(const Asked& asked, int64_t rotary_dim, cons
   option.departures = {{"UNKNOWN_FREQUENCIES", "the frequencies match no known scaling: they are given as measured"}};
   options.push_back(std::move(option));
   return options;
-}
-
-std::optional<Option> WithoutShift(const Asked& asked, const Option& fitted, double shift, const Tokens& tokens) {
-  const auto* law = std::get_if<RopeParameters>(&fitted.settings.frequencies);
-  const bool is_power_law = law != nullptr && (law->rope_type == "default" || law->rope_type == "linear");
-  if (fitted.free_values == 0 || !is_power_law || tokens.axes() > 1) return std::nullopt;
-  const std::vector<double>& positions = tokens.positions[0];
-  const double mean = std::accumulate(positions.begin(), positions.end(), 0.0) / static_cast<double>(positions.size());
-  const double factor = law->factor.value_or(1) * mean / (mean + shift);
-  if (!(factor > 0) || !std::isfinite(factor)) return std::nullopt;
-  return LawOption(asked, fitted.settings, *law->rope_theta, Snap(factor, 4 * kRecipe));
 }
 
 }  // namespace posenc::diagnose

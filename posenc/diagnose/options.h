@@ -75,11 +75,6 @@ std::vector<Option> FrequencyRecipes(const RotarySettings& settings, const Token
 std::vector<Option> MeasuredOptions(const Asked& asked, int64_t rotary_dim, const MeasuredFrequencies& measured,
                                     double attention_scaling);
 
-// Far from position 0, a shift of all positions makes up for a small error of a fitted power law. Returns the law that,
-// without a shift, turns the mean position as far as `fitted` turns the shifted one; nullopt if `fitted` is no such
-// law.
-std::optional<Option> WithoutShift(const Asked& asked, const Option& fitted, double shift, const Tokens& tokens);
-
 // The settings asked for with one number replaced by the one that fits the measured frequencies best, for each number
 // with which they fit within the uncertainty.
 std::vector<Option> FittedOptions(const Asked& asked, int64_t rotary_dim, const Angles& angles,

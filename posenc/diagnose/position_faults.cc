@@ -155,6 +155,7 @@ class PositionFinder {
     const int64_t token = turns.tokens[m];
     const RotaryPlan& plan = PlanOf(token);
     const double sign = base_.direction == Direction::kForward ? 1 : -1, rounding = RoundingOf(rows);
+    const auto stated = [&](int64_t axis) { return call_.evidence.tokens.positions[axis][token]; };
     std::vector<std::vector<PairAngle>> by_axis(axes_);
     for (int64_t k = 0; k < turns.pairs; ++k) {
       const size_t at = m * turns.pairs + k;
@@ -170,12 +171,21 @@ class PositionFinder {
       by_axis[plan.axis.empty() ? 0 : plan.axis[k]].push_back({sign * std::arg(turns.turn[at]), f, off + phases});
     }
     std::vector<MeasuredPosition> measured;
+    std::optional<double> shift;  // of an axis whose position is certain
     for (int64_t axis = 0; axis < axes_; ++axis) {
-      const double stated = call_.evidence.tokens.positions[axis][token];
       MeasuredPosition found = MeasurePosition(std::move(by_axis[axis]), std::max(kFarthest, 4 * largest_));
       if (!found.fits) return {};
-      if (found.least <= stated && stated <= found.most) found.position = stated;
+      if (found.least == found.most && !shift) shift = found.position - stated(axis);
       measured.push_back(found);
+    }
+    for (int64_t axis = 0; axis < axes_; ++axis) {
+      MeasuredPosition& found = measured[axis];
+      const auto is_possible = [&found](double p) { return found.least <= p && p <= found.most; };
+      if (is_possible(stated(axis))) {
+        found.position = stated(axis);
+      } else if (shift && is_possible(stated(axis) + *shift)) {
+        found.position = stated(axis) + *shift;
+      }
     }
     return measured;
   }

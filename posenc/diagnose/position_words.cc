@@ -140,10 +140,12 @@ std::vector<Departure> PositionDepartures(const std::vector<Placed>& placed,
     return {{"NOT_ROTATED", "the rows were not rotated (or are at position 0)"}};
   }
   const size_t count = placed.empty() ? 0 : placed[0].applied.size();
+  std::vector<std::string> names, uncertainties;  // of the axes that moved
   for (size_t axis = 0; axis < count; ++axis) {
     std::vector<Pair> all, moved;
     std::vector<double> stated, applied;
     bool by_index = true;
+    double uncertain = 0;
     for (const Placed& one : placed) {
       all.push_back({one.stated[axis], one.applied[axis]});
       by_index &= static_cast<double>(one.index) == one.applied[axis];
@@ -151,6 +153,7 @@ std::vector<Departure> PositionDepartures(const std::vector<Placed>& placed,
       moved.push_back(all.back());
       stated.push_back(one.stated[axis]);
       applied.push_back(one.applied[axis]);
+      uncertain = std::max(uncertain, one.uncertainty[axis]);
     }
     if (moved.empty()) continue;
     const bool everywhere = as_stated.empty() && moved.size() == all.size();
@@ -170,8 +173,18 @@ std::vector<Departure> PositionDepartures(const std::vector<Placed>& placed,
     if (!found) found = RuleFor(moved, false);
     if (!found && std::any_of(applied.begin(), applied.end(), [](double p) { return p != std::floor(p); })) return {};
     if (!found) say(fmt::format("positions are {}, not {}", Runs(applied), Runs(stated)));
-    if (!axes.empty()) found->message = fmt::format("axis {}: {}", axes[axis], found->message);
     departures.push_back(*std::move(found));
+    names.push_back(axes.empty() ? "" : fmt::format("axis {}: ", axes[axis]));
+    uncertainties.push_back(uncertain > 0 ? fmt::format(" (+- {})", Short(uncertain)) : "");
+  }
+  const auto as_first = [&](const Departure& one) { return one.message == departures[0].message; };
+  if (count > 1 && departures.size() == count && std::all_of(departures.begin(), departures.end(), as_first)) {
+    departures.resize(1);
+    departures[0].message += ", on all axes";
+    return departures;
+  }
+  for (size_t n = 0; n < departures.size(); ++n) {
+    departures[n].message = names[n] + departures[n].message + uncertainties[n];
   }
   return departures;
 }

@@ -112,11 +112,6 @@ class Finder {
 
   std::vector<Scored> Find() {
     TryAll();
-    if (found_.empty() || found_[0].scored.residual > kWellMatched) {
-      far_ = true;
-      found_.clear();
-      TryAll();
-    }
     std::vector<Scored> best;
     const double limit = found_.empty() ? 0 : 100 * found_[0].scored.residual + 1e-4;
     for (const Entry& entry : found_) {
@@ -174,21 +169,14 @@ class Finder {
   }
 
   void Try(size_t n, const Option& option) {
-    const double shift = Try(n, option, shifts_, far_);
-    if (!far_ || shift == 0) return;
-    if (const std::optional<Option> law = WithoutShift(asked_, option, shift, sample_.tokens)) Try(n, *law, {}, false);
-  }
-
-  // Returns the shift of positions with which the option fits best; 0 if it cannot be tried.
-  double Try(size_t n, const Option& option, const std::vector<double>& shifts, bool far) {
-    if (!cancelled_().ok()) return 0;
+    if (!cancelled_().ok()) return;
     const Reading& reading = readings_[n];
     const auto plan = Evaluate(option, sample_.tokens, limits_);
-    if (!plan.ok() || static_cast<int64_t>(plan->frequency.inv_freq.size()) != reading.angles.pairs) return 0;
+    if (!plan.ok() || static_cast<int64_t>(plan->frequency.inv_freq.size()) != reading.angles.pairs) return;
     std::optional<Angles> first;
     if (plan->by_sequence) first = FirstSequence(reading.angles, sample_.tokens);
-    const Match match = FindMatch(first ? *first : reading.angles, sample_.tokens, plan->frequency, shifts, far);
-    if (!std::isfinite(match.residual)) return 0;
+    const Match match = FindMatch(first ? *first : reading.angles, sample_.tokens, plan->frequency, shifts_);
+    if (!std::isfinite(match.residual)) return;
     double attention_scaling = reading.angles.attention_scaling;
     if (asked_.DirectionOf(match.direction) == Direction::kInverse) attention_scaling = 1 / attention_scaling;
     for (const auto& scaling : Scalings(*plan, asked_, attention_scaling, std::max(4 * rounding_, kSameScaling))) {
@@ -198,7 +186,6 @@ class Finder {
       without.settings.xpos.reset();
       Add(n, without, *plan, match, scaling);
     }
-    return match.shift;
   }
 
   // Sets scale and direction. With a scale, the transpose (keeps it) and the inverse (removes it) differ.
@@ -275,7 +262,6 @@ class Finder {
   const double rounding_;
   std::vector<double> shifts_;
   std::optional<double> asked_scaling_;  // attention scaling that was asked for
-  bool far_ = false;
   std::vector<Entry> found_;
 };
 

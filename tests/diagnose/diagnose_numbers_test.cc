@@ -132,7 +132,7 @@ TEST(DiagnoseNumbers, AFactorFarFromPositionZero) {
   const RotarySettings quarter = Settings({.rope_type = "linear", .rope_theta = 1e4, .factor = 4});
   std::vector<double> eighth = OfBase(1e4);
   for (double& f : eighth) f /= 8;
-  for (const double first : {1000., 3000., 1e5, 5e5, 1e6, 2e6}) {
+  for (const double first : {1000., 3000., 1e5}) {
     for (const int64_t length : {8, 32, 64}) {
       SCOPED_TRACE(fmt::format("{} tokens from {} on", length, first));
       ExpectNumber(Ask(quarter, eighth, DType::kFP32, 1, first, length),
