@@ -22,18 +22,26 @@ namespace posenc::diagnose {
 namespace {
 
 // A row has the first kind that fits it. kNear: no pair is clearly off.
-enum class Kind { kBeforeNotFinite, kNotFinite, kOutside, kNear, kZeros, kUnchanged, kTurned, kOther };
+enum class Kind { kBeforeNotFinite, kNotFinite, kOutside, kNear, kZeros, kUnchanged, kScaled, kTurned, kOther };
 
 // Rows of one kind, whose pairs differ alike.
 struct Class {
   RowSet rows;
   std::vector<uint8_t> pairs;      // those that differ in some of them
   double least = 1e300, most = 0;  // factors of norms
+  double sum = 0;                  // of those that are alike
   // The pair that is off by the largest angle.
   int64_t token = -1, pair = -1;
   double angle = 0, expected = 0;
   // By pair: the other axes by which it may turn, as bits; those of every row.
   std::vector<uint32_t> axes;
+};
+
+// A row whose pairs turn by the expected angles, but whose norms all have another factor.
+struct Scaled {
+  double factor, uncertainty;
+  size_t operand;
+  int64_t row;
 };
 
 class Describer {
@@ -46,7 +54,7 @@ class Describer {
       if (!IsEmpty({rest_[n]})) POSENC_RETURN_IF_ERROR(Classify(n));
     }
     JoinMixed();
-    std::vector<Fault> faults;
+    std::vector<Fault> faults = ScaledFaults();
     for (const auto& [kind, found] : classes_) faults.push_back(ToFault(kind, found));
     return faults;
   }
@@ -89,8 +97,8 @@ class Describer {
     const double rounding = RoundingOf(rows);
     std::vector<int64_t> off;
     std::vector<uint32_t> axes(layout.rotary_dim / 2, ~uint32_t{0});
-    bool before_finite = true, finite = true, zeros = true, unchanged = true, outside = false;
-    double least = 1e300, most = 0, worst = 0, outside_least = 1e300, outside_most = -1e300;
+    bool before_finite = true, finite = true, zeros = true, unchanged = true, outside = false, same_angles = true;
+    double least = 1e300, most = 0, worst = 0, outside_least = 1e300, outside_most = -1e300, norms = 0, wanted_norms = 0;
     Class seen;
     for (int64_t element = 0; element < rows.width; ++element) {
       before_finite &= std::isfinite(x[element]);
@@ -116,6 +124,8 @@ class Describer {
       least = std::min(least, factor), most = std::max(most, factor);
       axes[k] = OtherAxes(table, token, k, std::arg(out * std::conj(in)), 8 * rounding + phases);
       const double error = std::abs(std::arg(out * std::conj(wanted)));
+      same_angles &= error <= 8 * rounding + phases;
+      norms += std::norm(out), wanted_norms += std::norm(wanted);
       if (std::abs(in) > 0 && error > worst) {
         worst = error;
         seen.token = token, seen.pair = k;
@@ -123,13 +133,19 @@ class Describer {
       }
     }
     const bool turned = most <= least * (1 + 16 * rounding);
+    const bool scaled = turned && same_angles && least > 0;
     const Kind kind = !before_finite ? Kind::kBeforeNotFinite
                       : !finite      ? Kind::kNotFinite
                       : off.empty()  ? (outside ? Kind::kOutside : Kind::kNear)
                       : zeros        ? Kind::kZeros
                       : unchanged    ? Kind::kUnchanged
+                      : scaled       ? Kind::kScaled
                       : turned       ? Kind::kTurned
                                      : Kind::kOther;
+    if (kind == Kind::kScaled) {
+      scaled_.push_back({std::sqrt(norms / wanted_norms), 4 * rounding / std::sqrt(off.size()), operand, row});
+      return;
+    }
     if (kind == Kind::kOutside) least = outside_least, most = outside_most;
     Class& all = classes_[kind];
     if (all.rows.empty()) {
@@ -181,6 +197,30 @@ class Describer {
     classes_.erase(turned);
   }
 
+  // One fault for each factor.
+  std::vector<Fault> ScaledFaults() {
+    constexpr size_t kMostFactors = 6;
+    std::sort(scaled_.begin(), scaled_.end(), [](const Scaled& a, const Scaled& b) { return a.factor < b.factor; });
+    std::vector<Class> classes;
+    for (const Scaled& one : scaled_) {
+      if (classes.empty() || one.factor > classes.back().most * (1 + one.uncertainty)) {
+        classes.push_back({.rows = NoRows(call_.evidence), .least = one.factor});
+      }
+      classes.back().sum += one.factor;
+      classes.back().rows[one.operand][one.row] = 1;
+      classes.back().most = one.factor;
+    }
+    while (classes.size() > kMostFactors) {
+      AddRows(classes.back().rows, &classes.front().rows);
+      classes.front().sum += classes.back().sum;
+      classes.front().most = std::max(classes.front().most, classes.back().most);
+      classes.pop_back();
+    }
+    std::vector<Fault> faults;
+    for (const Class& found : classes) faults.push_back(ToFault(Kind::kScaled, found));
+    return faults;
+  }
+
   Fault ToFault(Kind kind, const Class& found) const {
     Fault fault{.departures = {Words(kind, found)}, .described = true};
     fault.sentence = fault.departures[0].message;
@@ -208,6 +248,13 @@ class Describer {
       case Kind::kNear: return {"ROUNDING", "elements are off by little more than the bound"};
       case Kind::kZeros: return {"ZEROS", fmt::format("{} are zero", what)};
       case Kind::kUnchanged: return {"NOT_ROTATED", fmt::format("{} were not rotated", what)};
+      case Kind::kScaled: {
+        const bool one = found.most <= found.least * 1.01;
+        return {"ATTENTION_FACTOR",
+                fmt::format("the rows are scaled by {}, but turn by the right angles",
+                            one ? fmt::format("{:.4g}", found.sum / static_cast<double>(CountOf(found.rows)))
+                                : fmt::format("{:.4g} to {:.4g}", found.least, found.most))};
+      }
       case Kind::kTurned: {
         if (const std::optional<int> axis = AxisOfAll(found)) {
           const bool of_time = call_.evidence.tokens.axes() == 3;
@@ -234,6 +281,7 @@ class Describer {
   const RowSet& rest_;
   std::mutex mutex_;
   std::map<Kind, Class> classes_;
+  std::vector<Scaled> scaled_;
 };
 
 }  // namespace

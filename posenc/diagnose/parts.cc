@@ -27,25 +27,6 @@ Box BoxOf(const Evidence& evidence, const std::vector<size_t>& operands, const R
   return box;
 }
 
-// The head of a batch row that has the most rows in the set.
-Box LargestUnit(const Evidence& evidence, size_t operand, const RowSet& rows) {
-  const Rows& of = evidence.operands[operand];
-  const BatchRows batch(evidence, of);
-  std::vector<int64_t> best;
-  int64_t head = 0;
-  for (const int64_t b : batch.filled()) {
-    InterruptionPoint();
-    for (int64_t h = 0; h < of.heads; ++h) {
-      std::vector<int64_t> tokens;
-      for (int64_t t = batch.Begin(b); t < batch.End(b); ++t) {
-        if (rows[operand][t * of.heads + h]) tokens.push_back(t);
-      }
-      if (tokens.size() > best.size()) best = std::move(tokens), head = h;
-    }
-  }
-  return {{operand}, std::move(best), {{head}}};
-}
-
 }  // namespace
 
 std::vector<int64_t> HeadsIn(const Evidence& evidence, size_t operand, const RowSet& rows) {
@@ -145,24 +126,11 @@ RowSet ExplainedRows(const Evidence& evidence, const RowSet& rest, const RowSet&
 std::vector<Box> BoxesOf(const Evidence& evidence, const RowSet& rest) {
   std::vector<Box> boxes;
   std::vector<size_t> operands;
-  size_t largest = 0;
-  int64_t most = -1;
   for (size_t n = 0; n < evidence.operands.size(); ++n) {
-    const int64_t count = CountOf({rest[n]});
-    if (count > 0) operands.push_back(n);
-    if (count > most) most = count, largest = n;
+    if (!IsEmpty({rest[n]})) operands.push_back(n);
   }
   if (operands.size() > 1) boxes.push_back(BoxOf(evidence, operands, rest));
   for (const size_t operand : operands) boxes.push_back(BoxOf(evidence, {operand}, rest));
-  const Box& whole = boxes.back();
-  Box unit = LargestUnit(evidence, largest, rest);
-  if (operands.size() > 1 || whole.heads[0].size() > 1 || unit.tokens.size() < whole.tokens.size()) {
-    boxes.push_back(unit);
-  }
-  if (static_cast<int64_t>(unit.tokens.size()) < 2 * kRun) return boxes;
-  const auto middle = unit.tokens.begin() + static_cast<int64_t>(unit.tokens.size() / 2);
-  boxes.push_back({unit.operands, {unit.tokens.begin(), middle}, unit.heads});
-  boxes.push_back({unit.operands, {middle, unit.tokens.end()}, unit.heads});
   return boxes;
 }
 

@@ -49,8 +49,7 @@ class BatchRows {
 // row in which it explains all (whole_heads), or else runs of at least 16.
 RowSet ExplainedRows(const Evidence& evidence, const RowSet& rest, const RowSet& misfits, bool whole_heads);
 
-// Boxes of rows that may share an explanation, the largest first: all operands of `rest`, one operand, one head of one
-// batch row, and the halves of its tokens.
+// Boxes of rows that may share an explanation: of all operands in `rest`, then of one.
 std::vector<Box> BoxesOf(const Evidence& evidence, const RowSet& rest);
 
 }  // namespace posenc::diagnose
