@@ -98,7 +98,8 @@ class Describer {
     std::vector<int64_t> off;
     std::vector<uint32_t> axes(layout.rotary_dim / 2, ~uint32_t{0});
     bool before_finite = true, finite = true, zeros = true, unchanged = true, outside = false, same_angles = true;
-    double least = 1e300, most = 0, worst = 0, outside_least = 1e300, outside_most = -1e300, norms = 0, wanted_norms = 0;
+    double least = 1e300, most = 0, worst = 0, outside_least = 1e300, outside_most = -1e300, norms = 0,
+           wanted_norms = 0;
     Class seen;
     for (int64_t element = 0; element < rows.width; ++element) {
       before_finite &= std::isfinite(x[element]);

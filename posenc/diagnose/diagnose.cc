@@ -35,7 +35,7 @@ class Diagnostician {
     const bool explained = (diagnosis_.verdict.kind != VerdictKind::kUnknown && (named || faults.empty())) ||
                            (!all.empty() && all[0].fits() && !IsAsMeasured(all[0]));
     const Findings findings{whole_.sample, whole_.census, whole_.readings, reading_, all, explained, not_finite};
-    diagnosis_.undecided = Doubts(findings, call_.limits);
+    diagnosis_.undecided = Doubts(findings);
     return std::move(diagnosis_);
   }
 

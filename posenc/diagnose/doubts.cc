@@ -3,26 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <complex>
 #include <set>
-
-#include "posenc/diagnose/candidate_table.h"
 
 namespace posenc::diagnose {
 namespace {
 
 class Doubter {
  public:
-  Doubter(const Findings& findings, const Limits& limits) : f_(findings), limits_(limits) {
+  explicit Doubter(const Findings& findings) : f_(findings) {
     proven_ = !f_.explanations.empty() && f_.explanations[0].proof.comparison.share() == 1;
   }
 
   std::vector<Undecided> All() {
     Contents();
     Positions();
-    const bool named_in_parts = f_.explained && !f_.explanations.empty() && !f_.explanations[0].fits();
-    if (!proven_ && !named_in_parts) Growth();
     Aliases();
     return std::move(doubts_);
   }
@@ -84,51 +78,6 @@ class Doubter {
     }
   }
 
-  // Reports if angles depart from the first explanation's exact ones the more the larger the position.
-  void Growth() {
-    if (f_.reading == nullptr || f_.explanations.empty() || f_.sample.tokens.axes() > 1) return;
-    const Candidate& candidate = f_.explanations[0].candidate;
-    const auto effective = EffectiveSettings(candidate, Frequencies::kExact, f_.sample.tokens, limits_);
-    if (!effective.ok() || candidate.fault != TableFault::kNone) return;
-    const auto rotary = Rotary::Create(effective->settings, Frequencies::kExact, limits_);
-    if (!rotary.ok() || rotary->NeedsSeqLen()) return;
-    const auto plan = rotary->Plan(0);
-    const Angles& angles = f_.reading->angles;
-    if (!plan.ok() || static_cast<int64_t>((*plan)->inv_freq.size()) != angles.pairs) return;
-    const double sign = candidate.direction == Direction::kForward ? 1 : -1;
-    struct Error {
-      double position, weight, square;
-    };
-    std::vector<Error> errors;
-    for (int64_t n = 0; n < angles.tokens; ++n) {
-      const double p = f_.sample.tokens.positions[0][n] + candidate.position_shift;
-      Error error{std::fabs(p), 0, 0};
-      for (int64_t k = 0; k < angles.pairs; ++k) {
-        const int64_t at = n * angles.pairs + k;
-        if (angles.weight[at] == 0) continue;
-        const double off = std::arg(angles.turn[at] * std::polar(1.0, -sign * (*plan)->inv_freq[k] * p));
-        error.weight += angles.weight[at];
-        error.square += angles.weight[at] * off * off;
-      }
-      errors.push_back(error);
-    }
-    std::sort(errors.begin(), errors.end(), [](const Error& a, const Error& b) { return a.position < b.position; });
-    const auto rms = [&](size_t begin, size_t end) {
-      double weight = 0, square = 0;
-      for (size_t n = begin; n < end; ++n) weight += errors[n].weight, square += errors[n].square;
-      return weight > 0 ? std::sqrt(square / weight) : 0.0;
-    };
-    const size_t quarter = errors.size() / 4;
-    if (quarter == 0) return;
-    const double low = rms(0, quarter), high = rms(errors.size() - quarter, errors.size());
-    if (!(high > 4 * low) || high < 1e-6 || !(errors.back().position > 2 * errors[quarter].position)) return;
-    Say("ERROR_GROWS",
-        fmt::format("the error of the angles grows with the position, to {} radians at {}: low-precision phases, a "
-                    "recurrence, or slightly different frequencies",
-                    Short(high), Short(errors.back().position)),
-        "the code that computes the angles; rows at the largest positions");
-  }
-
   void Aliases() {
     std::string others;
     for (size_t n = 1; n < f_.explanations.size(); ++n) {
@@ -140,15 +89,12 @@ class Doubter {
   }
 
   const Findings& f_;
-  const Limits& limits_;
   bool proven_ = false;
   std::vector<Undecided> doubts_;
 };
 
 }  // namespace
 
-std::vector<Undecided> Doubts(const Findings& findings, const Limits& limits) {
-  return Doubter(findings, limits).All();
-}
+std::vector<Undecided> Doubts(const Findings& findings) { return Doubter(findings).All(); }
 
 }  // namespace posenc::diagnose

@@ -18,6 +18,6 @@ struct Findings {
   int64_t not_finite;  // head rows of all the evidence that have an element that is not finite
 };
 
-std::vector<Undecided> Doubts(const Findings& findings, const Limits& limits);
+std::vector<Undecided> Doubts(const Findings& findings);
 
 }  // namespace posenc::diagnose

@@ -239,25 +239,17 @@ class Explainer {
     return absl::OkStatus();
   }
 
-  // Tries what the angles alone do not show: no rotation, two rotations, cosines and sines exchanged.
+  // Tries what the angles alone do not show: two rotations, cosines and sines exchanged.
   absl::Status TryTurns() {
-    std::optional<Candidate> base = AskedCandidate(asked_);
-    if (!base) return absl::OkStatus();
-    base->turns = 0;
-    base->departures = {{"NOT_ROTATED", "the rows were not rotated"}};
-    POSENC_RETURN_IF_ERROR(Try(*base));
-    base = AskedAsRead();
-    if (f_.changed() && !f_.readings.empty()) {
-      const std::vector<Departure> of_layout = base->departures;
-      base->turns = 2;
-      base->departures.push_back({"ROTATED_TWICE", "the rows were rotated twice"});
-      POSENC_RETURN_IF_ERROR(Try(*base));
-      base->turns = 1;
-      base->fault = TableFault::kExchanged;
-      base->departures = of_layout;
-      base->departures.push_back(FaultDeparture(base->fault));
-      POSENC_RETURN_IF_ERROR(Try(*base));
-    }
+    const std::optional<Candidate> base = AskedAsRead();
+    if (!base || !f_.changed() || f_.readings.empty()) return absl::OkStatus();
+    Candidate twice = *base, exchanged = *base;
+    twice.turns = 2;
+    twice.departures.push_back({"ROTATED_TWICE", "the rows were rotated twice"});
+    exchanged.fault = TableFault::kExchanged;
+    exchanged.departures.push_back(FaultDeparture(exchanged.fault));
+    POSENC_RETURN_IF_ERROR(Try(twice));
+    POSENC_RETURN_IF_ERROR(Try(exchanged));
     Rank(&f_.explanations);
     return absl::OkStatus();
   }

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 #include "posenc/diagnose/departures.h"
 #include "posenc/diagnose/describe_rows.h"
+#include "posenc/diagnose/make_fault.h"
 #include "posenc/diagnose/position_faults.h"
 #include "posenc/diagnose/rotation_call.h"
 
@@ -19,21 +19,10 @@ constexpr size_t kMostFaults = 4;
 
 RowSet EveryRow(const Evidence& evidence) { return Complement(NoRows(evidence)); }
 
-// True for departures that change every pair that turns.
-bool IsOfAllPairs(const std::vector<Departure>& departures) {
-  static constexpr std::string_view kCodes[] = {
-      "PAIRING",        "ROTARY_OFFSET",     "DIRECTION",        "POSITIONS",         "NOT_ROTATED",
-      "ROTATED_TWICE",  "COS_SIN_EXCHANGED", "ATTENTION_FACTOR", "POSITIONS_ROUNDED", "ROUNDING",
-      "TABLES_ROUNDED", "ANGLES_ROUNDED",    "ROTARY_WIDTH"};
-  return std::any_of(departures.begin(), departures.end(), [](const Departure& departure) {
-    return std::find(std::begin(kCodes), std::end(kCodes), departure.code) != std::end(kCodes);
-  });
-}
-
 class FaultFinder {
  public:
   FaultFinder(const RotationCall& call, const SampleFindings& whole, const Explanation* reference)
-      : call_(call), whole_(whole), reference_(reference) {}
+      : call_(call), whole_(whole), reference_(reference), maker_(call, reference) {}
 
   // Explains the rows in which the reference is wrong, part by part.
   absl::StatusOr<FoundFaults> Explain() {
@@ -49,41 +38,25 @@ class FaultFinder {
       POSENC_ASSIGN_OR_RETURN(std::vector<Fault> described, DescribeRows(call_, *reference_, rest));
       std::move(described.begin(), described.end(), std::back_inserter(found_.faults));
     } else if (!IsEmpty(rest)) {
-      AddUnexplained(measured, rest);
+      found_.faults.push_back(maker_.Unexplained(measured, rest));
     }
     if (!IsEmpty(unclear)) {
-      AddUnexplained("positions are too large for float32 phases, and nothing gives the same bits", unclear);
+      found_.faults.push_back(
+          maker_.Unexplained("positions are too large for float32 phases, and nothing gives the same bits", unclear));
     }
     return std::move(found_);
   }
 
-  // Explains what is within the tolerance: by a fault of the heads that are less equal than others, or else of all
-  // rows.
+  // Explains what is within the tolerance by a fault of all rows.
   absl::StatusOr<FoundFaults> ExplainNearer() {
-    if (const RowSet unequal = UnequalHeads(); !IsEmpty(unequal)) {
-      const Box box = BoxesOf(call_.evidence, unequal)[0];
-      POSENC_ASSIGN_OR_RETURN(const std::vector<Explanation> candidates, ExplainBox(box, nullptr));
-      const auto count = [&](const Explanation& one) { return static_cast<double>(CountUnequal(one, unequal)); };
-      if (const Explanation* nearer = Nearest(candidates, unequal, count)) {
-        AddFault(*nearer, candidates, unequal);
-        return std::move(found_);
-      }
-    }
     const RowSet every = EveryRow(call_.evidence);
     const auto mean_log = [](const Explanation& one) { return one.proof.comparison.mean_log(); };
     const Explanation* nearer = Nearest(whole_.explanations, every, mean_log);
-    if (nearer != nullptr) AddFault(*nearer, whole_.explanations, every);
+    if (nearer != nullptr) found_.faults.push_back(maker_.Make(*nearer, whole_.explanations, every));
     return std::move(found_);
   }
 
  private:
-  void AddUnexplained(std::string sentence, const RowSet& rows) {
-    Fault fault{.sentence = std::move(sentence)};
-    fault.parts = PartsOf(call_.evidence, rows, RowSet(rows));
-    SetPairs(&fault, rows);
-    found_.faults.push_back(std::move(fault));
-  }
-
   // Returns those of the rows in which too few pairs of the reference are evidence.
   RowSet Unclear(const RowSet& rows) const {
     if (reference_ == nullptr || reference_->proof.misfits->unclear.empty()) return NoRows(call_.evidence);
@@ -140,9 +113,9 @@ class FaultFinder {
     std::stable_sort(best.begin(), best.end(),
                      [](const Placement& a, const Placement& b) { return CountOf(a.rows) > CountOf(b.rows); });
     for (Placement& one : best) {
-      AddFault(one.explanation, {}, one.rows);
-      if (auto twin = TwinOf(one.positions)) found_.faults.back().alternatives.push_back({*std::move(twin)});
-      found_.faults.back().positions = std::move(one.positions);
+      Fault fault = maker_.Make(one.explanation, {}, one.rows);
+      maker_.SetPositions(std::move(one.positions), &fault);
+      found_.faults.push_back(std::move(fault));
       JoinWithTheSame();
       AddRows(Without(one.explanation.proof.misfits->undefined, Complement(one.rows)), &found_.undefined);
       *rest = Without(*rest, one.rows);
@@ -216,13 +189,9 @@ class FaultFinder {
       if (count > most || nearer) best = &one, most = count, least = unequal, rows = std::move(explained);
     }
     if (best == nullptr) return false;
-    rows = WithBits(*best, std::move(rows));
-    AddFault(*best, explanations, rows);
-    Fault& fault = found_.faults.back();
-    if (fault.values < 2 * fault.free_values) {  // it would explain itself
-      found_.faults.pop_back();
-      return false;
-    }
+    Fault fault = maker_.Make(*best, explanations, rows);
+    if (fault.values < 2 * fault.free_values) return false;  // it would explain itself
+    found_.faults.push_back(std::move(fault));
     JoinWithTheSame();
     AddRows(Without(best->proof.misfits->undefined, Complement(rows)), &found_.undefined);
     *rest = Without(*rest, rows);
@@ -256,27 +225,6 @@ class FaultFinder {
       found_.faults.pop_back();
       return;
     }
-  }
-
-  // The rows without the heads in which the explanation misses at least a bit of each row, if there are heads in which
-  // it gives nearly all bits: it is only near what happened in the others.
-  RowSet WithBits(const Explanation& explanation, RowSet rows) const {
-    if (!BitsCount()) return rows;
-    constexpr int64_t kNearly = 8;  // rows for each element that is missed
-    RowSet kept = rows;
-    bool any = false;
-    EachHead([&](size_t n, const std::vector<int64_t>& head) {
-      int64_t count = 0, unequal = 0;
-      for (const int64_t row : head) {
-        if (!rows[n][row]) continue;
-        ++count;
-        unequal += explanation.proof.misfits->unequal[n][row];
-      }
-      any |= count > 0 && kNearly * unequal <= count;
-      if (count == 0 || unequal < count) return;
-      for (const int64_t row : head) kept[n][row] = 0;
-    });
-    return any ? kept : rows;
   }
 
   // True if the explanation gives clearly more bits of these rows than the reference does, and the more so the more it
@@ -316,166 +264,6 @@ class FaultFinder {
     explanation->variant.compute = std::move(compute);
   }
 
-  void AddFault(const Explanation& explanation, const std::vector<Explanation>& others, const RowSet& rows) {
-    Fault fault{.departures = call_.AllDepartures(explanation), .free_values = explanation.candidate.free_values};
-    const double shift = explanation.candidate.position_shift;
-    for (Departure& departure : fault.departures) {
-      if (departure.code != "POSITIONS" || shift == 0 || IsEmpty(Complement(rows))) continue;
-      departure.message =
-          fmt::format("positions are {} too {}", Short(std::fabs(shift)), shift > 0 ? "large" : "small");
-    }
-    fault.sentence = Sentence(fault.departures);
-    constexpr size_t kMostAlternatives = 3;
-    for (const std::vector<Departure>& alias : explanation.candidate.aliases) {
-      const bool one_too = fault.departures.size() == 1 && fault.alternatives.size() < kMostAlternatives;
-      const auto same = [text = Sentence(alias)](const auto& known) { return Sentence(known) == text; };
-      if (!one_too || same(fault.departures)) continue;
-      if (std::none_of(fault.alternatives.begin(), fault.alternatives.end(), same)) fault.alternatives.push_back(alias);
-    }
-    for (const Explanation& other : others) {
-      if (&other == &explanation || other.sample_digest != explanation.sample_digest || IsAsMeasured(other)) continue;
-      if (other.complete && explanation.complete && other.proof.digest != explanation.proof.digest) continue;
-      const std::vector<Departure>& departures = other.candidate.departures;
-      if (departures.empty() || departures.size() > explanation.candidate.departures.size()) continue;
-      const auto same = [text = Sentence(departures)](const auto& known) { return Sentence(known) == text; };
-      if (same(fault.departures) || std::any_of(fault.alternatives.begin(), fault.alternatives.end(), same)) continue;
-      if (fault.alternatives.size() < kMostAlternatives) fault.alternatives.push_back(departures);
-    }
-    if (auto twin = TwinOf(explanation.candidate)) fault.alternatives.push_back({*std::move(twin)});
-    AddRanges(explanation.candidate.settings, call_.limits, &fault.departures);
-    fault.sentence = Sentence(fault.departures);
-    // Where positions were measured, other tokens are as stated: the fault is not hidden there.
-    const RowSet widened = Widened(explanation, rows);
-    fault.parts = PartsOf(call_.evidence, widened, explanation.candidate.positions ? widened : Fitting(explanation));
-    SetPairs(&fault, rows);
-    found_.faults.push_back(std::move(fault));
-  }
-
-  // Frequencies that are a multiple of the expected ones are positions that are.
-  std::optional<Departure> TwinOf(const Candidate& candidate) const {
-    const bool only = candidate.departures.size() == 1 && !candidate.positions && candidate.fault == TableFault::kNone;
-    if (reference_ == nullptr || !only || call_.evidence.tokens.axes() > 1 ||
-        candidate.departures[0].code == "POSITIONS") {
-      return std::nullopt;
-    }
-    const auto frequencies = [&](const Candidate& of) {
-      return PlannedFrequencies({of.settings, of.seq_len}, 0, call_.limits);
-    };
-    const std::vector<double> found = frequencies(candidate), wanted = frequencies(reference_->candidate);
-    if (found.empty() || found.size() != wanted.size() || wanted[0] == 0) return std::nullopt;
-    const double ratio = found[0] / wanted[0];
-    for (size_t k = 0; k < found.size(); ++k) {
-      if (!(std::fabs(found[k] - ratio * wanted[k]) <= 1e-9 * std::fabs(found[k]))) return std::nullopt;
-    }
-    if (std::fabs(ratio - 1) < 1e-6 || ratio <= 0) return std::nullopt;
-    return Departure{"POSITIONS", ratio > 1 ? fmt::format("positions were multiplied by {}", Short(ratio))
-                                            : fmt::format("positions were divided by {}", Short(1 / ratio))};
-  }
-
-  // Positions that are a multiple of the stated ones are frequencies that are.
-  std::optional<Departure> TwinOf(const std::vector<MeasuredPositions>& positions) const {
-    if (positions.size() != 1 || positions[0].tokens.size() < 2) return std::nullopt;
-    const MeasuredPositions& all = positions[0];
-    const double ratio = all.measured[0] / all.stated[0];
-    for (size_t n = 0; n < all.tokens.size(); ++n) {
-      if (!(all.measured[n] == ratio * all.stated[n]) || ratio == 0) return std::nullopt;
-    }
-    const auto* p = std::get_if<RopeParameters>(&call_.asked.settings->frequencies);
-    if (p != nullptr && p->rope_type == "linear" && p->factor == ratio) return ScalingMissing(*p);
-    return Departure{"SCALING_TYPE", fmt::format("frequencies are {} times the expected ones", Short(ratio))};
-  }
-
-  // The rows, and those of other heads in which the reference is within the tolerance, but the explanation gives most
-  // of the bits that the reference does not, in the same tokens.
-  RowSet Widened(const Explanation& explanation, RowSet rows) const {
-    constexpr uint64_t kTimes = 2, kFew = 8;  // few must all be explained
-    if (reference_ == nullptr || !BitsCount()) return rows;
-    int64_t first = std::numeric_limits<int64_t>::max(), last = -1;  // tokens of a batch row
-    EachHead([&](size_t n, const std::vector<int64_t>& head) {
-      for (size_t t = 0; t < head.size(); ++t) {
-        if (!rows[n][head[t]]) continue;
-        first = std::min(first, static_cast<int64_t>(t));
-        last = std::max(last, static_cast<int64_t>(t));
-      }
-    });
-    EachHead([&](size_t n, const std::vector<int64_t>& head) {
-      const Misfits &ours = *explanation.proof.misfits, &asked = *reference_->proof.misfits;
-      uint64_t found = 0, expected = 0;
-      const int64_t end = std::min(last + 1, static_cast<int64_t>(head.size()));
-      for (int64_t t = first; t < end; ++t) {
-        if (ours.rows[n][head[t]] || (asked.rows[n][head[t]] && !rows[n][head[t]])) return;
-        found += ours.unequal[n][head[t]], expected += asked.unequal[n][head[t]];
-      }
-      if (kTimes * found > expected || (expected < kFew && found > 0)) return;
-      for (int64_t t = first; t < end; ++t) rows[n][head[t]] |= asked.unequal[n][head[t]] > ours.unequal[n][head[t]];
-    });
-    return rows;
-  }
-
-  // Calls visit(operand, its rows) for every head of every batch row.
-  template <class Visitor>
-  void EachHead(const Visitor& visit) const {
-    for (size_t n = 0; n < call_.evidence.operands.size(); ++n) {
-      const Rows& operand = call_.evidence.operands[n];
-      const BatchRows batch(call_.evidence, operand);
-      for (const int64_t b : batch.filled()) {
-        InterruptionPoint();
-        for (int64_t h = 0; h < operand.heads; ++h) {
-          std::vector<int64_t> rows;
-          for (int64_t t = batch.Begin(b); t < batch.End(b); ++t) rows.push_back(t * operand.heads + h);
-          visit(n, rows);
-        }
-      }
-    }
-  }
-
-  // Rows that the explanation explains, and not worse than the reference does.
-  RowSet Fitting(const Explanation& explanation) const {
-    RowSet fitting = Complement(explanation.proof.misfits->rows);
-    if (reference_ == nullptr) return fitting;
-    for (size_t n = 0; n < fitting.size(); ++n) {
-      for (size_t row = 0; row < fitting[n].size(); ++row) {
-        const int found = explanation.proof.misfits->unequal[n][row],
-                  expected = reference_->proof.misfits->unequal[n][row];
-        fitting[n][row] &= found <= expected + expected / 4 + 1;
-      }
-    }
-    return fitting;
-  }
-
-  // Sets the pairs in which the reference is wrong in these rows, and counts the values that differ.
-  void SetPairs(Fault* fault, const RowSet& rows) const {
-    if (reference_ == nullptr) return;
-    const auto proof = Prove(reference_->candidate, reference_->variant, call_.evidence, call_.limits, call_.pool,
-                             call_.cancelled, &call_.tolerance, &rows);
-    if (!proof.ok()) return;
-    const int64_t width = *reference_->candidate.settings.rotary_dim;
-    const bool partly = !IsOfAllPairs(fault->departures);
-    for (Part& part : fault->parts) {
-      std::vector<uint8_t> wrong(width / 2);
-      for (size_t n = 0; n < call_.evidence.operands.size(); ++n) {
-        if (!part.operands.empty() && part.operands[0] != call_.evidence.operands[n].which) continue;
-        const std::vector<uint8_t>& elements = proof->misfits->within_row[n];
-        const PairLayout layout = LayoutOf(reference_->candidate, n);
-        for (int64_t k = 0; k < width / 2; ++k) {
-          wrong[k] |= elements[layout.First(layout.output, k)] | elements[layout.Second(layout.output, k)];
-        }
-      }
-      int64_t tokens = 0;
-      for (size_t n = 0; n < call_.evidence.operands.size(); ++n) {
-        const int64_t heads = call_.evidence.operands[n].heads;
-        int64_t here = 0;
-        for (int64_t token = 0; token < call_.evidence.operands[n].tokens(); ++token) {
-          const auto row = proof->misfits->rows[n].begin() + token * heads;
-          here += std::find(row, row + heads, 1) != row + heads;
-        }
-        tokens = std::max(tokens, here);
-      }
-      fault->values = std::max(fault->values, tokens * std::count(wrong.begin(), wrong.end(), 1));
-      if (partly) part.pairs = Ranges(wrong);
-    }
-  }
-
   // The nearest explanation, without misfits, that gives all bits, or by one departure without a fitted number comes so
   // much nearer than the reference that it is no accident. `distance`: of an explanation.
   template <class Function>
@@ -510,35 +298,10 @@ class FaultFinder {
     return count;
   }
 
-  // The heads of batch rows in which clearly more elements are not equal than in all others; empty if there are none.
-  RowSet UnequalHeads() const {
-    constexpr double kMany = 0.5, kFew = 0.125;  // of the largest share
-    RowSet unequal;
-    double most = 0;
-    const auto visit = [&](const auto& visitor) {  // visitor(unequal elements a row, operand, rows of the head)
-      EachHead([&](size_t n, const std::vector<int64_t>& rows) {
-        double count = 0;
-        for (const int64_t row : rows) count += reference_->proof.misfits->unequal[n][row];
-        visitor(count / static_cast<double>(rows.size()), n, rows);
-      });
-    };
-    for (const auto& rows : reference_->proof.misfits->unequal) unequal.emplace_back(rows.size());
-    visit([&](double share, size_t, const auto&) { most = std::max(most, share); });
-    bool any_few = false, apart = true;
-    visit([&](double share, size_t n, const std::vector<int64_t>& rows) {
-      any_few |= share <= kFew * most;
-      apart &= share <= kFew * most || share >= kMany * most;
-      if (share < kMany * most) return;
-      for (const int64_t row : rows) unequal[n][row] = 1;
-    });
-    if (any_few && apart) return unequal;
-    for (std::vector<uint8_t>& rows : unequal) std::fill(rows.begin(), rows.end(), 0);
-    return unequal;
-  }
-
   const RotationCall& call_;
   const SampleFindings& whole_;
   const Explanation* const reference_;
+  const FaultMaker maker_;
   FoundFaults found_;
 };
 
