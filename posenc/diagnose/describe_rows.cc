@@ -134,7 +134,9 @@ class Describer {
       }
     }
     const bool turned = most <= least * (1 + 16 * rounding);
-    const bool scaled = turned && same_angles && least > 0;
+    const double factor = std::sqrt(norms / wanted_norms);
+    const double uncertainty = 4 * rounding / std::sqrt(static_cast<double>(off.size()));
+    const bool scaled = turned && same_angles && least > 0 && std::fabs(factor - 1) > 4 * uncertainty;
     const Kind kind = !before_finite ? Kind::kBeforeNotFinite
                       : !finite      ? Kind::kNotFinite
                       : off.empty()  ? (outside ? Kind::kOutside : Kind::kNear)
@@ -144,7 +146,7 @@ class Describer {
                       : turned       ? Kind::kTurned
                                      : Kind::kOther;
     if (kind == Kind::kScaled) {
-      scaled_.push_back({std::sqrt(norms / wanted_norms), 4 * rounding / std::sqrt(off.size()), operand, row});
+      scaled_.push_back({factor, uncertainty, operand, row});
       return;
     }
     if (kind == Kind::kOutside) least = outside_least, most = outside_most;

@@ -24,13 +24,13 @@ bool IsOfAllPairs(const std::vector<Departure>& departures) {
 
 }  // namespace
 
-Fault FaultMaker::Make(const Explanation& explanation, const std::vector<Explanation>& others, const RowSet& rows) const {
+Fault FaultMaker::Make(const Explanation& explanation, const std::vector<Explanation>& others,
+                       const RowSet& rows) const {
   Fault fault{.departures = call_.AllDepartures(explanation), .free_values = explanation.candidate.free_values};
   const double shift = explanation.candidate.position_shift;
   for (Departure& departure : fault.departures) {
     if (departure.code != "POSITIONS" || shift == 0 || IsEmpty(Complement(rows))) continue;
-    departure.message =
-        fmt::format("positions are {} too {}", Short(std::fabs(shift)), shift > 0 ? "large" : "small");
+    departure.message = fmt::format("positions are {} too {}", Short(std::fabs(shift)), shift > 0 ? "large" : "small");
   }
   fault.sentence = Sentence(fault.departures);
   constexpr size_t kMostAlternatives = 3;

@@ -277,9 +277,8 @@ class FaultFinder {
     for (const Explanation& one : explanations) {
       if (!one.complete || !one.proof.misfits || IsAsMeasured(one)) continue;
       const std::vector<Departure> departures = call_.AllDepartures(one);
-      const bool rounds_frequencies = std::all_of(departures.begin(), departures.end(), [](const Departure& departure) {
-        return departure.code == "THETA_SCALE_ROUNDED" || departure.code == "RECURRENCE";
-      });
+      const bool rounds_frequencies = std::all_of(departures.begin(), departures.end(),
+                                                  [](const Departure& departure) { return IsRecipe(departure.code); });
       if (rounds_frequencies || !IsEmpty(Without(rows, Complement(one.proof.misfits->rows)))) continue;
       const bool simple = one.candidate.free_values == 0 && departures.size() == 1;
       const double found = distance(one);

@@ -69,6 +69,16 @@ constexpr ScalingMistake kRecipes[] = {
        const double scale = static_cast<float>(std::pow(at.theta, -2 / at.width));
        return at.scaled / at.plain * std::pow(scale, at.pair);
      }},
+    {"EXPONENTS_ROUNDED", "", "frequencies are exp(-2i log(theta) / d) of exponents rounded to float32",
+     [](const ScaledPair& at) {
+       const float each = static_cast<float>(-std::log(at.theta) / at.width);
+       return at.scaled / at.plain * std::exp(static_cast<double>(static_cast<float>(2 * at.pair) * each));
+     }},
+    {"EXPONENTS_ROUNDED", "", "frequencies are exp2(-2i log2(theta) / d) of exponents rounded to float32",
+     [](const ScaledPair& at) {
+       const float each = static_cast<float>(-std::log2(at.theta) / at.width);
+       return at.scaled / at.plain * std::exp2(static_cast<double>(static_cast<float>(2 * at.pair) * each));
+     }},
 };
 
 bool IsOf(std::string_view types, std::string_view type) {

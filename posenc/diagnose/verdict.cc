@@ -187,6 +187,11 @@ void Conclude(const Evidence& evidence, bool rest_matches, Verdict* verdict) {
   Conclude(axis, rest_matches, verdict);
 }
 
+bool IsRecipe(std::string_view code) {
+  static constexpr std::string_view kRecipes[] = {"THETA_SCALE_ROUNDED", "EXPONENTS_ROUNDED", "RECURRENCE"};
+  return std::find(std::begin(kRecipes), std::end(kRecipes), code) != std::end(kRecipes);
+}
+
 void Conclude(const TokenAxis& axis, bool rest_matches, Verdict* verdict) {
   std::string text;
   size_t named = 0;
@@ -215,6 +220,14 @@ void Conclude(const TokenAxis& axis, bool rest_matches, Verdict* verdict) {
     if (!parts.empty()) text += fmt::format(", in {}", fmt::join(parts, " and in "));
   }
   if (rest_matches && !everywhere) text += "; the rest matches";
+  const bool recipes = std::all_of(verdict->faults.begin(), verdict->faults.end(), [](const Fault& fault) {
+    return fault.departures.size() == 1 && IsRecipe(fault.departures[0].code);
+  });
+  if (recipes && verdict->tolerance.of_angle > 0) {
+    verdict->kind = VerdictKind::kMatches;
+    verdict->sentence = "by another recipe: " + text;
+    return;
+  }
   verdict->kind = named == 0                                  ? VerdictKind::kUnknown
                   : named == 1 && verdict->faults.size() == 1 ? VerdictKind::kDiffers
                                                               : VerdictKind::kSeveralFaults;

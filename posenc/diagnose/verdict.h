@@ -78,6 +78,10 @@ struct TokenAxis {
 // "k, batch row 1, heads 3 and 5, tokens 40-63"; empty for everything. Ranges up to the last token are "from 40 on".
 std::string Describe(const Part& part, const TokenAxis& axis);
 
+// True for the code of another system's way to compute the same frequencies, whose errors are larger than the bound. If
+// it alone departs, the verdict is that the data match.
+bool IsRecipe(std::string_view code);
+
 // Sets kind and sentence from the faults, of which there is at least one. `rest_matches`: all rows outside their parts
 // are as expected.
 void Conclude(const TokenAxis& axis, bool rest_matches, Verdict* verdict);

@@ -13,6 +13,10 @@ namespace {
 // Reads ids [S] or [B, S], with one more dimension for the axes if `dimension` says so. The result has the axes first.
 absl::StatusOr<PositionIds> ReadIds(const Reader& reader, const v1::Tensor& tensor, AxisDimension dimension) {
   PositionIds result;
+  if (dimension == AxisDimension::kUnspecified && tensor.shape_size() == 3) {
+    return InvalidArgument("MISSING", "axis_dimension", "",
+                           "must be given for ids with three dimensions: AXIS_DIMENSION_FIRST or AXIS_DIMENSION_LAST");
+  }
   if (dimension == AxisDimension::kUnspecified || dimension == AxisDimension::kNone) {
     POSENC_ASSIGN_OR_RETURN(result.ids, reader.Numbers("ids", tensor));
     return result;

@@ -239,7 +239,12 @@ absl::Status NotRead(std::string_view field, std::string_view where) {
 
 absl::StatusOr<Job> PrepareFrequencies(const Reader& reader, const v1::DiagnoseRequest& request, Expected expected,
                                        int32_t most, v1::DiagnoseResponse* response) {
-  if (request.has_positions()) return NotRead("positions", "inv_freq");
+  if (request.has_positions()) {
+    std::vector<const google::protobuf::FieldDescriptor*> given;
+    const v1::Positions& positions = request.positions();
+    positions.GetReflection()->ListFields(positions, &given);
+    return NotRead(given.empty() ? "positions" : "positions." + std::string(given[0]->name()), "frequencies alone");
+  }
   POSENC_ASSIGN_OR_RETURN(const TensorShape shape, reader.Shape("inv_freq", request.inv_freq()));
   if (shape.dtype != DType::kFP32 && shape.dtype != DType::kFP64) {
     return InvalidArgument("UNSUPPORTED", "inv_freq.dtype", posenc::Name(shape.dtype), "must be FP64 or FP32");

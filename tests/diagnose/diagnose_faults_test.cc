@@ -67,6 +67,19 @@ void ExpectFirst(const Made& made, const Asked& asked, const std::string& senten
   EXPECT_GE(diagnosis->explanations[0].proof.comparison.share(), share);
 }
 
+// Another system's way to compute frequencies matches, is told, and matches no more if exact phases are asked for.
+void ExpectRecipe(const Made& made, const std::string& recipe) {
+  Asked asked = AskFor(Plain());
+  const auto diagnosis = Ask(made, asked);
+  ASSERT_THAT(diagnosis, IsOk());
+  EXPECT_EQ(diagnosis->verdict.kind, VerdictKind::kMatches);
+  EXPECT_THAT(diagnosis->verdict.sentence, testing::StartsWith("by another recipe: " + recipe));
+  asked.precision = kExactPrecision;
+  const auto exact = Ask(made, asked);
+  ASSERT_THAT(exact, IsOk());
+  EXPECT_NE(exact->verdict.kind, VerdictKind::kMatches);
+}
+
 bool Says(const Diagnosis& diagnosis, const std::string& code) {
   for (const Undecided& undecided : diagnosis.undecided) {
     if (undecided.code == code) return !undecided.message.empty() && !undecided.remedy.empty();
@@ -107,8 +120,24 @@ TEST(DiagnoseFaults, ARecurrence) {
     for (int64_t n = 0; n < k; ++n) angle *= scale;
     return EntryAt(angle);
   });
-  ExpectFirst(made, AskFor(Plain()),
-              "angles were computed by a float32 recurrence over pairs: the error grows with position", 0.9);
+  const std::string recipe = "angles were computed by a float32 recurrence over pairs: the error grows with position";
+  ExpectFirst(made, AskFor(Plain()), recipe, 0.9);
+  ExpectRecipe(made, recipe);
+}
+
+TEST(DiagnoseFaults, ExponentsInFloat32) {
+  const auto natural = static_cast<float>(-std::log(10000.0) / 64);
+  const auto binary = static_cast<float>(-std::log2(10000.0) / 64);
+  ExpectRecipe(ByLoops(40000,
+                       [&](double p, int64_t k) {
+                         return EntryAt(static_cast<float>(p) * std::exp(static_cast<float>(2 * k) * natural));
+                       }),
+               "frequencies are exp(-2i log(theta) / d) of exponents rounded to float32");
+  ExpectRecipe(ByLoops(40000,
+                       [&](double p, int64_t k) {
+                         return EntryAt(static_cast<float>(p) * std::exp2(static_cast<float>(2 * k) * binary));
+                       }),
+               "frequencies are exp2(-2i log2(theta) / d) of exponents rounded to float32");
 }
 
 TEST(DiagnoseFaults, PositionsAddedUpInFloat32) {

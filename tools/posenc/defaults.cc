@@ -69,8 +69,9 @@ int64_t TokensOf(const v1::Positions& positions) {
   return rank > axes_last ? positions.ids().shape(rank - 1 - axes_last) : 0;
 }
 
-// Returns the layout of q and, if it is not null, k; sets `why`. Unset if they leave several.
-v1::Layout LayoutOf(const v1::Tensor& q, const v1::Tensor* k, const v1::Positions& positions,
+// Returns the layout of q and, if it is not null, k; sets `why`. Unset if they leave several. `or_k`: without k, q may
+// be k.
+v1::Layout LayoutOf(const v1::Tensor& q, const v1::Tensor* k, bool or_k, const v1::Positions& positions,
                     const v1::ModelConfig& model, std::string* why) {
   if (q.shape_size() == 3) {
     *why = "q has three axes";
@@ -87,7 +88,10 @@ v1::Layout LayoutOf(const v1::Tensor& q, const v1::Tensor* k, const v1::Position
   const int64_t key_heads = NumberOf(model, {"num_key_value_heads"}, "attention.head_count_kv");
   if (heads == 0) return v1::LAYOUT_UNSPECIFIED;
   *why = absl::StrCat("the model has ", heads, " heads");
-  return OnlyLayout([&](int, int h) { return q.shape(h) == heads && (k == nullptr || Is(k->shape(h), key_heads)); });
+  return OnlyLayout([&](int, int h) {
+    if (k == nullptr && or_k && q.shape(h) == key_heads) return true;
+    return q.shape(h) == heads && (k == nullptr || Is(k->shape(h), key_heads));
+  });
 }
 
 void Assume(v1::Layout layout, const std::string& why, Session* session) {
@@ -127,7 +131,7 @@ constexpr char kTableShape[] = "the table's shape";
 void CompleteLayout(v1::ApplyRotaryRequest* request, Session* session) {
   if (request->layout() != v1::LAYOUT_UNSPECIFIED) return;
   std::string why;
-  request->set_layout(LayoutOf(request->q().tensor(), request->has_k() ? &request->k().tensor() : nullptr,
+  request->set_layout(LayoutOf(request->q().tensor(), request->has_k() ? &request->k().tensor() : nullptr, false,
                                request->positions(), request->rotary().model(), &why));
   Assume(request->layout(), why, session);
 }
@@ -136,7 +140,7 @@ void CompleteLayout(v1::DiagnoseRequest* request, Session* session) {
   if (request->layout() != v1::LAYOUT_UNSPECIFIED || !request->has_rotation()) return;
   const v1::RotationEvidence& rotation = request->rotation();
   std::string why;
-  request->set_layout(LayoutOf(rotation.q().before(), rotation.has_k() ? &rotation.k().before() : nullptr,
+  request->set_layout(LayoutOf(rotation.q().before(), rotation.has_k() ? &rotation.k().before() : nullptr, true,
                                request->positions(), request->expected().model(), &why));
   Assume(request->layout(), why, session);
 }
