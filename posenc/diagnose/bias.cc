@@ -103,7 +103,6 @@ absl::StatusOr<ExplainedBias> ExplainBias(const BiasEvidence& e, const std::opti
   BiasDiagnosis& diagnosis = explained.diagnosis;
   POSENC_ASSIGN_OR_RETURN(diagnosis.structure, FindStructure(e, call.limits, call.cancelled));
   const BiasStructure& structure = diagnosis.structure;
-  diagnosis.sentence = Describe(e, structure);
   const BiasSearch search(e, structure, call);
   auto& found = diagnosis.explanations;
   if (asked) {
@@ -159,26 +158,44 @@ absl::StatusOr<ExplainedBias> ExplainBias(const BiasEvidence& e, const std::opti
 
 namespace {
 
-// Slopes that are float32 powers of a float32 base, as in the released codes, are off by up to 8 units; so much more
-// are their products.
+// Slopes that are float32 powers of a float32 base, as in the released codes, are off by up to 8 units, and so much more
+// are their products; those by a float32 logarithm of the base, by a unit a head.
 double UsualUlp(const BiasEvidence& e, const std::optional<AskedBias>& asked) {
-  const bool alibi = asked && std::holds_alternative<AlibiSettings>(asked->method.settings);
-  return alibi && ComparedAs(e.bias.dtype) == DType::kFP32 ? 16 : 2;
+  const auto* alibi = asked ? std::get_if<AlibiSettings>(&asked->method.settings) : nullptr;
+  if (alibi == nullptr || ComparedAs(e.bias.dtype) != DType::kFP32) return 2;
+  return static_cast<double>(std::max<int64_t>(16, 2 * alibi->num_heads));
 }
 
 }  // namespace
 
-absl::StatusOr<BiasDiagnosis> DiagnoseBias(const BiasEvidence& e, const std::optional<AskedBias>& asked, size_t most,
+absl::StatusOr<BiasDiagnosis> DiagnoseBias(const BiasEvidence& whole, const std::optional<AskedBias>& asked, size_t most,
                                            const Limits& limits, WorkPool& pool, const Cancellation& cancelled,
                                            std::optional<double> tolerance_ulp) {
   const LargeBlocksMayBeRefused scope;
+  BiasEvidence e = whole;
   if (e.query_offset && (*e.query_offset < -kFarthestPosition || *e.query_offset > kFarthestPosition)) {
     return InvalidArgument("OUT_OF_RANGE", "query_offset", fmt::format("{}", *e.query_offset), "must be -2^30 .. 2^30");
   }
-  const BiasCall call{limits, pool, cancelled, tolerance_ulp.value_or(UsualUlp(e, asked)), tolerance_ulp.has_value()};
+  const BiasCall call{.limits = limits,
+                      .pool = pool,
+                      .cancelled = cancelled,
+                      .tolerance_ulp = tolerance_ulp.value_or(UsualUlp(e, asked)),
+                      .within_is_right = tolerance_ulp.has_value(),
+                      .up_to_softmax = asked && asked->up_to_softmax};
+  CheckedMask mask;
+  POSENC_ASSIGN_OR_RETURN(mask.found, FindMask(e, limits, cancelled));
+  if (asked) POSENC_RETURN_IF_ERROR(CheckMask(e, *asked, call, &mask));
+  if (!mask.shown.empty()) {
+    e.shown = mask.shown.data();
+    e.shown_stride = mask.batched ? e.queries() : 0;
+    if (mask.found.kind != MaskKind::kNone) e.fill = mask.found.fill;
+  }
   POSENC_ASSIGN_OR_RETURN(ExplainedBias explained, ExplainBias(e, asked, call));
   BiasDiagnosis& diagnosis = explained.diagnosis;
-  POSENC_ASSIGN_OR_RETURN(diagnosis.verdict, JudgeBias(e, explained, asked, call));
+  POSENC_ASSIGN_OR_RETURN(diagnosis.verdict, JudgeBias(e, explained, asked, mask, call));
+  diagnosis.structure.mask = mask.found;
+  diagnosis.sentence = Describe(e, diagnosis.structure);
+  if (diagnosis.verdict.sentence.empty()) diagnosis.verdict.sentence = diagnosis.sentence;
   auto& found = diagnosis.explanations;
   for (size_t n = 0; n < found.size(); ++n) found[n].same_as = found[n].comparison.share() == 1 ? 0 : n;
   diagnosis.undecided = Doubts(e, diagnosis);

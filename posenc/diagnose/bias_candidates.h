@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
@@ -79,10 +80,22 @@ absl::StatusOr<BiasTable> FirstValues(const BiasEvidence& evidence, const FoundM
 
 // Comparison of a method's bias with the data.
 
+// The arguments that all steps of a diagnosis share. The referenced objects must outlive it.
+struct BiasCall {
+  const Limits& limits;
+  WorkPool& pool;
+  const Cancellation& cancelled;
+  double tolerance_ulp;          // the distance that counts as rounding
+  bool within_is_right = false;  // within the tolerance is right, even if a fault gives every bit
+  bool up_to_softmax = false;    // a constant in each row is right
+  bool only_fits = false;        // explanations that do not fit need not be compared entirely
+};
+
 // Computes the bias by the explanation's method, precision and geometry, and fills in the comparison.
-// Cells within `tolerance_ulp` are no misfits. `only_fits`: stops soon after the first misfit.
-absl::Status Prove(const BiasEvidence& evidence, const FoundMask& mask, double tolerance_ulp, const Limits& limits,
-                   WorkPool& pool, const Cancellation& cancelled, bool only_fits, BiasExplanation* explanation);
+// Cells within the tolerance are no misfits; `on_misfit` is called with the others.
+absl::Status Prove(const BiasEvidence& evidence, const FoundMask& mask, const BiasCall& call,
+                   BiasExplanation* explanation,
+                   const std::function<void(const BiasDifference&)>& on_misfit = [](const BiasDifference&) {});
 
 // True if a is nearer to the data.
 bool IsBetter(const Comparison& a, const Comparison& b);
@@ -114,6 +127,7 @@ std::string OffsetFault(const BiasEvidence& evidence, int64_t shift);
 // Descriptions of a bias: its mask and structure in words, and the questions that the data leave open.
 
 std::string Describe(const BiasEvidence& evidence, const BiasStructure& structure);
+std::string Describe(const FoundMask& mask);
 
 // Reasons to doubt the diagnosis. Call it with all explanations, sorted best first.
 std::vector<Undecided> Doubts(const BiasEvidence& evidence, const BiasDiagnosis& diagnosis);

@@ -41,7 +41,7 @@ class ChangeFinder {
   }
 
   absl::Status TryTransposed() {
-    if (e_.queries() != e_.keys() || e_.queries() < 2) return absl::OkStatus();
+    if (e_.queries() != e_.keys() || e_.queries() < 2 || structure_.follows == Follows::kNothing) return absl::OkStatus();
     BiasEvidence transposed = e_;
     transposed.transposed = true;
     return Try(transposed, asked_, {"TRANSPOSED", "the bias is transposed: queries and keys are exchanged"}, 0);

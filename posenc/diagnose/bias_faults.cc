@@ -169,7 +169,10 @@ std::optional<Fault> NameBiasFault(const BiasEvidence& e, const ExplainedBias& e
 
 std::optional<Fault> NameBetterFit(const BiasEvidence& e, const ExplainedBias& explained) {
   const BiasExplanation &asked = *explained.asked(), *best = BestExplanation(e, explained);
-  if (best == nullptr || best->comparison.share() < 1 || asked.comparison.share() == 1) return std::nullopt;
+  // Slopes that were taken from the data give the bits of any roundings.
+  if (best == nullptr || best->free_values > 0 || best->comparison.share() < 1 || asked.comparison.share() == 1) {
+    return std::nullopt;
+  }
   const AlibiSettings *alibi = Alibi(*best), *wanted = Alibi(asked);
   if (alibi == nullptr || wanted == nullptr) return std::nullopt;
   if (SlopesHere(*best, *alibi) == SlopesHere(asked, *wanted) && OffsetOf(*best) == OffsetOf(asked)) {
@@ -181,7 +184,6 @@ std::optional<Fault> NameBetterFit(const BiasEvidence& e, const ExplainedBias& e
     return std::nullopt;
   }
   FittedFault found = BiasDepartures(e, explained.diagnosis.structure, *best, asked).All();
-  // Fitted slopes may give the bits of other roundings, too.
   if (found.free_values > 0 && !found.Has("QUERY_OFFSET")) return std::nullopt;
   Fault fault{.departures = std::move(found.departures),
               .free_values = found.free_values,

@@ -83,6 +83,9 @@ BiasEvidence Crop(const BiasEvidence& whole, const BiasBox& box) {
   if (part.batch_stride == 0) part.batch_stride = whole.heads() * part.head_stride;
   const int64_t row = box.batch_rows.first * part.batch_stride + box.heads.first * part.head_stride + box.queries.first;
   part.data = whole.data + row * whole.keys() * static_cast<int64_t>(SizeOf(whole.bias.dtype));
+  if (whole.shown != nullptr) {
+    part.shown = whole.shown + (box.batch_rows.first * whole.shown_stride + box.queries.first) * whole.keys();
+  }
   part.bias.shape = {box.batch_rows.last - box.batch_rows.first + 1, box.heads.last - box.heads.first + 1,
                      box.queries.last - box.queries.first + 1, whole.keys()};
   return part;
@@ -90,11 +93,6 @@ BiasEvidence Crop(const BiasEvidence& whole, const BiasBox& box) {
 
 std::vector<BiasBox> BoxesOf(const BiasEvidence& evidence, const std::vector<uint8_t>& rows) {
   return Boxes(evidence, rows).All();
-}
-
-Part PartOfRows(const BiasEvidence& evidence, const std::vector<uint8_t>& rows) {
-  const Marks marks = Boxes(evidence, rows).MarksIn({0, evidence.batch() - 1}, {0, evidence.heads() - 1});
-  return {.batch_rows = Ranges(marks.batch_rows), .heads = Ranges(marks.heads), .tokens = Ranges(marks.queries)};
 }
 
 }  // namespace posenc::diagnose

@@ -10,16 +10,6 @@
 
 namespace posenc::diagnose {
 
-// The arguments that all steps of a diagnosis share. The referenced objects must outlive it.
-struct BiasCall {
-  const Limits& limits;
-  WorkPool& pool;
-  const Cancellation& cancelled;
-  double tolerance_ulp;          // the distance that counts as rounding
-  bool within_is_right = false;  // within the tolerance is right, even if a fault gives every bit
-  bool only_fits = false;        // explanations that do not fit need not be compared entirely
-};
-
 class BiasSearch {
  public:
   // `evidence` and `structure` must outlive it.

@@ -121,7 +121,7 @@ void Classify(const std::vector<Seen>& rows, int64_t first_key, int64_t last_key
 }
 
 // Sets the mask's kind; kOther if batch rows or heads differ in more than hidden keys.
-absl::Status FindMask(const BiasEvidence& e, const Cancellation& cancelled, FoundMask* mask) {
+absl::Status FindKind(const BiasEvidence& e, const Cancellation& cancelled, FoundMask* mask) {
   std::vector<uint8_t> shown(e.batch() * e.keys());  // key is visible to some query
   POSENC_RETURN_IF_ERROR(VisitRows(e, cancelled, [&](int64_t b, int64_t, int64_t, const std::vector<double>& row) {
     for (int64_t j = 0; j < e.keys(); ++j) shown[b * e.keys() + j] |= !mask->Hides(row[j]);
@@ -195,6 +195,9 @@ void BiasEvidence::Load(int64_t b, int64_t h, int64_t i, double* out) const {
     Convert(bias.dtype, DType::kFP32, Row(b, h, i), wide.data(), wide.size());
     std::copy(wide.begin(), wide.end(), out);
   }
+  for (int64_t j = 0; shown != nullptr && j < keys(); ++j) {
+    if (!(transposed ? Shows(b, j, i) : Shows(b, i, j))) out[j] = fill;
+  }
 }
 
 absl::Status VisitRows(
@@ -229,8 +232,7 @@ bool IsConstant(const BiasStructure& structure) {
   });
 }
 
-absl::StatusOr<BiasStructure> FindStructure(const BiasEvidence& e, const Limits& limits,
-                                            const Cancellation& cancelled) {
+absl::StatusOr<FoundMask> FindMask(const BiasEvidence& e, const Limits& limits, const Cancellation& cancelled) {
   POSENC_RETURN_IF_ERROR(ByteSize("bias", e.bias, limits).status());
   if (e.bias.rank() != 4) {
     return InvalidArgument("OUT_OF_RANGE", "bias.shape", ToString(e.bias.shape), "must be [B, H, Sq, Sk]");
@@ -244,10 +246,15 @@ absl::StatusOr<BiasStructure> FindStructure(const BiasEvidence& e, const Limits&
     return TooLarge("bias.shape", fmt::format("{} heads of {} distances", e.heads(), e.queries() + e.keys() - 1),
                     fmt::format("must be at most {} values (max_bias_values)", limits.max_bias_values));
   }
-  BiasStructure structure{.first_distance = 1 - e.queries()};
-  POSENC_ASSIGN_OR_RETURN(structure.mask, FindFill(e, cancelled));
-  if (structure.mask.kind != MaskKind::kNone) POSENC_RETURN_IF_ERROR(FindMask(e, cancelled, &structure.mask));
+  POSENC_ASSIGN_OR_RETURN(FoundMask mask, FindFill(e, cancelled));
+  if (mask.kind != MaskKind::kNone) POSENC_RETURN_IF_ERROR(FindKind(e, cancelled, &mask));
+  return mask;
+}
 
+absl::StatusOr<BiasStructure> FindStructure(const BiasEvidence& e, const Limits& limits,
+                                            const Cancellation& cancelled) {
+  BiasStructure structure{.first_distance = 1 - e.queries()};
+  POSENC_ASSIGN_OR_RETURN(structure.mask, FindMask(e, limits, cancelled));
   const int64_t distances = e.queries() + e.keys() - 1;
   std::vector<std::vector<double>> by_distance = UnknownValues(e.heads(), distances);
   std::vector<std::vector<double>> by_key = UnknownValues(e.heads(), e.keys());

@@ -12,6 +12,22 @@ bool AllAreMasked(const BiasEvidence& e, const FoundMask& mask) {
   return mask.cells == e.batch() * e.heads() * e.queries() * e.keys();
 }
 
+std::string Fill(const FoundMask& mask) {
+  if (mask.kind == MaskKind::kNone) return "";
+  if (mask.fill == mask.highest_fill) return fmt::format("; masked cells are {:.9g}", mask.fill);
+  return fmt::format("; masked cells are {:.9g} .. {:.9g}: two fill values, or one added to the bias", mask.fill,
+                     mask.highest_fill);
+}
+
+// Number of distances, or keys, that have a value.
+int64_t Known(const BiasStructure& structure) {
+  if (structure.values.empty()) return 0;
+  const std::vector<double>& head = structure.values[0];
+  return std::count_if(head.begin(), head.end(), [](double value) { return !std::isnan(value); });
+}
+
+}  // namespace
+
 std::string Describe(const FoundMask& mask) {
   std::string text;
   switch (mask.kind) {
@@ -28,23 +44,12 @@ std::string Describe(const FoundMask& mask) {
     case MaskKind::kOther: text = "a mask that is neither causal, nor a window, nor a prefix"; break;
   }
   if (mask.padded_keys > 0) text += fmt::format("; {} keys are hidden from all queries", mask.padded_keys);
-  if (mask.fill == mask.highest_fill) return text + fmt::format("; masked cells are {:.9g}", mask.fill);
-  return text + fmt::format("; masked cells are {:.9g} .. {:.9g}: two fill values, or one added to the bias", mask.fill,
-                            mask.highest_fill);
+  return text;
 }
-
-// Number of distances, or keys, that have a value.
-int64_t Known(const BiasStructure& structure) {
-  if (structure.values.empty()) return 0;
-  const std::vector<double>& head = structure.values[0];
-  return std::count_if(head.begin(), head.end(), [](double value) { return !std::isnan(value); });
-}
-
-}  // namespace
 
 std::string Describe(const BiasEvidence& e, const BiasStructure& structure) {
   if (AllAreMasked(e, structure.mask)) return fmt::format("every cell is masked with {:.9g}", structure.mask.fill);
-  std::string mask = Describe(structure.mask);
+  std::string mask = Describe(structure.mask) + Fill(structure.mask);
   if (e.bias.dtype == DType::kFP64) mask += "; float64 values are compared as float32";
   switch (structure.follows) {
     case Follows::kNothing: return mask + "; the other values are 0: no bias";
