@@ -21,8 +21,8 @@ struct AskedBias {
   std::optional<int64_t> head_start;
   std::optional<Mask> mask;    // its fill does not count
   bool up_to_softmax = false;  // a constant in each row is right
-  bool of_model = false;     // true: from a model; false: from settings
-  bool table_found = false;  // the table was taken from a larger part of the data
+  bool of_model = false;       // true: from a model; false: from settings
+  bool table_found = false;    // the table was taken from a larger part of the data
 };
 
 // Cells that differ by more than the tolerance, and the rows [B, H, Sq] that have one.

@@ -20,7 +20,8 @@ struct CheckedMask {
   std::optional<Fault> fault;
 };
 
-// Fills in what is expected of mask->found. Errors: INVALID_ARGUMENT if the mask does not fit the bias (fields: mask...).
+// Fills in what is expected of mask->found. Errors: INVALID_ARGUMENT if the mask does not fit the bias (fields:
+// mask...).
 absl::Status CheckMask(const BiasEvidence& evidence, const AskedBias& asked, const BiasCall& call, CheckedMask* mask);
 
 }  // namespace posenc::diagnose

@@ -185,7 +185,20 @@ BiasCandidate CandidateOf(const BiasEvidence& e, const BiasStructure& structure,
   return candidate;
 }
 
-// Adds a candidate with the expected table and other settings if head 0 has the table's values near the first query.
+// True if the head's values are near those of the table's row where the buckets are these.
+bool HasTable(const BiasEvidence& e, const std::vector<double>& head, const std::vector<Shared>& buckets,
+              const float* row) {
+  for (const Shared& one : buckets) {
+    for (int64_t n = one.first; n <= one.last; ++n) {
+      InterruptionPointOfStep(n);
+      const double computed = row[one.bucket];
+      if (std::abs(head[n] / e.divisor - computed) > 0x1p-6 * std::abs(computed)) return false;  // NaN is not
+    }
+  }
+  return true;
+}
+
+// Adds a candidate with the expected table and other settings if head 0 has the table's values.
 void TryTable(const BiasEvidence& e, const BiasStructure& structure, const BiasExplanation& asked,
               const T5Settings& settings, int64_t offset, std::vector<BiasCandidate>* candidates) {
   const auto& wanted = std::get<T5Settings>(asked.method.settings);
@@ -194,16 +207,10 @@ void TryTable(const BiasEvidence& e, const BiasStructure& structure, const BiasE
                               (*settings.max_distance != *wanted.max_distance) +
                               (*settings.bidirectional != *wanted.bidirectional);
   if (free_values == 0 || *settings.num_buckets > expected.columns) return;
-  const ByDistance values(structure, 0);
-  constexpr int64_t near = 512;
-  const int64_t first = std::max(values.first(), offset - near), last = std::min(values.last(), offset + near);
-  if (first > last) return;
-  const auto buckets = T5Buckets(asked.precision.frequencies, settings, first - offset, last - first + 1);
   const float* row = expected.values.data() + *asked.geometry.head_start * expected.columns;
-  for (int64_t d = first; d <= last; ++d) {
-    const double value = values.At(d), computed = row[buckets[d - first]];
-    if (std::abs(value - computed) > 0x1p-6 * std::abs(computed)) return;  // a missing value is NaN
-  }
+  const std::vector<Shared> buckets =
+      BucketsOf(asked.precision.frequencies, settings, structure.first_distance - offset, e.queries() + e.keys() - 1);
+  if (!HasTable(e, structure.values[0], buckets, row)) return;
   const int64_t columns = *settings.num_buckets;
   BiasTable table{.rows = expected.rows, .columns = columns, .shared = expected.shared};
   for (int64_t h = 0; h < table.rows; ++h) {
@@ -216,19 +223,6 @@ void TryTable(const BiasEvidence& e, const BiasStructure& structure, const BiasE
       "T5, {} buckets up to a distance of {}, {}, with the expected table{}", columns, *settings.max_distance,
       *settings.bidirectional ? "in both directions" : "for earlier keys only", Place(e, offset));
   candidates->push_back(std::move(candidate));
-}
-
-// True if the head's values are near those of the table's row where the buckets are these.
-bool HasTable(const BiasEvidence& e, const std::vector<double>& head, const std::vector<Shared>& buckets,
-              const float* row) {
-  for (const Shared& one : buckets) {
-    for (int64_t n = one.first; n <= one.last; ++n) {
-      InterruptionPointOfStep(n);
-      const double computed = row[one.bucket];
-      if (std::abs(head[n] / e.divisor - computed) > 0x1p-6 * std::abs(computed)) return false;  // NaN is not
-    }
-  }
-  return true;
 }
 
 }  // namespace
@@ -304,6 +298,7 @@ absl::StatusOr<std::vector<BiasCandidate>> T5Candidates(const BiasEvidence& e, c
   // Keyed by the number of buckets that have a value. More buckets fit more biases, so prefer the fewest.
   const Changes changes(structure);
   std::map<size_t, std::vector<Found>> found;
+  if (t5 != nullptr && has_table) all.resize(1);  // a table that was given is not fitted to other buckets
   for (const int64_t offset : offsets) {
     for (const Frequencies arithmetic : {Frequencies::kExact, Frequencies::kFloat32}) {
       for (const T5Settings& settings : all) {

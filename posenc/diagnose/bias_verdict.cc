@@ -35,7 +35,7 @@ class BiasJudge {
     const bool rest_matches = verdict_.kind == VerdictKind::kMatches || !verdict_.faults.empty();
     if (mask_.fault) verdict_.faults.push_back(*mask_.fault);
     if (!verdict_.faults.empty()) Conclude(TokenAxis{"query", "queries", e_.queries()}, rest_matches, &verdict_);
-    if (verdict_.kind != VerdictKind::kUnknown) verdict_.sentence += Remarks(asked->mask.has_value());
+    if (verdict_.kind != VerdictKind::kUnknown) verdict_.sentence += Remarks();
     return std::move(verdict_);
   }
 
@@ -78,7 +78,7 @@ class BiasJudge {
   }
 
   // What the first line says besides: what was not checked, and what softmax removes.
-  std::string Remarks(bool stated) const {
+  std::string Remarks() const {
     std::string text;
     const BiasMisfits& misfits = asked_->misfits;
     if (!asked_->fits() && misfits.other_rows == 0) {
@@ -86,7 +86,7 @@ class BiasJudge {
     }
     if (asked_->free_values > 0) text += "; the table was not checked";
     if (mask_.checked && !mask_.fault) {
-      text += stated ? "; the mask is as stated" : "; the mask hides all later keys";
+      text += "; the mask is as expected";
     } else if (!mask_.checked) {
       text += "; the mask was not checked";
       if (mask_.found.kind != MaskKind::kNone) text += fmt::format(" ({})", Describe(mask_.found));
@@ -109,10 +109,8 @@ class BiasJudge {
   // Gives the faults the parts that differ.
   absl::Status SetParts() {
     std::vector<CellSet> cells(claims_.size(), CellSet(e_));
-    BiasExplanation again{.method = asked_->method,
-                          .precision = asked_->precision,
-                          .geometry = asked_->geometry,
-                          .asked = true};
+    BiasExplanation again{
+        .method = asked_->method, .precision = asked_->precision, .geometry = asked_->geometry, .asked = true};
     const auto add = [&](const BiasDifference& one) {
       const Cell& at = one.cell;
       for (size_t n = 0; n < claims_.size(); ++n) {
@@ -146,9 +144,9 @@ class BiasJudge {
       fault->departures = {{"ROW_CONSTANT", "a constant was added to each row"}};
     } else {
       const auto& [b, h, i, j] = first.cell;
-      fault->departures = {{"OTHER_VALUES", fmt::format("[{}, {}, {}, {}] has {}, not {}", b, h, i, j,
-                                                        Short(first.given, first.computed),
-                                                        Short(first.computed, first.given))}};
+      fault->departures = {
+          {"OTHER_VALUES", fmt::format("[{}, {}, {}, {}] has {}, not {}", b, h, i, j,
+                                       Short(first.given, first.computed), Short(first.computed, first.given))}};
     }
     fault->sentence = fault->departures[0].message;
   }

@@ -13,7 +13,7 @@ namespace posenc::diagnose {
 // A bias, or a part of it, and what explains it. With something asked for, one of the explanations is that.
 struct ExplainedBias {
   BiasDiagnosis diagnosis;  // without verdict
-  std::vector<BiasChange> changes;
+  std::vector<FittedFault> changes;
 
   const BiasExplanation* asked() const;
 };
@@ -35,8 +35,7 @@ const BiasExplanation* BestExplanation(const BiasEvidence& evidence, const Expla
 
 // The verdict on a bias, of which `whole` are the explanations.
 absl::StatusOr<Verdict> JudgeBias(const BiasEvidence& evidence, const ExplainedBias& whole,
-                                  const std::optional<AskedBias>& asked, const CheckedMask& mask,
-                                  const BiasCall& call);
+                                  const std::optional<AskedBias>& asked, const CheckedMask& mask, const BiasCall& call);
 
 // Batch rows, heads and queries of a bias, and all of its keys.
 struct BiasBox {

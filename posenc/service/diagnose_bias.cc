@@ -28,11 +28,10 @@ constexpr EnumPairs<v1::BiasFollows, diagnose::Follows> kFollows = {
 absl::StatusOr<std::optional<diagnose::AskedBias>> ReadExpected(const Reader& reader,
                                                                 const v1::DiagnoseBiasRequest& request) {
   if (!request.has_expected()) {
-    for (const auto& [given, field] :
-         {std::pair(request.has_head_start(), "head_start"),
-          {request.has_precision(), "precision"},
-          {request.has_mask(), "mask"},
-          {request.up_to_softmax(), "up_to_softmax"}}) {
+    for (const auto& [given, field] : {std::pair(request.has_head_start(), "head_start"),
+                                       {request.has_precision(), "precision"},
+                                       {request.has_mask(), "mask"},
+                                       {request.up_to_softmax(), "up_to_softmax"}}) {
       if (given) return InvalidArgument("NOT_READ", field, "", "must be absent without expected");
     }
     return std::nullopt;

@@ -157,6 +157,10 @@ std::vector<Fault2> Faults(const Method& method, const Shape& shape) {
   if (shape.queries == shape.keys) {
     faults.push_back({"transposed", {"TRANSPOSED", "FORM", "METHOD", "BUCKETS"}, [](T t) { t->transposed = true; }});
   }
+  // Of a few distances, another offset or other slopes may give the same.
+  faults.push_back({"values clamped", {"CLIPPED", "METHOD", "FORM"}, [](T t) {
+                      t->after = [](int64_t, int64_t, int64_t, double v) { return std::clamp(v, -0.75, 0.75); };
+                    }});
   if (method.is_alibi()) AddAlibiFaults(method, &faults);
   if (method.is_t5()) AddT5Faults(method, &faults);
   if (method.is_t5() && !method.asked.table) {
@@ -189,8 +193,7 @@ std::vector<Fault2> Unnamed(const Method& method, const Shape& shape) {
       cells("of the distance's root", [offset](int64_t h, int64_t i, int64_t j, double) {
         return -0.3 * static_cast<double>(h + 1) * std::sqrt(static_cast<double>(std::abs(i + offset - j)));
       })};
-  if (method.is_t5()) return faults;  // for T5 these are other tables
-  faults.push_back(cells("clamped", [](int64_t, int64_t, int64_t, double v) { return std::clamp(v, -0.75, 0.75); }));
+  if (method.is_t5()) return faults;  // for T5 this is another table
   faults.push_back(cells("squared", [](int64_t, int64_t, int64_t, double v) { return v * std::fabs(v); }));
   return faults;
 }

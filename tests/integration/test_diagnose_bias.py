@@ -118,11 +118,12 @@ def test_blooms_form(client):
 
 
 @pytest.mark.parametrize("slope, said", [
-    (2 * slopes(8), "2 times the released code's slopes, as if exponents began one head too early"),
-    (slopes(8) / 2, "0.5 times the released code's slopes, as if exponents began one head too late"),
-    (-slopes(8), "the released code's slopes with the wrong sign"),
-    (slopes(8) * math.log2(math.e), "1.4427 times the released code's slopes"),
-    (slopes(8)[::-1], "heads in reverse order"),
+    (2 * slopes(8), "the released code's slopes, but slopes were multiplied by 2, as if exponents began one head too "
+                    "early"),
+    (slopes(8) / 2, "slopes were divided by 2, as if exponents began one head too late"),
+    (-slopes(8), "slopes have the wrong sign"),
+    (slopes(8) * math.log2(math.e), "slopes were multiplied by 1.4427"),
+    (slopes(8)[::-1], "slopes of the heads are in reverse order"),
     (2.0 ** (-8 * numpy.arange(1, 13) / 12), "the paper's slopes"),
     (slopes(8)[4:], "the released code's slopes, heads 4 .. 7 of 8"),
     (numpy.array([0.3, 0.21, 0.77]), "slopes of its own, 0.3"),
@@ -370,11 +371,13 @@ def test_the_command(posenc, tmp_path):
         else:
             assert best.method.alibi.rule == bias_pb2.ALIBI_SLOPE_RULE_POWER_OF_TWO
     report = posenc("diagnose-bias", "three.npy", "--model", "config.json", exit_code=1).stdout
-    assert report.startswith("DIFFERS: another form of ALiBi, equal after softmax\n")
-    assert "; the expected slopes, in another form: equal after softmax\n" in report
+    assert report.startswith("DIFFERS: ALiBi, -slope (i - j) up to the query, with the expected slopes; softmax removes the "
+                             "difference, a constant in each row: --up-to-softmax accepts it; the mask is as expected\n")
     assert report.splitlines()[2].startswith("Measured: causal: query i sees keys up to i+0; masked cells are -inf; values depend "
                                              "only on the distance (Toeplitz).")
-    assert "\n1. ALiBi, -slope (i - j) up to the query; the expected slopes, in another form: " in report
+    assert "\n1. ALiBi, -slope (i - j) up to the query, with the expected slopes\n" in report
+    accepted = posenc("diagnose-bias", "three.npy", "--model", "config.json", "--up-to-softmax").stdout
+    assert accepted.startswith("MATCHES: ") and "up to a constant in each row" in accepted.splitlines()[0]
     assert "all 2400 cells, bit for bit" in report
     assert "the model's bias\n" in report
     numpy.save(tmp_path / "key.npy", bloom().astype("<f4"))
