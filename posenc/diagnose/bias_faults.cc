@@ -11,52 +11,59 @@
 namespace posenc::diagnose {
 namespace {
 
-const AlibiSettings* Alibi(const BiasExplanation& one) { return std::get_if<AlibiSettings>(&one.method.settings); }
+bool IsByDistance(AlibiForm form) { return !IsKeyOnly(form); }
 
-// Departures of an explanation from what was asked for.
+// What is wrong if an explanation is right, not what was asked for.
 class BiasDepartures {
  public:
   BiasDepartures(const BiasEvidence& e, const BiasStructure& structure, const BiasExplanation& found,
                  const BiasExplanation& asked)
-      : e_(e), structure_(structure), found_(found), asked_(asked) {}
+      : e_(e),
+        structure_(structure),
+        found_(found),
+        asked_(asked),
+        elsewhere_(OffsetOf(found) != OffsetOf(asked) && IsPlaced(e, structure)) {}
 
-  FittedFault All() const {
-    FittedFault fault{.gives_bytes = found_.comparison.share() == 1};
+  FittedFault All() && {
+    const auto *alibi = std::get_if<AlibiSettings>(&found_.method.settings),
+               *wanted_alibi = std::get_if<AlibiSettings>(&asked_.method.settings);
     const auto *t5 = std::get_if<T5Settings>(&found_.method.settings),
-               *wanted = std::get_if<T5Settings>(&asked_.method.settings);
-    if (Alibi(found_) != nullptr && Alibi(asked_) != nullptr) {
-      AddOfAlibi(*Alibi(found_), *Alibi(asked_), &fault);
-    } else if (t5 != nullptr && wanted != nullptr) {
-      AddOfT5(*t5, *wanted, &fault);
-    } else if (found_.method.settings.index() == asked_.method.settings.index() && IsElsewhere()) {
-      fault.Add(Offset());
+               *wanted_t5 = std::get_if<T5Settings>(&asked_.method.settings);
+    if (alibi != nullptr && wanted_alibi != nullptr) {
+      AddOfAlibi(*alibi, *wanted_alibi);
+    } else if (t5 != nullptr && wanted_t5 != nullptr) {
+      AddOfT5(*t5, *wanted_t5);
+    } else if (found_.method.settings.index() == asked_.method.settings.index() && elsewhere_) {
+      AddOffset();
     } else {
-      fault.Add(FittedFault::Of("METHOD", found_.sentence, found_.free_values));
+      fault_.Add(FittedFault::Of("METHOD", found_.sentence, found_.free_values));
     }
-    return fault;
+    fault_.gives_bytes = found_.comparison.share() == 1;
+    return std::move(fault_);
   }
 
  private:
-  bool IsElsewhere() const { return OffsetOf(found_) != OffsetOf(asked_) && IsPlaced(e_, structure_); }
-  FittedFault Offset() const {
-    return FittedFault::Of("QUERY_OFFSET", OffsetFault(e_, OffsetOf(found_) - OffsetOf(asked_)), 1);
+  void AddOffset() {
+    if (elsewhere_) {
+      fault_.Add(FittedFault::Of("QUERY_OFFSET", OffsetFault(e_, OffsetOf(found_) - OffsetOf(asked_)), 1));
+    }
   }
 
-  void AddOfT5(const T5Settings& t5, const T5Settings& wanted, FittedFault* fault) const {
+  void AddOfT5(const T5Settings& t5, const T5Settings& wanted) {
     const bool same = *t5.num_buckets == *wanted.num_buckets && *t5.max_distance == *wanted.max_distance &&
                       *t5.bidirectional == *wanted.bidirectional;
-    if (!same) return fault->Add(FittedFault::Of("BUCKETS", found_.sentence, found_.free_values));
-    if (asked_.free_values > 0 && IsElsewhere()) {
-      fault->free_values += found_.free_values;
+    if (!same) return fault_.Add(FittedFault::Of("BUCKETS", found_.sentence, found_.free_values));
+    if (asked_.free_values > 0 && elsewhere_) {
+      fault_.free_values += found_.free_values;
     } else if (auto table = TableFault(structure_, asked_, OffsetOf(found_), ComparedAs(e_.bias.dtype))) {
-      fault->Add(*std::move(table));
-    } else if (!IsElsewhere()) {  // as by logarithms in float32
-      fault->Add(FittedFault::Of("BUCKETS", found_.sentence));
+      fault_.Add(*std::move(table));
+    } else if (!elsewhere_) {  // as by logarithms in float32
+      fault_.Add(FittedFault::Of("BUCKETS", found_.sentence));
     }
-    if (IsElsewhere()) fault->Add(Offset());
+    AddOffset();
   }
 
-  void AddOfAlibi(const AlibiSettings& alibi, const AlibiSettings& wanted, FittedFault* fault) const {
+  void AddOfAlibi(const AlibiSettings& alibi, const AlibiSettings& wanted) {
     const std::vector<double> slopes = SlopesHere(found_, alibi), asked_slopes = SlopesHere(asked_, wanted);
     // Float32 gives the same heads other slopes by the same rule.
     const bool same = AreSameSlopes(slopes, asked_slopes) ||
@@ -65,34 +72,39 @@ class BiasDepartures {
     if (!same) {
       FittedFault one = SlopesFault(slopes, asked_slopes, *asked_.geometry.head_start,
                                     wanted.alibi_bias_max.value_or(8), ComparedAs(e_.bias.dtype));
-      const bool of_more_heads = alibi.num_heads > e_.heads() && std::holds_alternative<AlibiSlopeRule>(alibi.slopes);
-      if (of_more_heads) one = FittedFault::Of("SLOPES", found_.sentence + Also(one.departures[0]), 1);
-      fault->Add(std::move(one));
+      if (alibi.num_heads > e_.heads() && std::holds_alternative<AlibiSlopeRule>(alibi.slopes)) {
+        // Slopes of more heads may be those of another alibi_bias_max.
+        const std::string& words = one.departures[0].message;
+        const bool of_max = words.find("alibi_bias_max") != std::string::npos;
+        one = FittedFault::Of("SLOPES", found_.sentence + (of_max ? "; or " + words : ""), 1);
+      }
+      fault_.Add(std::move(one));
     }
     const FoundMask& mask = structure_.mask;
-    const bool causal =
+    const bool hides_later =
         (mask.kind == MaskKind::kCausal || mask.kind == MaskKind::kWindow) && mask.offset <= OffsetOf(found_);
-    const bool no_later = causal || OffsetOf(found_) >= e_.keys() - 1;
-    const auto is_later_only = [](AlibiForm form) {
-      return form == AlibiForm::kSymmetric || form == AlibiForm::kCausal || form == AlibiForm::kAsymmetric;
-    };
-    if (alibi.form != wanted.form && !(no_later && is_later_only(alibi.form) && is_later_only(wanted.form))) {
-      fault->Add(FittedFault::Of("FORM", found_.sentence));
-    } else if (IsElsewhere() && !IsKeyOnly(alibi.form)) {
-      fault->Add(Offset());
+    const bool no_later = hides_later || OffsetOf(found_) >= e_.keys() - 1;
+    const bool alike = no_later && IsByDistance(alibi.form) && IsByDistance(wanted.form);
+    if (alibi.form != wanted.form && !alike) {
+      fault_.Add(FittedFault::Of("FORM", found_.sentence));
+    } else if (IsByDistance(alibi.form)) {
+      AddOffset();
     }
-    if (fault->departures.empty()) fault->Add(FittedFault::Of("ROUNDING", found_.sentence));
-  }
-
-  // Slopes of more heads may be those of another alibi_bias_max.
-  static std::string Also(const Departure& slopes) {
-    return slopes.message.find("alibi_bias_max") == std::string::npos ? "" : "; or " + slopes.message;
+    if (fault_.departures.empty()) fault_.Add(FittedFault::Of("ROUNDING", found_.sentence));
   }
 
   const BiasEvidence& e_;
   const BiasStructure& structure_;
   const BiasExplanation &found_, &asked_;
+  const bool elsewhere_;
+  FittedFault fault_;
 };
+
+Fault FaultOf(FittedFault found, int64_t values) {
+  Fault fault{.departures = std::move(found.departures), .free_values = found.free_values, .values = values};
+  fault.sentence = Sentence(fault.departures);
+  return fault;
+}
 
 }  // namespace
 
@@ -109,10 +121,8 @@ const BiasExplanation* BestExplanation(const BiasEvidence& e, const ExplainedBia
   const BiasExplanation* best = nullptr;
   for (const BiasExplanation& one : explained.diagnosis.explanations) {
     if (!one.fits() || one.asked || 2 * one.free_values > values) continue;
-    if (best == nullptr ||
-        (one.comparison.equal() == best->comparison.equal() && one.free_values < best->free_values)) {
-      best = &one;
-    }
+    const bool as_near = best != nullptr && one.comparison.equal() == best->comparison.equal();
+    if (best == nullptr || (as_near && one.free_values < best->free_values)) best = &one;
   }
   return best;
 }
@@ -135,9 +145,8 @@ std::optional<Fault> NameBiasFault(const BiasEvidence& e, const ExplainedBias& e
   };
   std::stable_sort(found.begin(), found.end(),
                    [&key](const FittedFault& a, const FittedFault& b) { return key(a) < key(b); });
-  Fault fault{.departures = found[0].departures, .free_values = found[0].free_values, .values = values};
-  fault.sentence = Sentence(fault.departures);
-  std::set<std::string> codes = {found[0].departures[0].code};
+  Fault fault = FaultOf(found[0], values);
+  std::set<std::string> codes = {fault.departures[0].code};
   for (size_t n = 1; n < found.size() && found[0].gives_bytes; ++n) {
     const bool rounded = found[0].Has("ROUNDING") && found[n].Has("SCALE");  // of one slope
     const bool new_code = std::none_of(found[n].departures.begin(), found[n].departures.end(),
@@ -155,18 +164,15 @@ std::optional<Fault> NameBetterFit(const BiasEvidence& e, const ExplainedBias& e
   if (best == nullptr || best->free_values > 0 || best->comparison.share() < 1 || asked.comparison.share() == 1) {
     return std::nullopt;
   }
-  const AlibiSettings *alibi = Alibi(*best), *wanted = Alibi(asked);
+  const auto *alibi = std::get_if<AlibiSettings>(&best->method.settings),
+             *wanted = std::get_if<AlibiSettings>(&asked.method.settings);
   if (alibi == nullptr || wanted == nullptr) return std::nullopt;
   // Slopes by powers in float32 are right.
-  const bool same_place = OffsetOf(*best) == OffsetOf(asked) || IsKeyOnly(alibi->form) || IsKeyOnly(wanted->form);
-  if (same_place && AreNearSlopes(SlopesHere(*best, *alibi), SlopesHere(asked, *wanted))) return std::nullopt;
+  const bool moved = OffsetOf(*best) != OffsetOf(asked) && IsByDistance(alibi->form) && IsByDistance(wanted->form);
+  if (!moved && AreNearSlopes(SlopesHere(*best, *alibi), SlopesHere(asked, *wanted))) return std::nullopt;
   FittedFault found = BiasDepartures(e, explained.diagnosis.structure, *best, asked).All();
   if (found.free_values > 0 && !found.Has("QUERY_OFFSET")) return std::nullopt;
-  Fault fault{.departures = std::move(found.departures),
-              .free_values = found.free_values,
-              .values = CountValues(e, explained.diagnosis.structure)};
-  fault.sentence = Sentence(fault.departures);
-  return fault;
+  return FaultOf(std::move(found), CountValues(e, explained.diagnosis.structure));
 }
 
 }  // namespace posenc::diagnose

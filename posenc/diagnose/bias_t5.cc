@@ -96,20 +96,6 @@ bool ShowsBuckets(const Changes& changes, const std::vector<Shared>& buckets) {
   return borders > 0 && 2 * changed >= borders;
 }
 
-// The first value of each bucket, 0 if it has none.
-BiasTable TableOf(const BiasStructure& structure, const Found& found) {
-  const auto heads = static_cast<int64_t>(structure.values.size()), columns = *found.settings.num_buckets;
-  BiasTable table{.values = std::vector<float>(heads * columns), .rows = heads, .columns = columns, .shared = false};
-  for (int64_t h = 0; h < heads; ++h) {
-    for (const Shared& one : found.buckets) {
-      const auto *begin = structure.values[h].data() + one.first, *end = structure.values[h].data() + one.last + 1;
-      const auto* value = std::find_if(begin, end, [](double v) { return !std::isnan(v); });
-      if (value != end) table.values[h * columns + one.bucket] = static_cast<float>(*value);
-    }
-  }
-  return table;
-}
-
 std::vector<T5Settings> Settings(const T5Settings* asked) {
   std::vector<int64_t> counts(std::begin(kBuckets), std::end(kBuckets));
   std::vector<int64_t> distances(std::begin(kDistances), std::end(kDistances));
@@ -164,12 +150,15 @@ void TryT5(const Changes& changes, int64_t first_distance, Found one, std::map<s
   }
 }
 
-BiasCandidate CandidateOf(const BiasEvidence& e, const BiasStructure& structure, const Found& found) {
+BiasCandidate CandidateOf(const BiasEvidence& e, BiasTable table, const Found& found) {
   const T5Settings& settings = found.settings;
   const size_t used = found.buckets.size();
   BiasCandidate candidate{.query_offset = found.offset};
   candidate.free_values = static_cast<int64_t>(used) * e.heads();
-  candidate.variants.push_back({{settings, TableOf(structure, found)}, {.frequencies = found.arithmetic}, ""});
+  for (float& value : table.values) {
+    if (std::isnan(value)) value = 0;
+  }
+  candidate.variants.push_back({{settings, std::move(table)}, {.frequencies = found.arithmetic}, ""});
   candidate.sentence =
       fmt::format("T5, {} buckets up to a distance of {}, {}{}{}", *settings.num_buckets, *settings.max_distance,
                   *settings.bidirectional ? "in both directions" : "for earlier keys only",
@@ -317,7 +306,11 @@ absl::StatusOr<std::vector<BiasCandidate>> T5Candidates(const BiasEvidence& e, c
   };
   std::stable_sort(simplest.begin(), simplest.end(),
                    [&key](const Found& a, const Found& b) { return key(a) < key(b); });
-  for (const Found& one : simplest) candidates.push_back(CandidateOf(e, structure, one));
+  for (const Found& one : simplest) {
+    POSENC_ASSIGN_OR_RETURN(BiasTable table,
+                            FirstValues(e, structure.mask, one.arithmetic, one.settings, one.offset, cancelled));
+    candidates.push_back(CandidateOf(e, std::move(table), one));
+  }
   return candidates;
 }
 

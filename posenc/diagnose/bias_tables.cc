@@ -118,8 +118,9 @@ class TableReader {
       if (from == buckets_[n]) continue;
       const int64_t distance = static_cast<int64_t>(n) + first_;
       if (moved++ > 0 || from == kNowhere) continue;
-      first = from == kZero ? fmt::format("distance {} has the value 0, not the table's", distance)
-                            : fmt::format("distance {} reads bucket {} of the table, not {}", distance, from, buckets_[n]);
+      first = from == kZero
+                  ? fmt::format("distance {} has the value 0, not the table's", distance)
+                  : fmt::format("distance {} reads bucket {} of the table, not {}", distance, from, buckets_[n]);
     }
     if (moved == 0 || (!one_each && !elsewhere)) return std::nullopt;
     if (!one_each) return FittedFault::Of("BUCKETS", first, moved);

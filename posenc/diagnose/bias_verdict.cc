@@ -28,7 +28,7 @@ class BiasJudge {
       return std::move(verdict_);
     }
     if (asked_->fits()) {
-      Match();
+      POSENC_RETURN_IF_ERROR(Match());
     } else if (asked_->comparison.elements() > 0) {
       POSENC_RETURN_IF_ERROR(FindFaults(*asked));
     }
@@ -43,29 +43,29 @@ class BiasJudge {
   // Nothing was asked for.
   void Find() {
     const BiasExplanation* best = BestExplanation(e_, whole_);
-    if (best != nullptr) verdict_.kind = VerdictKind::kMatches;
-    if (best != nullptr) verdict_.sentence = best->sentence;
+    if (best == nullptr) return;
+    verdict_.kind = VerdictKind::kMatches;
+    verdict_.sentence = best->sentence;
   }
 
-  // Concludes with a match, unless a fault gives every bit and what was asked for does not.
-  void Match() {
+  // A match, unless a fault gives every bit and what was asked for does not.
+  absl::Status Match() {
     std::optional<Fault> fault;
     if (!call_.within_is_right) fault = NameBetterFit(e_, whole_);
     if (fault) {
-      fault->parts.emplace_back();
-      verdict_.faults.push_back(*std::move(fault));
-      return;
+      Add(*std::move(fault), false, std::vector<uint8_t>(asked_->misfits.rows.size(), 1));
+      return SetParts(0);
     }
     const BiasStructure& structure = whole_.diagnosis.structure;
     if (asked_->free_values > 0 && structure.follows != Follows::kBoth && IsConstant(structure)) {
       verdict_.sentence = "every head has one value, and the table was not given: the data do not tell";
-      return;
+      return absl::OkStatus();
     }
     const int64_t values = CountValues(e_, structure);
     if (4 * asked_->free_values > 3 * values) {
       verdict_.sentence = fmt::format("the data show {} values, and {} of them make the table: any bias would fit",
                                       values, asked_->free_values);
-      return;
+      return absl::OkStatus();
     }
     verdict_.kind = VerdictKind::kMatches;
     const uint64_t equal = asked_->comparison.equal(), all = asked_->comparison.elements();
@@ -75,6 +75,7 @@ class BiasJudge {
     if (asked_->misfits.shifted_rows > 0) verdict_.sentence += " up to a constant in each row, which softmax removes";
     const size_t place = asked_->sentence.find("; ");
     if (place != std::string::npos) verdict_.sentence += asked_->sentence.substr(place);
+    return absl::OkStatus();
   }
 
   // What the first line says besides: what was not checked, and what softmax removes.
@@ -103,11 +104,13 @@ class BiasJudge {
       if (!found) break;
     }
     if (any()) Add({.described = true}, false, rest);
-    return SetParts();
+    return SetParts(call_.tolerance_ulp);
   }
 
-  // Gives the faults the parts that differ.
-  absl::Status SetParts() {
+  // Gives the faults the parts that differ by more than the tolerance.
+  absl::Status SetParts(double tolerance_ulp) {
+    BiasCall call = call_;
+    call.tolerance_ulp = tolerance_ulp;
     std::vector<CellSet> cells(claims_.size(), CellSet(e_));
     BiasExplanation again{
         .method = asked_->method, .precision = asked_->precision, .geometry = asked_->geometry, .asked = true};
@@ -120,7 +123,7 @@ class BiasJudge {
       }
     };
     const FoundMask& mask = whole_.diagnosis.structure.mask;
-    POSENC_RETURN_IF_ERROR(Prove(e_, mask, call_, &again, add));
+    POSENC_RETURN_IF_ERROR(Prove(e_, mask, call, &again, add));
     std::vector<double> row(e_.keys());
     Cell loaded{-1, -1, -1, -1};
     const auto is_shown = [&](const Cell& at) {
