@@ -45,7 +45,7 @@ std::optional<Mask> MaskOf(const AskedBias& asked, int64_t first, int64_t querie
 // The position at which the first query stands as to the mask, if only the mask can tell.
 int64_t FirstQuery(const BiasEvidence& e, const FoundMask& found) {
   if (e.query_offset) return *e.query_offset;
-  const bool tells = found.kind == MaskKind::kCausal || found.kind == MaskKind::kWindow;
+  const bool tells = found.kind != MaskKind::kNone && found.kind != MaskKind::kKeys && found.kind != MaskKind::kOther;
   return tells && e.queries() != e.keys() ? found.offset : e.keys() - e.queries();
 }
 

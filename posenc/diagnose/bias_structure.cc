@@ -77,14 +77,18 @@ absl::StatusOr<FoundMask> FindFill(const BiasEvidence& e, const Cancellation& ca
 
 // Sets the mask's kind from the rows of one batch row and head.
 void Classify(const std::vector<Seen>& rows, int64_t first_key, int64_t last_key, FoundMask* mask) {
-  const auto all = [&](const auto& holds) {
-    for (size_t i = 0; i < rows.size(); ++i) {
-      if (rows[i].last >= rows[i].first && !holds(static_cast<int64_t>(i), rows[i])) return false;
+  using Key = std::function<int64_t(int64_t i)>;  // that query i sees
+  const auto sees = [&](const Key& first, const Key& last) {
+    for (size_t n = 0; n < rows.size(); ++n) {
+      const auto i = static_cast<int64_t>(n);
+      if (rows[n].last < rows[n].first) continue;
+      if (!rows[n].whole || rows[n].first != first(i) || rows[n].last != last(i)) return false;
     }
     return true;
   };
-  const auto visible = [&](int64_t i) { return std::min(i + mask->offset, last_key); };
-  if (all([&](int64_t, const Seen& s) { return s.whole && s.first == first_key && s.last == last_key; })) {
+  const Key from_first = [&](int64_t) { return first_key; };
+  const Key up_to = [&](int64_t i) { return std::min(i + mask->offset, last_key); };
+  if (sees(from_first, [&](int64_t) { return last_key; })) {
     mask->kind = MaskKind::kKeys;
     return;
   }
@@ -100,18 +104,13 @@ void Classify(const std::vector<Seen>& rows, int64_t first_key, int64_t last_key
     if (rows[i].first > first_key) mask->window = static_cast<int64_t>(i) + mask->offset - rows[i].first + 1;
   }
   mask->prefix = rows[0].last + 1;
-  if (all([&](int64_t i, const Seen& s) { return s.whole && s.first == first_key && s.last == visible(i); })) {
+  if (sees(from_first, up_to)) {
     mask->kind = MaskKind::kCausal;
     mask->window = mask->prefix = 0;
-  } else if (all([&](int64_t i, const Seen& s) {
-               return s.whole && s.last == visible(i) &&
-                      s.first == std::max(first_key, i + mask->offset - mask->window + 1);
-             })) {
+  } else if (sees([&](int64_t i) { return std::max(first_key, i + mask->offset - mask->window + 1); }, up_to)) {
     mask->kind = MaskKind::kWindow;
     mask->prefix = 0;
-  } else if (all([&](int64_t i, const Seen& s) {
-               return s.whole && s.first == first_key && s.last == std::max(visible(i), mask->prefix - 1);
-             })) {
+  } else if (sees(from_first, [&](int64_t i) { return std::max(up_to(i), mask->prefix - 1); })) {
     mask->kind = MaskKind::kPrefix;
     mask->window = 0;
   } else {

@@ -111,6 +111,7 @@ class BiasJudge {
   absl::Status SetParts(double tolerance_ulp) {
     BiasCall call = call_;
     call.tolerance_ulp = tolerance_ulp;
+    call.up_to_softmax &= asked_->misfits.shifted_rows > 0;  // else Prove() would call twice
     std::vector<CellSet> cells(claims_.size(), CellSet(e_));
     BiasExplanation again{
         .method = asked_->method, .precision = asked_->precision, .geometry = asked_->geometry, .asked = true};

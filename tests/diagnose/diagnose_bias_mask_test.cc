@@ -124,7 +124,9 @@ TEST(DiagnoseBiasMask, AConstantInEachRowIsAcceptedIfAsked) {
   }
   // A constant so large that nothing of the slopes is left is another bias.
   const auto far = [](int64_t, int64_t, int64_t, double v) { return v + 3000; };
-  EXPECT_EQ(Judge(asked, {.dtype = DType::kBF16}, far, BiasForm::kBloom).kind, VerdictKind::kDiffers);
+  const Verdict lost = Judge(asked, {.dtype = DType::kBF16}, far, BiasForm::kBloom);
+  EXPECT_EQ(lost.kind, VerdictKind::kDiffers);
+  EXPECT_THAT(lost.sentence, testing::Not(HasSubstr(" cells of ")));
 }
 
 TEST(DiagnoseBiasMask, FormsThatDifferByAConstantSaySo) {
