@@ -29,10 +29,7 @@ class ChangeFinder {
     POSENC_RETURN_IF_ERROR(TryOtherOrders());
     if (asked_.table_found || expected_.free_values > 0) return std::move(changes_);
     POSENC_RETURN_IF_ERROR(TryClipped());
-    if (std::holds_alternative<T5Settings>(asked_.method.settings)) {
-      auto moved = TableFault(structure_, expected_, OffsetOf(expected_), ComparedAs(e_.bias.dtype));
-      if (moved && moved->Has("BUCKETS")) changes_.faults.push_back(*std::move(moved));
-    }
+    TryOtherBuckets();
     return std::move(changes_);
   }
 
@@ -51,8 +48,8 @@ class ChangeFinder {
   }
 
   absl::Status TryTransposed() {
-    if (e_.queries() != e_.keys() || e_.queries() < 2 || structure_.follows == Follows::kNothing)
-      return absl::OkStatus();
+    const bool has_other_side = e_.queries() == e_.keys() && e_.queries() > 1;
+    if (!has_other_side || structure_.follows == Follows::kNothing) return absl::OkStatus();
     BiasEvidence transposed = e_;
     transposed.transposed = true;
     return Try(transposed, asked_,
@@ -117,6 +114,13 @@ class ChangeFinder {
       if (found) break;
     }
     return absl::OkStatus();
+  }
+
+  // Distances read the values of other buckets.
+  void TryOtherBuckets() {
+    if (!std::holds_alternative<T5Settings>(asked_.method.settings)) return;
+    auto moved = TableFault(structure_, expected_, OffsetOf(expected_), ComparedAs(e_.bias.dtype));
+    if (moved && moved->Has("BUCKETS")) changes_.faults.push_back(*std::move(moved));
   }
 
   // Cells that are wrong have the value of the farthest distance that is right, or the least or largest value of all.

@@ -126,6 +126,47 @@ TEST(DiagnoseBiasFaults, NamesSlopesOfFloat32) {
   }
 }
 
+// Float32 powers by logarithms, and one row of a bias by the key, whose slopes other forms give, too.
+TEST(DiagnoseBiasFaults, SlopesOfFloat32AreRight) {
+  for (const int64_t heads : {16, 32, 64, 128}) {
+    std::vector<double> slopes;
+    const float base = std::log(std::exp(-8.0F / static_cast<float>(heads) * std::log(2.0F)));
+    for (int64_t h = 1; h <= heads; ++h) slopes.push_back(std::exp(static_cast<float>(h) * base));
+    EXPECT_EQ(Judge({{.batch = 1, .heads = heads}, Released(heads), {.slopes = slopes}}).kind, VerdictKind::kMatches);
+    slopes.back() *= 1.0002;
+    EXPECT_EQ(Judge({{.batch = 1, .heads = heads}, Released(heads), {.slopes = slopes}}).kind, VerdictKind::kDiffers);
+  }
+  Case row{{.batch = 1, .heads = 112, .queries = 1, .keys = 33},
+           Released(112),
+           {.slopes = Float32Slopes(112), .form = BiasForm::kMpt},
+           std::nullopt};
+  std::get<AlibiSettings>(row.expected.settings).form = AlibiForm::kMpt;
+  EXPECT_EQ(Judge(row).kind, VerdictKind::kMatches);
+}
+
+TEST(DiagnoseBiasFaults, NamesWhatWasClipped) {
+  Case one{{.batch = 1, .causal = true}, Released(8), {.slopes = ReleasedSlopes(8)}};
+  one.given.after = [](int64_t h, int64_t i, int64_t j, double) {
+    return -ReleasedSlopes(8)[h] * static_cast<double>(std::min<int64_t>(std::abs(i - j), 16));
+  };
+  EXPECT_EQ(Judge(one).sentence, "distances were clipped at 16");
+  one.given.after = [](int64_t, int64_t, int64_t, double value) { return std::max(value, -2.0); };
+  EXPECT_EQ(Judge(one).sentence, "values were clipped at -2, in heads 0-2; the rest matches");
+}
+
+TEST(DiagnoseBiasFaults, SaysWhichRowsOfAGivenTableWereRead) {
+  Case one{{.batch = 1, .heads = 4, .queries = 200, .keys = 200},
+           {T5Settings{32, 128, true}, {}},
+           {.table = RandomTable(4, 32)}};
+  one.expected.table = TableOf(one.given.table);
+  const auto table = one.given.table;
+  one.given.after = [table](int64_t h, int64_t i, int64_t j, double value) {
+    return i - j == 20 || i - j == 21 ? table[h][3] : value;
+  };
+  EXPECT_EQ(Judge(one).sentence,
+            "distance -21 reads bucket 3 of the table, not 10, in distances -21 to -20; the rest matches");
+}
+
 TEST(DiagnoseBiasFaults, TheSlopesOfOtherHeadsAreNoRounding) {
   const std::vector<double> all = ReleasedSlopes(16);
   const Verdict verdict = Judge({.port = {.batch = 1},
