@@ -80,10 +80,8 @@ class BiasDepartures {
       }
       fault_.Add(std::move(one));
     }
-    const FoundMask& mask = structure_.mask;
-    const bool hides_later =
-        (mask.kind == MaskKind::kCausal || mask.kind == MaskKind::kWindow) && mask.offset <= OffsetOf(found_);
-    const bool no_later = hides_later || OffsetOf(found_) >= e_.keys() - 1;
+    const int64_t first = OffsetOf(found_);
+    const bool no_later = structure_.mask.HidesLater(first) || first >= e_.keys() - 1;
     const bool alike = no_later && IsByDistance(alibi.form) && IsByDistance(wanted.form);
     if (alibi.form != wanted.form && !alike) {
       fault_.Add(FittedFault::Of("FORM", found_.sentence));

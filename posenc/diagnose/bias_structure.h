@@ -69,6 +69,10 @@ struct FoundMask {
   int64_t prefix = 0;                 // number of keys that all queries see
   int64_t padded_keys = 0;            // keys hidden from all queries, summed over batch rows; with any kind
 
+  // True if the queries, of which the first one stands at `first`, see no key after their own.
+  bool HidesLater(int64_t first) const {
+    return (kind == MaskKind::kCausal || kind == MaskKind::kWindow) && offset <= first;
+  }
   bool Hides(double value) const { return kind != MaskKind::kNone && value <= highest_fill; }
 };
 

@@ -150,6 +150,11 @@ void TryT5(const Changes& changes, int64_t first_distance, Found one, std::map<s
   }
 }
 
+std::string Words(const T5Settings& settings) {
+  return fmt::format("T5, {} buckets up to a distance of {}, {}", *settings.num_buckets, *settings.max_distance,
+                     *settings.bidirectional ? "in both directions" : "for earlier keys only");
+}
+
 BiasCandidate CandidateOf(const BiasEvidence& e, BiasTable table, const Found& found) {
   const T5Settings& settings = found.settings;
   const size_t used = found.buckets.size();
@@ -159,10 +164,9 @@ BiasCandidate CandidateOf(const BiasEvidence& e, BiasTable table, const Found& f
     if (std::isnan(value)) value = 0;
   }
   candidate.variants.push_back({{settings, std::move(table)}, {.frequencies = found.arithmetic}, ""});
-  candidate.sentence =
-      fmt::format("T5, {} buckets up to a distance of {}, {}{}{}", *settings.num_buckets, *settings.max_distance,
-                  *settings.bidirectional ? "in both directions" : "for earlier keys only",
-                  found.arithmetic == Frequencies::kFloat32 ? ", with float32 logarithms" : "", Place(e, found.offset));
+  candidate.sentence = Words(settings);
+  if (found.arithmetic == Frequencies::kFloat32) candidate.sentence += ", with float32 logarithms";
+  candidate.sentence += Place(e, found.offset);
   // Later keys never have distance 0, so one bucket of a bidirectional table is never read.
   const size_t readable = *settings.num_buckets - (*settings.bidirectional ? 1 : 0);
   if (used < readable) {
@@ -208,9 +212,7 @@ void TryTable(const BiasEvidence& e, const BiasStructure& structure, const BiasE
   }
   BiasCandidate candidate{.head_start = *asked.geometry.head_start, .query_offset = offset, .free_values = free_values};
   candidate.variants.push_back({{settings, table}, asked.precision, ""});
-  candidate.sentence = fmt::format(
-      "T5, {} buckets up to a distance of {}, {}, with the expected table{}", columns, *settings.max_distance,
-      *settings.bidirectional ? "in both directions" : "for earlier keys only", Place(e, offset));
+  candidate.sentence = Words(settings) + ", with the expected table" + Place(e, offset);
   candidates->push_back(std::move(candidate));
 }
 

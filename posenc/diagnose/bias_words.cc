@@ -70,8 +70,13 @@ std::vector<Undecided> Doubts(const BiasEvidence& e, const BiasDiagnosis& diagno
     return {{"ALL_MASKED", "every cell is masked: there is no value to compare",
              "the bias before its mask, or rows that see a key"}};
   }
-  if (structure.follows == Follows::kNothing) return {};
   const auto& found = diagnosis.explanations;
+  if (structure.follows == Follows::kNothing) {
+    const bool has_free_table = std::any_of(
+        found.begin(), found.end(), [](const BiasExplanation& one) { return one.asked && one.free_values > 0; });
+    if (!has_free_table) return {};
+    return {{"ONE_VALUE", "all values are 0, as of a table of zeros, or of none", "the table, in expected"}};
+  }
   const bool proven = !found.empty() && found[0].comparison.share() == 1;
   std::vector<Undecided> doubts;
   if (structure.follows != Follows::kBoth && Known(structure) > 1 && IsConstant(structure)) {
@@ -110,10 +115,9 @@ std::vector<Undecided> Doubts(const BiasEvidence& e, const BiasDiagnosis& diagno
   const auto cannot_matter = [&](const BiasExplanation& other) {
     const auto *a = std::get_if<AlibiSettings>(&found[0].method.settings),
                *b = std::get_if<AlibiSettings>(&other.method.settings);
-    const bool causal = structure.mask.kind == MaskKind::kCausal || structure.mask.kind == MaskKind::kWindow;
     if (other.free_values > found[0].free_values) return true;  // numbers taken from the data always fit
-    return causal && a != nullptr && b != nullptr && OffsetOf(found[0]) == OffsetOf(other) &&
-           structure.mask.offset <= OffsetOf(other) && SlopesHere(found[0], *a) == SlopesHere(other, *b);
+    return a != nullptr && b != nullptr && OffsetOf(found[0]) == OffsetOf(other) &&
+           structure.mask.HidesLater(OffsetOf(other)) && SlopesHere(found[0], *a) == SlopesHere(other, *b);
   };
   for (size_t n = 1; proven && n < found.size(); ++n) {
     if (found[n].same_as == 0 && !cannot_matter(found[n])) same += (same.empty() ? "" : "; ") + found[n].sentence;
