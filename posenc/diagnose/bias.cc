@@ -36,18 +36,6 @@ bool AreOne(const BiasExplanation& a, const BiasExplanation& b) {
   return key(*t5) == key(*t5_other);
 }
 
-// Adds to the sentence of `found` that ALiBi has the slopes asked for, but another form.
-void NameOtherForm(const BiasExplanation& asked, const FoundMask& mask, BiasExplanation* found) {
-  const auto *wanted = std::get_if<AlibiSettings>(&asked.method.settings),
-             *alibi = std::get_if<AlibiSettings>(&found->method.settings);
-  if (wanted == nullptr || alibi == nullptr || wanted->form == alibi->form) return;
-  if (wanted->position_mask || SlopesHere(asked, *wanted) != SlopesHere(*found, *alibi)) return;
-  found->sentence += "; the expected slopes, in another form";
-  // If queries see no later key, the forms differ by a constant per row.
-  const bool causal = mask.kind == MaskKind::kCausal || mask.kind == MaskKind::kWindow;
-  if (causal && mask.offset <= OffsetOf(*found)) found->sentence += ": equal after softmax";
-}
-
 // The offset at which most single heads of single batch rows are what was asked for; absent if none is anywhere.
 absl::StatusOr<std::optional<int64_t>> CommonOffset(const BiasEvidence& e, const AskedBias& asked,
                                                     const BiasCall& call) {
@@ -103,7 +91,6 @@ absl::StatusOr<ExplainedBias> ExplainBias(const BiasEvidence& e, const std::opti
   BiasDiagnosis& diagnosis = explained.diagnosis;
   POSENC_ASSIGN_OR_RETURN(diagnosis.structure, FindStructure(e, call.limits, call.cancelled));
   const BiasStructure& structure = diagnosis.structure;
-  diagnosis.sentence = Describe(e, structure);
   const BiasSearch search(e, structure, call);
   auto& found = diagnosis.explanations;
   if (asked) {
@@ -120,10 +107,7 @@ absl::StatusOr<ExplainedBias> ExplainBias(const BiasEvidence& e, const std::opti
       }
     }
   }
-  std::vector<BiasCandidate> candidates;
-  if (asked && !found[0].fits()) candidates = AskedFormCandidates(found[0]);
-  std::vector<BiasCandidate> alibi = AlibiCandidates(e, structure);
-  std::move(alibi.begin(), alibi.end(), std::back_inserter(candidates));
+  std::vector<BiasCandidate> candidates = AlibiCandidates(e, structure, asked ? &found[0] : nullptr);
   POSENC_ASSIGN_OR_RETURN(
       std::vector<BiasCandidate> t5,
       T5Candidates(e, structure, asked ? &found[0] : nullptr, asked && asked->method.table && !asked->table_found,
@@ -138,7 +122,6 @@ absl::StatusOr<ExplainedBias> ExplainBias(const BiasEvidence& e, const std::opti
   const auto add = [&](BiasExplanation one) {
     const auto same = [&one](const BiasExplanation& other) { return AreOne(one, other); };
     if (std::any_of(found.begin(), found.end(), same)) return;
-    if (asked) NameOtherForm(found[0], structure.mask, &one);
     found.push_back(std::move(one));
   };
   for (const BiasCandidate& candidate : candidates) {
@@ -146,10 +129,9 @@ absl::StatusOr<ExplainedBias> ExplainBias(const BiasEvidence& e, const std::opti
     if (one) add(*std::move(one));
   }
   if (asked && !found[0].fits()) {
-    POSENC_ASSIGN_OR_RETURN(explained.changes, ProveChanges(e, structure, *asked, found[0], call));
-    for (const BiasChange& change : explained.changes) {
-      if (change.departure.code == "QUERY_OFFSET") add(change.explanation);
-    }
+    POSENC_ASSIGN_OR_RETURN(BiasChanges changes, ProveChanges(e, structure, *asked, found[0], call));
+    if (changes.elsewhere) add(*std::move(changes.elsewhere));
+    explained.changes = std::move(changes.faults);
   }
   std::stable_sort(found.begin(), found.end(), [](const BiasExplanation& a, const BiasExplanation& b) {
     return IsBetter(a.comparison, b.comparison);
@@ -159,26 +141,44 @@ absl::StatusOr<ExplainedBias> ExplainBias(const BiasEvidence& e, const std::opti
 
 namespace {
 
-// Slopes that are float32 powers of a float32 base, as in the released codes, are off by up to 8 units; so much more
-// are their products.
+// Slopes that are float32 powers of a float32 base, as in the released codes, are off by up to 8 units, and so much
+// more are their products; those by a float32 logarithm of the base, by a unit a head.
 double UsualUlp(const BiasEvidence& e, const std::optional<AskedBias>& asked) {
-  const bool alibi = asked && std::holds_alternative<AlibiSettings>(asked->method.settings);
-  return alibi && ComparedAs(e.bias.dtype) == DType::kFP32 ? 16 : 2;
+  const auto* alibi = asked ? std::get_if<AlibiSettings>(&asked->method.settings) : nullptr;
+  if (alibi == nullptr || ComparedAs(e.bias.dtype) != DType::kFP32) return 2;
+  return static_cast<double>(std::max<int64_t>(16, 2 * alibi->num_heads));
 }
 
 }  // namespace
 
-absl::StatusOr<BiasDiagnosis> DiagnoseBias(const BiasEvidence& e, const std::optional<AskedBias>& asked, size_t most,
-                                           const Limits& limits, WorkPool& pool, const Cancellation& cancelled,
-                                           std::optional<double> tolerance_ulp) {
+absl::StatusOr<BiasDiagnosis> DiagnoseBias(const BiasEvidence& whole, const std::optional<AskedBias>& asked,
+                                           size_t most, const Limits& limits, WorkPool& pool,
+                                           const Cancellation& cancelled, std::optional<double> tolerance_ulp) {
   const LargeBlocksMayBeRefused scope;
+  BiasEvidence e = whole;
   if (e.query_offset && (*e.query_offset < -kFarthestPosition || *e.query_offset > kFarthestPosition)) {
     return InvalidArgument("OUT_OF_RANGE", "query_offset", fmt::format("{}", *e.query_offset), "must be -2^30 .. 2^30");
   }
-  const BiasCall call{limits, pool, cancelled, tolerance_ulp.value_or(UsualUlp(e, asked)), tolerance_ulp.has_value()};
+  const BiasCall call{.limits = limits,
+                      .pool = pool,
+                      .cancelled = cancelled,
+                      .tolerance_ulp = tolerance_ulp.value_or(UsualUlp(e, asked)),
+                      .within_is_right = tolerance_ulp.has_value(),
+                      .up_to_softmax = asked && asked->up_to_softmax};
+  CheckedMask mask;
+  POSENC_ASSIGN_OR_RETURN(mask.found, FindMask(e, limits, cancelled));
+  if (asked) POSENC_RETURN_IF_ERROR(CheckMask(e, *asked, call, &mask));
+  if (!mask.shown.empty()) {
+    e.shown = mask.shown.data();
+    e.shown_stride = mask.batched ? e.queries() : 0;
+    if (mask.found.kind != MaskKind::kNone) e.fill = mask.found.fill;
+  }
   POSENC_ASSIGN_OR_RETURN(ExplainedBias explained, ExplainBias(e, asked, call));
   BiasDiagnosis& diagnosis = explained.diagnosis;
-  POSENC_ASSIGN_OR_RETURN(diagnosis.verdict, JudgeBias(e, explained, asked, call));
+  POSENC_ASSIGN_OR_RETURN(diagnosis.verdict, JudgeBias(e, explained, asked, mask, call));
+  diagnosis.structure.mask = mask.found;
+  diagnosis.sentence = Describe(e, diagnosis.structure);
+  if (diagnosis.verdict.sentence.empty()) diagnosis.verdict.sentence = diagnosis.sentence;
   auto& found = diagnosis.explanations;
   for (size_t n = 0; n < found.size(); ++n) found[n].same_as = found[n].comparison.share() == 1 ? 0 : n;
   diagnosis.undecided = Doubts(e, diagnosis);

@@ -19,14 +19,18 @@ struct AskedBias {
   BiasMethod method;  // T5 without a table: the table is taken from the data
   Precision precision;
   std::optional<int64_t> head_start;
-  bool of_model = false;     // true: from a model; false: from settings
-  bool table_found = false;  // the table was taken from a larger part of the data
+  std::optional<Mask> mask;    // its fill does not count
+  bool up_to_softmax = false;  // a constant in each row is right
+  bool of_model = false;       // true: from a model; false: from settings
+  bool table_found = false;    // the table was taken from a larger part of the data
 };
 
-// Cells that differ by more than the tolerance, and the rows [B, H, Sq] and distances j - i + Sq - 1 that have one.
+// Cells that differ by more than the tolerance, and the rows [B, H, Sq] that have one.
 struct BiasMisfits {
   int64_t cells = 0;
-  std::vector<uint8_t> rows, distances;
+  std::vector<uint8_t> rows;
+  // Rows that differ by a constant within the tolerance, and those that do not; only of what was asked for.
+  int64_t shifted_rows = 0, other_rows = 0;
 };
 
 struct BiasDifference {

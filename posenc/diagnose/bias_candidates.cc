@@ -82,63 +82,6 @@ bool AnyIsUseless(const std::vector<double>& slopes) {
          std::all_of(slopes.begin(), slopes.end(), [](double s) { return s == 0; });
 }
 
-// Adds ALiBi candidates: slopes by rule, of all heads or of a slice of more heads, then the slopes as measured.
-void AddAlibi(const BiasEvidence& e, AlibiForm form, const char* form_name, int64_t offset,
-              const std::vector<double>& slopes, const std::vector<double>& future, std::vector<BiasCandidate>* out) {
-  const bool asymmetric = form == AlibiForm::kAsymmetric;
-  if (AnyIsUseless(slopes) || (asymmetric && AnyIsUseless(future))) return;
-  AlibiSettings settings{.form = form};
-  if (asymmetric) settings.future_slopes = AsMatrix(future);
-  const std::string place = IsKeyOnly(form) ? "" : Place(e, offset);
-  const auto add = [&](const NamedSlopes& named) {
-    settings.num_heads = named.num_heads;
-    settings.slopes = named.slopes;
-    BiasCandidate candidate{.head_start = named.head_start, .query_offset = offset};
-    candidate.sentence = fmt::format("ALiBi, {}, with {}{}", form_name, named.name, place);
-    if (!std::holds_alternative<AlibiSlopeRule>(settings.slopes)) candidate.free_values = e.heads();
-    candidate.variants.push_back({{settings}, {}, ""});
-    if (std::holds_alternative<AlibiSlopeRule>(settings.slopes)) {
-      candidate.variants.push_back(
-          {{settings}, {.frequencies = Frequencies::kFloat32}, ", computed in float32 as in the model's own code"});
-    }
-    if (e.bias.dtype != DType::kFP16) {
-      settings.bias_dtype = DType::kBF16;
-      candidate.variants.push_back({{settings}, {}, ", computed in bfloat16"});
-      settings.bias_dtype.reset();
-    }
-    out->push_back(std::move(candidate));
-  };
-  for (const NamedSlopes& named : ByRule(slopes)) {
-    if (!asymmetric || named.num_heads == e.heads()) add(named);
-  }
-  add(AsTheyAre(slopes));
-}
-
-void AddByDistance(const BiasEvidence& e, const BiasStructure& structure, int64_t origin,
-                   std::vector<BiasCandidate>* out) {
-  std::vector<double> slopes, future;
-  bool causal = true, symmetric = true, later = false, linear = true;
-  for (int64_t h = 0; h < e.heads(); ++h) {
-    const ByDistance values(structure, h);
-    const double slope = Slope(values, origin, -1, e.bias.dtype), right = Slope(values, origin, 1, e.bias.dtype);
-    slopes.push_back(slope);
-    future.push_back(right);
-    linear &= std::isfinite(slope) && slope != 0 && IsLinear(values, origin, -1, slope, e.bias.dtype);
-    later |= !std::isnan(right);
-    for (int64_t d = std::max(origin + 1, values.first()); d <= values.last(); ++d) {
-      causal &= std::isnan(values.At(d)) || values.At(d) == 0;
-    }
-    symmetric &= std::isnan(right) || IsLinear(values, origin, 1, slope, e.bias.dtype);
-    linear &= std::isnan(right) || right == 0 || IsLinear(values, origin, 1, right, e.bias.dtype);
-  }
-  if (!linear) return;
-  if (causal) AddAlibi(e, AlibiForm::kCausal, "-slope (i - j) up to the query", origin, slopes, {}, out);
-  if (symmetric) AddAlibi(e, AlibiForm::kSymmetric, "-slope |i - j|", origin, slopes, {}, out);
-  if (later && !causal && !symmetric) {
-    AddAlibi(e, AlibiForm::kAsymmetric, "with other slopes after the query", origin, slopes, future, out);
-  }
-}
-
 // Slopes of lines that are 0 at the key `zero`; empty if a head's values do not lie on such a line.
 std::vector<double> KeySlopes(const BiasEvidence& e, const std::vector<std::vector<double>>& values, int64_t zero) {
   std::vector<double> slopes;
@@ -158,12 +101,124 @@ std::vector<double> KeySlopes(const BiasEvidence& e, const std::vector<std::vect
   return slopes;
 }
 
-void AddByKey(const BiasEvidence& e, const std::vector<std::vector<double>>& values, std::vector<BiasCandidate>* out) {
-  const int64_t offset = e.query_offset.value_or(e.keys() - e.queries());
-  const std::vector<double> from_first = KeySlopes(e, values, 0), to_last = KeySlopes(e, values, e.keys() - 1);
-  if (!from_first.empty()) AddAlibi(e, AlibiForm::kBloom, "slope * j as in BLOOM", offset, from_first, {}, out);
-  if (!to_last.empty()) AddAlibi(e, AlibiForm::kMpt, "slope * (j - (Sk - 1)) as in MPT", offset, to_last, {}, out);
-}
+// ALiBi whose values the data show.
+class AlibiFinder {
+ public:
+  AlibiFinder(const BiasEvidence& e, const BiasStructure& structure, const BiasExplanation* asked)
+      : e_(e), structure_(structure), asked_(asked) {}
+
+  std::vector<BiasCandidate> Find() {
+    const auto* wanted = asked_ == nullptr ? nullptr : std::get_if<AlibiSettings>(&asked_->method.settings);
+    if (wanted != nullptr && !asked_->fits()) {
+      for (const NamedSlopes& named : Expected(SlopesHere(*asked_, *wanted))) {
+        AddVariants(*wanted, named, "ALiBi with the expected slopes", OffsetOf(*asked_));
+      }
+    }
+    if (structure_.follows == Follows::kDistance) {
+      for (const int64_t origin : QueryOffsets(e_, structure_)) AddByDistance(origin);
+    }
+    // For one query, distance and key are equivalent.
+    if (structure_.follows == Follows::kKey || (structure_.follows == Follows::kDistance && e_.queries() == 1))
+      AddByKey();
+    return std::move(found_);
+  }
+
+ private:
+  // Adds candidates with the expected slopes, by rule, of all heads or of a slice of more heads, and as measured.
+  void Add(AlibiForm form, const char* form_name, int64_t offset, const std::vector<double>& slopes,
+           const std::vector<double>& future = {}) {
+    const bool asymmetric = form == AlibiForm::kAsymmetric;
+    if (AnyIsUseless(slopes) || (asymmetric && AnyIsUseless(future))) return;
+    std::vector<NamedSlopes> all = Expected(slopes);
+    for (NamedSlopes& named : ByRule(slopes)) {
+      if (!asymmetric || named.num_heads == e_.heads()) all.push_back(std::move(named));
+    }
+    all.push_back(AsTheyAre(slopes, e_.bias.dtype));
+    for (const NamedSlopes& named : all) {
+      AlibiSettings settings{.num_heads = named.num_heads, .slopes = named.slopes, .form = form};
+      settings.alibi_bias_max = named.bias_max;
+      if (asymmetric) settings.future_slopes = Future(named, slopes, future);
+      AddVariants(settings, named, fmt::format("ALiBi, {}, with {}", form_name, named.name), offset);
+    }
+  }
+
+  void AddVariants(AlibiSettings settings, const NamedSlopes& named, const std::string& sentence, int64_t offset) {
+    const bool by_rule = std::holds_alternative<AlibiSlopeRule>(settings.slopes);
+    BiasCandidate candidate{.head_start = named.head_start, .query_offset = offset};
+    candidate.sentence = sentence + (IsKeyOnly(settings.form) ? "" : Place(e_, offset));
+    if (std::holds_alternative<GivenSlopes>(settings.slopes) && !named.expected) candidate.free_values = e_.heads();
+    candidate.variants.push_back({{settings}, named.expected ? asked_->precision : Precision(), ""});
+    if (by_rule) {
+      candidate.variants.push_back(
+          {{settings}, {.frequencies = Frequencies::kFloat32}, ", computed in float32 as in the model's own code"});
+    }
+    if (named.expected || e_.bias.dtype != DType::kFP16) {
+      settings.bias_dtype = DType::kBF16;
+      candidate.variants.push_back({{settings}, candidate.variants[0].precision, ", computed in bfloat16"});
+    }
+    found_.push_back(std::move(candidate));
+  }
+
+  // The expected slopes, if these are near them.
+  std::vector<NamedSlopes> Expected(const std::vector<double>& slopes) const {
+    const auto* wanted = asked_ == nullptr ? nullptr : std::get_if<AlibiSettings>(&asked_->method.settings);
+    if (wanted == nullptr || !AreAlike(slopes, SlopesHere(*asked_, *wanted))) return {};
+    return {{wanted->num_heads, *asked_->geometry.head_start, wanted->slopes, "the expected slopes",
+             wanted->alibi_bias_max, true}};
+  }
+  // Slopes for later keys: the opposite of those for earlier ones if they are alike.
+  Matrix<double> Future(const NamedSlopes& named, const std::vector<double>& slopes,
+                        const std::vector<double>& future) const {
+    std::vector<double> opposite = slopes;
+    for (double& slope : opposite) slope = -slope;
+    if (!AreAlike(future, opposite)) return AsMatrix(future);
+    AlibiSettings same{.num_heads = named.num_heads, .slopes = named.slopes};
+    same.alibi_bias_max = named.bias_max.value_or(8);
+    Matrix<double> all = AlibiSlopes(Frequencies::kExact, same);
+    for (double& slope : all.values) slope = -slope;
+    return all;
+  }
+
+  void AddByDistance(int64_t origin) {
+    std::vector<double> slopes, future;
+    bool causal = true, symmetric = true, later = false, linear = true;
+    const DType dtype = e_.bias.dtype;
+    for (int64_t h = 0; h < e_.heads(); ++h) {
+      const ByDistance values(structure_, h);
+      const double slope = Slope(values, origin, -1, dtype), right = Slope(values, origin, 1, dtype);
+      slopes.push_back(slope);
+      future.push_back(right);
+      linear &= std::isfinite(slope) && slope != 0 && IsLinear(values, origin, -1, slope, dtype);
+      later |= !std::isnan(right);
+      for (int64_t d = std::max(origin + 1, values.first()); d <= values.last(); ++d) {
+        causal &= std::isnan(values.At(d)) || values.At(d) == 0;
+      }
+      symmetric &= std::isnan(right) || IsLinear(values, origin, 1, slope, dtype);
+      linear &= std::isnan(right) || right == 0 || IsLinear(values, origin, 1, right, dtype);
+    }
+    if (!linear) return;
+    if (causal) Add(AlibiForm::kCausal, "-slope (i - j) up to the query", origin, slopes);
+    if (symmetric) Add(AlibiForm::kSymmetric, "-slope |i - j|", origin, slopes);
+    if (!later || causal || symmetric) return;
+    bool is_signed = true;
+    for (size_t h = 0; h < slopes.size(); ++h) is_signed &= AreAlike({future[h]}, {-slopes[h]});
+    Add(AlibiForm::kAsymmetric, is_signed ? "-slope (i - j) on both sides" : "other slopes after the query", origin,
+        slopes, future);
+  }
+
+  void AddByKey() {
+    const int64_t offset = e_.query_offset.value_or(e_.keys() - e_.queries());
+    const std::vector<double> from_first = KeySlopes(e_, structure_.values, 0),
+                              to_last = KeySlopes(e_, structure_.values, e_.keys() - 1);
+    if (!from_first.empty()) Add(AlibiForm::kBloom, "slope * j as in BLOOM", offset, from_first);
+    if (!to_last.empty()) Add(AlibiForm::kMpt, "slope * (j - (Sk - 1)) as in MPT", offset, to_last);
+  }
+
+  const BiasEvidence& e_;
+  const BiasStructure& structure_;
+  const BiasExplanation* const asked_;
+  std::vector<BiasCandidate> found_;
+};
 
 }  // namespace
 
@@ -203,55 +258,9 @@ std::string Place(const BiasEvidence& e, int64_t offset) {
   return fmt::format("; the first query is at position {}", offset);
 }
 
-std::vector<BiasCandidate> AskedFormCandidates(const BiasExplanation& asked) {
-  std::vector<BiasCandidate> candidates;
-  const auto* wanted = std::get_if<AlibiSettings>(&asked.method.settings);
-  if (wanted == nullptr) return candidates;
-  const auto add = [&](AlibiSettings settings, const std::string& words) {
-    BiasCandidate candidate{.head_start = *asked.geometry.head_start, .query_offset = OffsetOf(asked)};
-    candidate.sentence = "ALiBi" + words;
-    candidate.variants.push_back({{settings}, asked.precision, ""});
-    if (settings.form == wanted->form && std::holds_alternative<AlibiSlopeRule>(settings.slopes)) {
-      candidate.variants.push_back(
-          {{settings}, {.frequencies = Frequencies::kFloat32}, ", computed in float32 as in the model's own code"});
-    }
-    if (settings.bias_dtype != DType::kBF16) {
-      settings.bias_dtype = DType::kBF16;
-      candidate.variants.push_back({{settings}, asked.precision, ", computed in bfloat16"});
-    }
-    candidates.push_back(std::move(candidate));
-  };
-  add(*wanted, " with the expected slopes");
-  // NameOtherForm() adds that the slopes are the expected ones.
-  const std::pair<AlibiForm, const char*> forms[] = {{AlibiForm::kCausal, ", -slope (i - j) up to the query"},
-                                                     {AlibiForm::kSymmetric, ", -slope |i - j|"},
-                                                     {AlibiForm::kBloom, ", slope * j as in BLOOM"},
-                                                     {AlibiForm::kMpt, ", slope * (j - (Sk - 1)) as in MPT"},
-                                                     {AlibiForm::kAsymmetric, ", -slope (i - j) on both sides"}};
-  for (const auto& [form, words] : forms) {
-    if (form == wanted->form) continue;
-    AlibiSettings other = *wanted;
-    other.form = form;
-    other.position_mask.reset();
-    other.future_slopes.reset();
-    if (form == AlibiForm::kAsymmetric) {
-      other.future_slopes = AlibiSlopes(asked.precision.frequencies, *wanted);
-      for (double& slope : other.future_slopes->values) slope = -slope;
-    }
-    add(std::move(other), words);
-  }
-  return candidates;
-}
-
-std::vector<BiasCandidate> AlibiCandidates(const BiasEvidence& e, const BiasStructure& structure) {
-  std::vector<BiasCandidate> candidates;
-  if (structure.follows == Follows::kDistance) {
-    for (const int64_t origin : QueryOffsets(e, structure)) AddByDistance(e, structure, origin, &candidates);
-    if (e.queries() > 1) return candidates;
-    AddByKey(e, structure.values, &candidates);  // for one query, distance and key are equivalent
-  }
-  if (structure.follows == Follows::kKey) AddByKey(e, structure.values, &candidates);
-  return candidates;
+std::vector<BiasCandidate> AlibiCandidates(const BiasEvidence& e, const BiasStructure& structure,
+                                           const BiasExplanation* asked) {
+  return AlibiFinder(e, structure, asked).Find();
 }
 
 }  // namespace posenc::diagnose

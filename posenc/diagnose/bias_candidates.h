@@ -3,6 +3,8 @@
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <string>
@@ -24,6 +26,8 @@ struct NamedSlopes {
   int64_t head_start;
   decltype(AlibiSettings::slopes) slopes;
   std::string name;
+  std::optional<double> bias_max;
+  bool expected = false;  // they are what was asked for
 };
 
 Matrix<double> AsMatrix(const std::vector<double>& slopes);
@@ -31,7 +35,9 @@ Matrix<double> AsMatrix(const std::vector<double>& slopes);
 // Each rule whose slopes for this number of heads are near these; if none, the first slice of a rule for more heads.
 std::vector<NamedSlopes> ByRule(const std::vector<double>& slopes);
 // The slopes as float32, with a few words on how they differ from a rule's if they resemble one.
-NamedSlopes AsTheyAre(const std::vector<double>& slopes);
+NamedSlopes AsTheyAre(const std::vector<double>& slopes, DType dtype);
+// True if each slope is within two percent of the wanted one: rounding to narrow types.
+bool AreAlike(const std::vector<double>& found, const std::vector<double>& wanted);
 
 // One way to compute a candidate. It is tried only if no earlier variant gives the same bytes.
 struct BiasVariant {
@@ -63,10 +69,10 @@ std::vector<int64_t> T5Offsets(const BiasEvidence& evidence, const BiasStructure
 // Words for the first query's position. Empty if the caller gave that position, or if it is 0 in a square bias.
 std::string Place(const BiasEvidence& evidence, int64_t offset);
 
-// ALiBi with the expected slopes, in other forms and computed in bfloat16. Empty if something else was asked for.
-std::vector<BiasCandidate> AskedFormCandidates(const BiasExplanation& asked);
-// ALiBi candidates if values are linear in the distance or in the key's position: slopes by rule, then as measured.
-std::vector<BiasCandidate> AlibiCandidates(const BiasEvidence& evidence, const BiasStructure& structure);
+// ALiBi candidates if values are linear in the distance or in the key's position: the expected slopes if the values
+// have them, slopes by rule, then as measured. `asked`: what was asked for and computed; null if nothing was.
+std::vector<BiasCandidate> AlibiCandidates(const BiasEvidence& evidence, const BiasStructure& structure,
+                                           const BiasExplanation* asked);
 // T5 candidates if distances share values as the buckets of some settings do: with the expected table, then with the
 // table that results. `asked`: what was asked for and computed; null if nothing was. If it is T5, its settings are
 // tried beside the usual ones. Tables have at most `most_values`.
@@ -79,10 +85,22 @@ absl::StatusOr<BiasTable> FirstValues(const BiasEvidence& evidence, const FoundM
 
 // Comparison of a method's bias with the data.
 
+// The arguments that all steps of a diagnosis share. The referenced objects must outlive it.
+struct BiasCall {
+  const Limits& limits;
+  WorkPool& pool;
+  const Cancellation& cancelled;
+  double tolerance_ulp;          // the distance that counts as rounding
+  bool within_is_right = false;  // within the tolerance is right, even if a fault gives every bit
+  bool up_to_softmax = false;    // a constant in each row is right
+  bool only_fits = false;        // explanations that do not fit need not be compared entirely
+};
+
 // Computes the bias by the explanation's method, precision and geometry, and fills in the comparison.
-// Cells within `tolerance_ulp` are no misfits. `only_fits`: stops soon after the first misfit.
-absl::Status Prove(const BiasEvidence& evidence, const FoundMask& mask, double tolerance_ulp, const Limits& limits,
-                   WorkPool& pool, const Cancellation& cancelled, bool only_fits, BiasExplanation* explanation);
+// Cells within the tolerance are no misfits; `on_misfit` is called with the others.
+absl::Status Prove(
+    const BiasEvidence& evidence, const FoundMask& mask, const BiasCall& call, BiasExplanation* explanation,
+    const std::function<void(const BiasDifference&)>& on_misfit = [](const BiasDifference&) {});
 
 // True if a is nearer to the data.
 bool IsBetter(const Comparison& a, const Comparison& b);
@@ -93,27 +111,45 @@ int64_t OffsetOf(const BiasExplanation& explanation);
 
 // Departures of a bias, in words.
 
-struct FittedDeparture {
-  Departure departure;
-  int64_t free_values = 0;  // numbers that were fitted to the data for it
+float RoundedTo(DType dtype, double value);
+// Says that heads have what other heads should have, by the first that has: order[h] is that head's index.
+std::string DescribeOrder(const char* what, const std::vector<size_t>& order, int64_t head);
+bool IsIdentity(const std::vector<size_t>& order);
+
+// Departures of one explanation, and the numbers that were fitted to the data for them.
+struct FittedFault {
+  std::vector<Departure> departures;
+  int64_t free_values = 0;
+  bool gives_bytes = false;  // of all cells
+
+  static FittedFault Of(std::string code, std::string message, int64_t free_values = 0) {
+    return {{{std::move(code), std::move(message)}}, free_values};
+  }
+  void Add(FittedFault more) {
+    std::move(more.departures.begin(), more.departures.end(), std::back_inserter(departures));
+    free_values += more.free_values;
+  }
+  bool Has(std::string_view code) const { return departures.size() == 1 && departures[0].code == code; }
 };
 // True if slopes differ only by roundings of float32.
 bool AreSameSlopes(const std::vector<double>& found, const std::vector<double>& wanted);
 // True if they differ by the roundings of powers in float32.
 bool AreNearSlopes(const std::vector<double>& found, const std::vector<double>& wanted);
-// Departure of slopes that are not the same as the wanted ones. `head`: the first of them; `bias_max`: the
+// What is wrong with slopes that are not the wanted ones. `head`: the first of them; `bias_max`: the
 // alibi_bias_max of the wanted ones; `dtype`: the compared type.
-FittedDeparture SlopesDeparture(const std::vector<double>& found, const std::vector<double>& wanted, int64_t head,
-                                double bias_max, DType dtype);
-// Departure of a T5 bias with the expected settings, whose buckets' values in the data differ from the expected ones.
-FittedDeparture TableDeparture(const BiasStructure& structure, const BiasExplanation& found,
-                               const BiasExplanation& asked, DType dtype);
+FittedFault SlopesFault(const std::vector<double>& found, const std::vector<double>& wanted, int64_t head,
+                        double bias_max, DType dtype);
+// What a T5 bias read instead of the expected values of its table, if its first query stands at `offset`; absent if it
+// read none of them, unless each bucket has one value.
+std::optional<FittedFault> TableFault(const BiasStructure& structure, const BiasExplanation& asked, int64_t offset,
+                                      DType dtype);
 // Says that queries stand `shift` positions too far.
 std::string OffsetFault(const BiasEvidence& evidence, int64_t shift);
 
 // Descriptions of a bias: its mask and structure in words, and the questions that the data leave open.
 
 std::string Describe(const BiasEvidence& evidence, const BiasStructure& structure);
+std::string Describe(const FoundMask& mask);
 
 // Reasons to doubt the diagnosis. Call it with all explanations, sorted best first.
 std::vector<Undecided> Doubts(const BiasEvidence& evidence, const BiasDiagnosis& diagnosis);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include <fmt/format.h>
@@ -11,6 +12,8 @@
 namespace posenc::diagnose {
 namespace {
 
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
 class ChangeFinder {
  public:
   ChangeFinder(const BiasEvidence& evidence, const BiasStructure& structure, const AskedBias& asked,
@@ -19,32 +22,39 @@ class ChangeFinder {
     call_.only_fits = true;
   }
 
-  absl::StatusOr<std::vector<BiasChange>> Find() {
+  absl::StatusOr<BiasChanges> Find() {
     POSENC_RETURN_IF_ERROR(TryTransposed());
     POSENC_RETURN_IF_ERROR(TryScales());
     POSENC_RETURN_IF_ERROR(TryOffsets());
     POSENC_RETURN_IF_ERROR(TryOtherOrders());
+    if (asked_.table_found || expected_.free_values > 0) return std::move(changes_);
+    POSENC_RETURN_IF_ERROR(TryClipped());
+    TryOtherBuckets();
     return std::move(changes_);
   }
 
  private:
-  // Adds the change if what was asked for fits the changed data. Returns an error only if the call was cancelled.
-  absl::Status Try(const BiasEvidence& changed, const AskedBias& wanted, Departure departure, int64_t free_values) {
-    auto one = BiasSearch(changed, structure_, call_).ProveAsked(wanted);
-    if (!one.ok()) return call_.cancelled();
-    one->free_values += free_values;
-    if (!one->fits()) return absl::OkStatus();
-    int exponent;
-    const bool rounds = std::fabs(std::frexp(changed.divisor, &exponent)) != 0.5;  // the divisor is no power of two
-    changes_.push_back({*std::move(one), std::move(departure), rounds});
-    return absl::OkStatus();
+  // Adds the fault if what was asked for fits the changed data; returns false if it does not. An error only if the call
+  // was cancelled.
+  absl::StatusOr<bool> Try(const BiasEvidence& changed, const AskedBias& wanted, FittedFault fault) {
+    const auto one = BiasSearch(changed, structure_, call_).ProveAsked(wanted);
+    POSENC_RETURN_IF_ERROR(call_.cancelled());
+    if (!one.ok() || !one->fits()) return false;
+    fault.free_values += one->free_values;
+    int exponent;  // a divisor that is no power of two rounds
+    fault.gives_bytes = one->comparison.share() == 1 && std::fabs(std::frexp(changed.divisor, &exponent)) == 0.5;
+    changes_.faults.push_back(std::move(fault));
+    return true;
   }
 
   absl::Status TryTransposed() {
-    if (e_.queries() != e_.keys() || e_.queries() < 2) return absl::OkStatus();
+    const bool has_other_side = e_.queries() == e_.keys() && e_.queries() > 1;
+    if (!has_other_side || structure_.follows == Follows::kNothing) return absl::OkStatus();
     BiasEvidence transposed = e_;
     transposed.transposed = true;
-    return Try(transposed, asked_, {"TRANSPOSED", "the bias is transposed: queries and keys are exchanged"}, 0);
+    return Try(transposed, asked_,
+               FittedFault::Of("TRANSPOSED", "the bias is transposed: queries and keys are exchanged"))
+        .status();
   }
 
   absl::Status TryScales() {
@@ -56,13 +66,12 @@ class ChangeFinder {
       if (factor == "1") continue;  // a difference of roundings
       BiasEvidence scaled = e_;
       scaled.divisor = divisor;
-      const size_t before = changes_.size();
-      POSENC_RETURN_IF_ERROR(Try(scaled, asked_,
-                                 factor == "-1" ? Departure{"SIGN", "the bias has the wrong sign"}
-                                 : divided      ? Departure{"SCALE", "the bias was divided by " + factor}
-                                                : Departure{"SCALE", "the bias was multiplied by " + factor},
-                                 factor == "-1" ? 0 : 1));
-      if (changes_.size() > before) break;
+      const std::string words = "the bias was " + std::string(divided ? "divided by " : "multiplied by ") + factor;
+      POSENC_ASSIGN_OR_RETURN(const bool found,
+                              Try(scaled, asked_,
+                                  factor == "-1" ? FittedFault::Of("SIGN", "the bias has the wrong sign")
+                                                 : FittedFault::Of("SCALE", words, 1)));
+      if (found) break;
     }
     return absl::OkStatus();
   }
@@ -77,7 +86,10 @@ class ChangeFinder {
     ++best->free_values;
     best->asked = false;
     const int64_t shift = OffsetOf(*best) - OffsetOf(expected_);
-    changes_.push_back({*std::move(best), {"QUERY_OFFSET", OffsetFault(e_, shift)}});
+    FittedFault fault = FittedFault::Of("QUERY_OFFSET", OffsetFault(e_, shift), best->free_values);
+    fault.gives_bytes = best->comparison.share() == 1;
+    changes_.faults.push_back(std::move(fault));
+    changes_.elsewhere = std::move(best);
     return absl::OkStatus();
   }
 
@@ -96,12 +108,76 @@ class ChangeFinder {
           other.method.table->values[h * table.columns + n] = table.values[from];
         }
       }
-      const size_t before = changes_.size();
-      POSENC_RETURN_IF_ERROR(
-          Try(e_, other, {"TABLE", "the table was read in the other order of heads and buckets"}, 0));
-      if (changes_.size() > before) break;
+      POSENC_ASSIGN_OR_RETURN(
+          const bool found,
+          Try(e_, other, FittedFault::Of("TABLE", "the table was read in the other order of heads and buckets")));
+      if (found) break;
     }
     return absl::OkStatus();
+  }
+
+  // Distances read the values of other buckets.
+  void TryOtherBuckets() {
+    if (!std::holds_alternative<T5Settings>(asked_.method.settings)) return;
+    auto moved = TableFault(structure_, expected_, OffsetOf(expected_), ComparedAs(e_.bias.dtype));
+    if (moved && moved->Has("BUCKETS")) changes_.faults.push_back(*std::move(moved));
+  }
+
+  // Cells that are wrong have the value of the farthest distance that is right, or the least or largest value of all.
+  absl::Status TryClipped() {
+    if (structure_.follows == Follows::kNothing) return absl::OkStatus();
+    BiasExplanation again{
+        .method = expected_.method, .precision = expected_.precision, .geometry = expected_.geometry, .asked = true};
+    BiasCall call = call_;
+    call.only_fits = false;
+    const int64_t first = OffsetOf(expected_);
+    int64_t nearest = std::numeric_limits<int64_t>::max();
+    double low = -kInfinity, high = kInfinity;  // to which values were raised, lowered
+    bool same = true;
+    POSENC_RETURN_IF_ERROR(Prove(e_, structure_.mask, call, &again, [&](const BiasDifference& one) {
+      nearest = std::min(nearest, std::abs(one.cell.j - one.cell.i - first));
+      double& limit = one.given > one.computed ? low : high;
+      if (std::isinf(limit)) limit = one.given;
+      same &= limit == one.given;
+    }));
+    std::string words;
+    if (structure_.follows == Follows::kDistance && FlatFrom(first) < nearest) {
+      words = fmt::format("distances were clipped at {}", FlatFrom(first));
+    }
+    POSENC_RETURN_IF_ERROR(VisitRows(e_, call_.cancelled, [&](int64_t, int64_t, int64_t, const auto& row) {
+      for (const double value : row) {
+        const double given = value / e_.divisor;
+        same &= structure_.mask.Hides(value) || (low <= given && given <= high);
+      }
+      return absl::OkStatus();
+    }));
+    if (same) {
+      words +=
+          fmt::format("{}values were clipped at {}", words.empty() ? "" : ", or ", Short(std::isinf(low) ? high : low));
+      if (!std::isinf(low) && !std::isinf(high)) words += " and " + Short(high);
+    }
+    if (words.empty()) return absl::OkStatus();
+    FittedFault fault = FittedFault::Of("CLIPPED", words, 1);
+    const Comparison& comparison = again.comparison;
+    fault.gives_bytes = comparison.equal() + static_cast<uint64_t>(again.misfits.cells) == comparison.elements();
+    changes_.faults.push_back(std::move(fault));
+    return absl::OkStatus();
+  }
+  // The distance from which on, on either side of a query, each head has one value.
+  int64_t FlatFrom(int64_t first) const {
+    int64_t flat = 0;
+    for (size_t h = 0; h < structure_.values.size(); ++h) {
+      const ByDistance values(structure_, h);
+      for (const int64_t side : {-1, 1}) {
+        double value = kNan;
+        for (int64_t n = std::max(first - values.first(), values.last() - first); n > flat; --n) {
+          const double here = values.At(first + side * n);
+          if (std::isnan(value)) value = here;
+          if (!std::isnan(here) && here != value) flat = n + 1;
+        }
+      }
+    }
+    return flat;
   }
 
   const BiasEvidence& e_;
@@ -109,7 +185,7 @@ class ChangeFinder {
   const AskedBias& asked_;
   const BiasExplanation& expected_;
   BiasCall call_;
-  std::vector<BiasChange> changes_;
+  BiasChanges changes_;
 };
 
 }  // namespace
@@ -121,9 +197,9 @@ std::string OffsetFault(const BiasEvidence& e, int64_t shift) {
   return queries + fmt::format(", or the mask is {} too {}", by, shift > 0 ? "narrow" : "wide");
 }
 
-absl::StatusOr<std::vector<BiasChange>> ProveChanges(const BiasEvidence& evidence, const BiasStructure& structure,
-                                                     const AskedBias& asked, const BiasExplanation& expected,
-                                                     const BiasCall& call) {
+absl::StatusOr<BiasChanges> ProveChanges(const BiasEvidence& evidence, const BiasStructure& structure,
+                                         const AskedBias& asked, const BiasExplanation& expected,
+                                         const BiasCall& call) {
   return ChangeFinder(evidence, structure, asked, expected, call).Find();
 }
 

@@ -184,8 +184,7 @@ absl::Status BiasSearch::CheckFits(const AskedBias& asked) const {
 }
 
 absl::Status BiasSearch::Prove(BiasExplanation* explanation) const {
-  return diagnose::Prove(evidence_, structure_.mask, call_.tolerance_ulp, call_.limits, call_.pool, call_.cancelled,
-                         call_.only_fits, explanation);
+  return diagnose::Prove(evidence_, structure_.mask, call_, explanation);
 }
 
 BiasGeometry BiasSearch::Geometry(int64_t offset, int64_t head_start) const {

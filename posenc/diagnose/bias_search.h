@@ -10,16 +10,6 @@
 
 namespace posenc::diagnose {
 
-// The arguments that all steps of a diagnosis share. The referenced objects must outlive it.
-struct BiasCall {
-  const Limits& limits;
-  WorkPool& pool;
-  const Cancellation& cancelled;
-  double tolerance_ulp;          // the distance that counts as rounding
-  bool within_is_right = false;  // within the tolerance is right, even if a fault gives every bit
-  bool only_fits = false;        // explanations that do not fit need not be compared entirely
-};
-
 class BiasSearch {
  public:
   // `evidence` and `structure` must outlive it.
@@ -52,16 +42,14 @@ class BiasSearch {
 // True if the method cannot be computed for this bias; false if the call was cancelled or failed otherwise.
 bool CannotBe(const absl::Status& status);
 
-// A simple change of the data, or of the query's position, that makes them what was asked for: the fault of the port.
-struct BiasChange {
-  BiasExplanation explanation;
-  Departure departure;
-  bool rounds = false;  // true: the change rounds, so that equal bits of the changed data prove none of the data
+// What a port did to the expected bias: it was transposed, negated, multiplied or divided; its queries stand elsewhere;
+// its table was read in the other order of its axes, or elsewhere; distances or values were clipped.
+struct BiasChanges {
+  std::vector<FittedFault> faults;
+  std::optional<BiasExplanation> elsewhere;  // the expected bias, with its queries elsewhere
 };
-// The changes that do: the bias was transposed, negated, multiplied or divided; its queries stand elsewhere; its table
-// was read in the other order of its axes. `expected`: what was asked for, which does not fit.
-absl::StatusOr<std::vector<BiasChange>> ProveChanges(const BiasEvidence& evidence, const BiasStructure& structure,
-                                                     const AskedBias& asked, const BiasExplanation& expected,
-                                                     const BiasCall& call);
+// `expected`: what was asked for, which does not fit.
+absl::StatusOr<BiasChanges> ProveChanges(const BiasEvidence& evidence, const BiasStructure& structure,
+                                         const AskedBias& asked, const BiasExplanation& expected, const BiasCall& call);
 
 }  // namespace posenc::diagnose

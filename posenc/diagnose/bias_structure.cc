@@ -77,14 +77,18 @@ absl::StatusOr<FoundMask> FindFill(const BiasEvidence& e, const Cancellation& ca
 
 // Sets the mask's kind from the rows of one batch row and head.
 void Classify(const std::vector<Seen>& rows, int64_t first_key, int64_t last_key, FoundMask* mask) {
-  const auto all = [&](const auto& holds) {
-    for (size_t i = 0; i < rows.size(); ++i) {
-      if (rows[i].last >= rows[i].first && !holds(static_cast<int64_t>(i), rows[i])) return false;
+  using Key = std::function<int64_t(int64_t i)>;  // that query i sees
+  const auto sees = [&](const Key& first, const Key& last) {
+    for (size_t n = 0; n < rows.size(); ++n) {
+      const auto i = static_cast<int64_t>(n);
+      if (rows[n].last < rows[n].first) continue;
+      if (!rows[n].whole || rows[n].first != first(i) || rows[n].last != last(i)) return false;
     }
     return true;
   };
-  const auto visible = [&](int64_t i) { return std::min(i + mask->offset, last_key); };
-  if (all([&](int64_t, const Seen& s) { return s.whole && s.first == first_key && s.last == last_key; })) {
+  const Key from_first = [&](int64_t) { return first_key; };
+  const Key up_to = [&](int64_t i) { return std::min(i + mask->offset, last_key); };
+  if (sees(from_first, [&](int64_t) { return last_key; })) {
     mask->kind = MaskKind::kKeys;
     return;
   }
@@ -100,18 +104,13 @@ void Classify(const std::vector<Seen>& rows, int64_t first_key, int64_t last_key
     if (rows[i].first > first_key) mask->window = static_cast<int64_t>(i) + mask->offset - rows[i].first + 1;
   }
   mask->prefix = rows[0].last + 1;
-  if (all([&](int64_t i, const Seen& s) { return s.whole && s.first == first_key && s.last == visible(i); })) {
+  if (sees(from_first, up_to)) {
     mask->kind = MaskKind::kCausal;
     mask->window = mask->prefix = 0;
-  } else if (all([&](int64_t i, const Seen& s) {
-               return s.whole && s.last == visible(i) &&
-                      s.first == std::max(first_key, i + mask->offset - mask->window + 1);
-             })) {
+  } else if (sees([&](int64_t i) { return std::max(first_key, i + mask->offset - mask->window + 1); }, up_to)) {
     mask->kind = MaskKind::kWindow;
     mask->prefix = 0;
-  } else if (all([&](int64_t i, const Seen& s) {
-               return s.whole && s.first == first_key && s.last == std::max(visible(i), mask->prefix - 1);
-             })) {
+  } else if (sees(from_first, [&](int64_t i) { return std::max(up_to(i), mask->prefix - 1); })) {
     mask->kind = MaskKind::kPrefix;
     mask->window = 0;
   } else {
@@ -121,7 +120,7 @@ void Classify(const std::vector<Seen>& rows, int64_t first_key, int64_t last_key
 }
 
 // Sets the mask's kind; kOther if batch rows or heads differ in more than hidden keys.
-absl::Status FindMask(const BiasEvidence& e, const Cancellation& cancelled, FoundMask* mask) {
+absl::Status FindKind(const BiasEvidence& e, const Cancellation& cancelled, FoundMask* mask) {
   std::vector<uint8_t> shown(e.batch() * e.keys());  // key is visible to some query
   POSENC_RETURN_IF_ERROR(VisitRows(e, cancelled, [&](int64_t b, int64_t, int64_t, const std::vector<double>& row) {
     for (int64_t j = 0; j < e.keys(); ++j) shown[b * e.keys() + j] |= !mask->Hides(row[j]);
@@ -195,6 +194,9 @@ void BiasEvidence::Load(int64_t b, int64_t h, int64_t i, double* out) const {
     Convert(bias.dtype, DType::kFP32, Row(b, h, i), wide.data(), wide.size());
     std::copy(wide.begin(), wide.end(), out);
   }
+  for (int64_t j = 0; shown != nullptr && j < keys(); ++j) {
+    if (!(transposed ? Shows(b, j, i) : Shows(b, i, j))) out[j] = fill;
+  }
 }
 
 absl::Status VisitRows(
@@ -229,8 +231,7 @@ bool IsConstant(const BiasStructure& structure) {
   });
 }
 
-absl::StatusOr<BiasStructure> FindStructure(const BiasEvidence& e, const Limits& limits,
-                                            const Cancellation& cancelled) {
+absl::StatusOr<FoundMask> FindMask(const BiasEvidence& e, const Limits& limits, const Cancellation& cancelled) {
   POSENC_RETURN_IF_ERROR(ByteSize("bias", e.bias, limits).status());
   if (e.bias.rank() != 4) {
     return InvalidArgument("OUT_OF_RANGE", "bias.shape", ToString(e.bias.shape), "must be [B, H, Sq, Sk]");
@@ -244,10 +245,15 @@ absl::StatusOr<BiasStructure> FindStructure(const BiasEvidence& e, const Limits&
     return TooLarge("bias.shape", fmt::format("{} heads of {} distances", e.heads(), e.queries() + e.keys() - 1),
                     fmt::format("must be at most {} values (max_bias_values)", limits.max_bias_values));
   }
-  BiasStructure structure{.first_distance = 1 - e.queries()};
-  POSENC_ASSIGN_OR_RETURN(structure.mask, FindFill(e, cancelled));
-  if (structure.mask.kind != MaskKind::kNone) POSENC_RETURN_IF_ERROR(FindMask(e, cancelled, &structure.mask));
+  POSENC_ASSIGN_OR_RETURN(FoundMask mask, FindFill(e, cancelled));
+  if (mask.kind != MaskKind::kNone) POSENC_RETURN_IF_ERROR(FindKind(e, cancelled, &mask));
+  return mask;
+}
 
+absl::StatusOr<BiasStructure> FindStructure(const BiasEvidence& e, const Limits& limits,
+                                            const Cancellation& cancelled) {
+  BiasStructure structure{.first_distance = 1 - e.queries()};
+  POSENC_ASSIGN_OR_RETURN(structure.mask, FindMask(e, limits, cancelled));
   const int64_t distances = e.queries() + e.keys() - 1;
   std::vector<std::vector<double>> by_distance = UnknownValues(e.heads(), distances);
   std::vector<std::vector<double>> by_key = UnknownValues(e.heads(), e.keys());

@@ -28,6 +28,11 @@ struct BiasEvidence {
   // Distances between batch rows and heads in rows of Sk cells, if this is a part of a larger bias; 0: there are no
   // gaps.
   int64_t batch_stride = 0, head_stride = 0;
+  // The cells that count, [Sq, Sk] or [B, Sq, Sk], with the batch's stride in rows of Sk cells; the others read as
+  // `fill`. Null: all count.
+  const uint8_t* shown = nullptr;
+  int64_t shown_stride = 0;
+  double fill = -std::numeric_limits<double>::infinity();
   // These undo what a port may have done. Load() transposes if `transposed` is set, which requires Sq = Sk. The
   // comparison divides the values of Load() by `divisor`.
   bool transposed = false;
@@ -42,6 +47,9 @@ struct BiasEvidence {
 
  private:
   const std::byte* Row(int64_t b, int64_t h, int64_t i) const;
+  bool Shows(int64_t b, int64_t i, int64_t j) const {
+    return shown == nullptr || shown[(b * shown_stride + i) * keys() + j];
+  }
 };
 
 // Calls visit(b, h, i, row) with each row in order. Stops at the first error, of visit or of cancelled.
@@ -61,6 +69,10 @@ struct FoundMask {
   int64_t prefix = 0;                 // number of keys that all queries see
   int64_t padded_keys = 0;            // keys hidden from all queries, summed over batch rows; with any kind
 
+  // True if the queries, of which the first one stands at `first`, see no key after their own.
+  bool HidesLater(int64_t first) const {
+    return (kind == MaskKind::kCausal || kind == MaskKind::kWindow) && offset <= first;
+  }
   bool Hides(double value) const { return kind != MaskKind::kNone && value <= highest_fill; }
 };
 
@@ -80,11 +92,13 @@ struct BiasStructure {
   int64_t first_distance = 0;  // distance j - i of column 0: 1 - Sq
 };
 
+// Returns INVALID_ARGUMENT for NaN, positive infinity or a tensor that is not as above.
+absl::StatusOr<FoundMask> FindMask(const BiasEvidence& evidence, const Limits& limits, const Cancellation& cancelled);
+
 // True if all known values of each head are equal.
 bool IsConstant(const BiasStructure& structure);
 
-// Returns INVALID_ARGUMENT for NaN, positive infinity or a tensor that is not as above; RESOURCE_EXHAUSTED above
-// max_bias_values. Reads the bias up to five times.
+// Errors: those of FindMask(); RESOURCE_EXHAUSTED above max_bias_values. Reads the bias up to five times.
 absl::StatusOr<BiasStructure> FindStructure(const BiasEvidence& evidence, const Limits& limits,
                                             const Cancellation& cancelled);
 

@@ -96,20 +96,6 @@ bool ShowsBuckets(const Changes& changes, const std::vector<Shared>& buckets) {
   return borders > 0 && 2 * changed >= borders;
 }
 
-// The first value of each bucket, 0 if it has none.
-BiasTable TableOf(const BiasStructure& structure, const Found& found) {
-  const auto heads = static_cast<int64_t>(structure.values.size()), columns = *found.settings.num_buckets;
-  BiasTable table{.values = std::vector<float>(heads * columns), .rows = heads, .columns = columns, .shared = false};
-  for (int64_t h = 0; h < heads; ++h) {
-    for (const Shared& one : found.buckets) {
-      const auto *begin = structure.values[h].data() + one.first, *end = structure.values[h].data() + one.last + 1;
-      const auto* value = std::find_if(begin, end, [](double v) { return !std::isnan(v); });
-      if (value != end) table.values[h * columns + one.bucket] = static_cast<float>(*value);
-    }
-  }
-  return table;
-}
-
 std::vector<T5Settings> Settings(const T5Settings* asked) {
   std::vector<int64_t> counts(std::begin(kBuckets), std::end(kBuckets));
   std::vector<int64_t> distances(std::begin(kDistances), std::end(kDistances));
@@ -164,16 +150,23 @@ void TryT5(const Changes& changes, int64_t first_distance, Found one, std::map<s
   }
 }
 
-BiasCandidate CandidateOf(const BiasEvidence& e, const BiasStructure& structure, const Found& found) {
+std::string Words(const T5Settings& settings) {
+  return fmt::format("T5, {} buckets up to a distance of {}, {}", *settings.num_buckets, *settings.max_distance,
+                     *settings.bidirectional ? "in both directions" : "for earlier keys only");
+}
+
+BiasCandidate CandidateOf(const BiasEvidence& e, BiasTable table, const Found& found) {
   const T5Settings& settings = found.settings;
   const size_t used = found.buckets.size();
   BiasCandidate candidate{.query_offset = found.offset};
   candidate.free_values = static_cast<int64_t>(used) * e.heads();
-  candidate.variants.push_back({{settings, TableOf(structure, found)}, {.frequencies = found.arithmetic}, ""});
-  candidate.sentence =
-      fmt::format("T5, {} buckets up to a distance of {}, {}{}{}", *settings.num_buckets, *settings.max_distance,
-                  *settings.bidirectional ? "in both directions" : "for earlier keys only",
-                  found.arithmetic == Frequencies::kFloat32 ? ", with float32 logarithms" : "", Place(e, found.offset));
+  for (float& value : table.values) {
+    if (std::isnan(value)) value = 0;
+  }
+  candidate.variants.push_back({{settings, std::move(table)}, {.frequencies = found.arithmetic}, ""});
+  candidate.sentence = Words(settings);
+  if (found.arithmetic == Frequencies::kFloat32) candidate.sentence += ", with float32 logarithms";
+  candidate.sentence += Place(e, found.offset);
   // Later keys never have distance 0, so one bucket of a bidirectional table is never read.
   const size_t readable = *settings.num_buckets - (*settings.bidirectional ? 1 : 0);
   if (used < readable) {
@@ -183,39 +176,6 @@ BiasCandidate CandidateOf(const BiasEvidence& e, const BiasStructure& structure,
     candidate.sentence += fmt::format("; number of other settings with the same buckets: {}", found.others);
   }
   return candidate;
-}
-
-// Adds a candidate with the expected table and other settings if head 0 has the table's values near the first query.
-void TryTable(const BiasEvidence& e, const BiasStructure& structure, const BiasExplanation& asked,
-              const T5Settings& settings, int64_t offset, std::vector<BiasCandidate>* candidates) {
-  const auto& wanted = std::get<T5Settings>(asked.method.settings);
-  const BiasTable& expected = *asked.method.table;
-  const int64_t free_values = (*settings.num_buckets != *wanted.num_buckets) +
-                              (*settings.max_distance != *wanted.max_distance) +
-                              (*settings.bidirectional != *wanted.bidirectional);
-  if (free_values == 0 || *settings.num_buckets > expected.columns) return;
-  const ByDistance values(structure, 0);
-  constexpr int64_t near = 512;
-  const int64_t first = std::max(values.first(), offset - near), last = std::min(values.last(), offset + near);
-  if (first > last) return;
-  const auto buckets = T5Buckets(asked.precision.frequencies, settings, first - offset, last - first + 1);
-  const float* row = expected.values.data() + *asked.geometry.head_start * expected.columns;
-  for (int64_t d = first; d <= last; ++d) {
-    const double value = values.At(d), computed = row[buckets[d - first]];
-    if (std::abs(value - computed) > 0x1p-6 * std::abs(computed)) return;  // a missing value is NaN
-  }
-  const int64_t columns = *settings.num_buckets;
-  BiasTable table{.rows = expected.rows, .columns = columns, .shared = expected.shared};
-  for (int64_t h = 0; h < table.rows; ++h) {
-    const auto begin = expected.values.begin() + h * expected.columns;
-    table.values.insert(table.values.end(), begin, begin + columns);
-  }
-  BiasCandidate candidate{.head_start = *asked.geometry.head_start, .query_offset = offset, .free_values = free_values};
-  candidate.variants.push_back({{settings, table}, asked.precision, ""});
-  candidate.sentence = fmt::format(
-      "T5, {} buckets up to a distance of {}, {}, with the expected table{}", columns, *settings.max_distance,
-      *settings.bidirectional ? "in both directions" : "for earlier keys only", Place(e, offset));
-  candidates->push_back(std::move(candidate));
 }
 
 // True if the head's values are near those of the table's row where the buckets are these.
@@ -229,6 +189,31 @@ bool HasTable(const BiasEvidence& e, const std::vector<double>& head, const std:
     }
   }
   return true;
+}
+
+// Adds a candidate with the expected table and other settings if head 0 has the table's values.
+void TryTable(const BiasEvidence& e, const BiasStructure& structure, const BiasExplanation& asked,
+              const T5Settings& settings, int64_t offset, std::vector<BiasCandidate>* candidates) {
+  const auto& wanted = std::get<T5Settings>(asked.method.settings);
+  const BiasTable& expected = *asked.method.table;
+  const int64_t free_values = (*settings.num_buckets != *wanted.num_buckets) +
+                              (*settings.max_distance != *wanted.max_distance) +
+                              (*settings.bidirectional != *wanted.bidirectional);
+  if (free_values == 0 || *settings.num_buckets > expected.columns) return;
+  const float* row = expected.values.data() + *asked.geometry.head_start * expected.columns;
+  const std::vector<Shared> buckets =
+      BucketsOf(asked.precision.frequencies, settings, structure.first_distance - offset, e.queries() + e.keys() - 1);
+  if (!HasTable(e, structure.values[0], buckets, row)) return;
+  const int64_t columns = *settings.num_buckets;
+  BiasTable table{.rows = expected.rows, .columns = columns, .shared = expected.shared};
+  for (int64_t h = 0; h < table.rows; ++h) {
+    const auto begin = expected.values.begin() + h * expected.columns;
+    table.values.insert(table.values.end(), begin, begin + columns);
+  }
+  BiasCandidate candidate{.head_start = *asked.geometry.head_start, .query_offset = offset, .free_values = free_values};
+  candidate.variants.push_back({{settings, table}, asked.precision, ""});
+  candidate.sentence = Words(settings) + ", with the expected table" + Place(e, offset);
+  candidates->push_back(std::move(candidate));
 }
 
 }  // namespace
@@ -304,6 +289,7 @@ absl::StatusOr<std::vector<BiasCandidate>> T5Candidates(const BiasEvidence& e, c
   // Keyed by the number of buckets that have a value. More buckets fit more biases, so prefer the fewest.
   const Changes changes(structure);
   std::map<size_t, std::vector<Found>> found;
+  if (t5 != nullptr && has_table) all.resize(1);  // a table that was given is not fitted to other buckets
   for (const int64_t offset : offsets) {
     for (const Frequencies arithmetic : {Frequencies::kExact, Frequencies::kFloat32}) {
       for (const T5Settings& settings : all) {
@@ -322,7 +308,11 @@ absl::StatusOr<std::vector<BiasCandidate>> T5Candidates(const BiasEvidence& e, c
   };
   std::stable_sort(simplest.begin(), simplest.end(),
                    [&key](const Found& a, const Found& b) { return key(a) < key(b); });
-  for (const Found& one : simplest) candidates.push_back(CandidateOf(e, structure, one));
+  for (const Found& one : simplest) {
+    POSENC_ASSIGN_OR_RETURN(BiasTable table,
+                            FirstValues(e, structure.mask, one.arithmetic, one.settings, one.offset, cancelled));
+    candidates.push_back(CandidateOf(e, std::move(table), one));
+  }
   return candidates;
 }
 

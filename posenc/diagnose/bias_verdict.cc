@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "posenc/base/status.h"
+#include "posenc/diagnose/bias_cells.h"
 #include "posenc/methods/bias/bias.h"
 
 namespace posenc::diagnose {
@@ -15,8 +16,8 @@ constexpr size_t kMostBiasFaults = 4;
 
 class BiasJudge {
  public:
-  BiasJudge(const BiasEvidence& e, const ExplainedBias& whole, const BiasCall& call)
-      : e_(e), whole_(whole), asked_(whole.asked()), call_(call) {
+  BiasJudge(const BiasEvidence& e, const ExplainedBias& whole, const CheckedMask& mask, const BiasCall& call)
+      : e_(e), whole_(whole), asked_(whole.asked()), mask_(mask), call_(call) {
     verdict_.tolerance = {.ulp = call.tolerance_ulp, .wide_ulp = call.tolerance_ulp, .of_angle = 0};
     verdict_.bound = fmt::format("{} ulp of {}", Short(call.tolerance_ulp), Name(ComparedAs(e.bias.dtype)));
   }
@@ -24,13 +25,17 @@ class BiasJudge {
   absl::StatusOr<Verdict> Judge(const std::optional<AskedBias>& asked) {
     if (!asked) {
       Find();
-    } else if (asked_->comparison.elements() == 0) {
-      verdict_.sentence = whole_.diagnosis.sentence;
-    } else if (asked_->fits()) {
-      Match();
-    } else {
+      return std::move(verdict_);
+    }
+    if (asked_->fits()) {
+      POSENC_RETURN_IF_ERROR(Match());
+    } else if (asked_->comparison.elements() > 0) {
       POSENC_RETURN_IF_ERROR(FindFaults(*asked));
     }
+    const bool rest_matches = verdict_.kind == VerdictKind::kMatches || !verdict_.faults.empty();
+    if (mask_.fault) verdict_.faults.push_back(*mask_.fault);
+    if (!verdict_.faults.empty()) Conclude(TokenAxis{"query", "queries", e_.queries()}, rest_matches, &verdict_);
+    if (verdict_.kind != VerdictKind::kUnknown) verdict_.sentence += Remarks();
     return std::move(verdict_);
   }
 
@@ -38,35 +43,56 @@ class BiasJudge {
   // Nothing was asked for.
   void Find() {
     const BiasExplanation* best = BestExplanation(e_, whole_);
-    if (best != nullptr) verdict_.kind = VerdictKind::kMatches;
-    verdict_.sentence = best == nullptr ? whole_.diagnosis.sentence : best->sentence;
+    if (best == nullptr) return;
+    verdict_.kind = VerdictKind::kMatches;
+    verdict_.sentence = best->sentence;
   }
 
-  // Concludes with a match, unless a fault gives every bit and what was asked for does not.
-  void Match() {
+  // A match, unless a fault gives every bit and what was asked for does not.
+  absl::Status Match() {
     std::optional<Fault> fault;
     if (!call_.within_is_right) fault = NameBetterFit(e_, whole_);
     if (fault) {
-      fault->parts.emplace_back();
-      verdict_.faults.push_back(*std::move(fault));
-      return Conclude(Axis(), true, &verdict_);
+      Add(*std::move(fault), false, std::vector<uint8_t>(asked_->misfits.rows.size(), 1));
+      return SetParts(0);
     }
-    const int64_t values = CountValues(e_, whole_.diagnosis.structure);
+    const BiasStructure& structure = whole_.diagnosis.structure;
+    if (asked_->free_values > 0 && structure.follows != Follows::kBoth && IsConstant(structure)) {
+      verdict_.sentence = "every head has one value, and the table was not given: the data do not tell";
+      return absl::OkStatus();
+    }
+    const int64_t values = CountValues(e_, structure);
     if (4 * asked_->free_values > 3 * values) {
       verdict_.sentence = fmt::format("the data show {} values, and {} of them make the table: any bias would fit",
                                       values, asked_->free_values);
-      return;
+      return absl::OkStatus();
     }
     verdict_.kind = VerdictKind::kMatches;
     const uint64_t equal = asked_->comparison.equal(), all = asked_->comparison.elements();
     verdict_.sentence = equal == all
                             ? fmt::format("all {} cells are equal, bit for bit", all)
                             : fmt::format("{} of {} cells are equal, all within {}", equal, all, verdict_.bound);
-    if (const int64_t masked = whole_.diagnosis.structure.mask.cells; masked > 0) {
-      verdict_.sentence += fmt::format("; {} cells are masked", masked);
-    }
+    if (asked_->misfits.shifted_rows > 0) verdict_.sentence += " up to a constant in each row, which softmax removes";
     const size_t place = asked_->sentence.find("; ");
     if (place != std::string::npos) verdict_.sentence += asked_->sentence.substr(place);
+    return absl::OkStatus();
+  }
+
+  // What the first line says besides: what was not checked, and what softmax removes.
+  std::string Remarks() const {
+    std::string text;
+    const BiasMisfits& misfits = asked_->misfits;
+    if (!asked_->fits() && misfits.other_rows == 0) {
+      text += "; softmax removes the difference, a constant in each row: --up-to-softmax accepts it";
+    }
+    if (asked_->free_values > 0) text += "; the table was not checked";
+    if (mask_.checked && !mask_.fault) {
+      text += "; the mask is as expected";
+    } else if (!mask_.checked) {
+      text += "; the mask was not checked";
+      if (mask_.found.kind != MaskKind::kNone) text += fmt::format(" ({})", Describe(mask_.found));
+    }
+    return text;
   }
 
   // Explains the rows that are not as asked for, part by part.
@@ -77,35 +103,56 @@ class BiasJudge {
       POSENC_ASSIGN_OR_RETURN(const bool found, FindFault(asked, &rest));
       if (!found) break;
     }
-    if (any()) {
-      POSENC_ASSIGN_OR_RETURN(Fault fault, Unexplained(rest));
-      fault.parts = {PartOfRows(e_, rest)};
-      if (verdict_.faults.empty()) fault.parts[0].distances = Distances(*asked_, 0);
-      verdict_.faults.push_back(std::move(fault));
+    if (any()) Add({.described = true}, false, rest);
+    return SetParts(call_.tolerance_ulp);
+  }
+
+  // Gives the faults the parts that differ by more than the tolerance.
+  absl::Status SetParts(double tolerance_ulp) {
+    BiasCall call = call_;
+    call.tolerance_ulp = tolerance_ulp;
+    call.up_to_softmax &= asked_->misfits.shifted_rows > 0;  // else Prove() would call twice
+    std::vector<CellSet> cells(claims_.size(), CellSet(e_));
+    BiasExplanation again{
+        .method = asked_->method, .precision = asked_->precision, .geometry = asked_->geometry, .asked = true};
+    const auto add = [&](const BiasDifference& one) {
+      const Cell& at = one.cell;
+      for (size_t n = 0; n < claims_.size(); ++n) {
+        if (!claims_[n].rows[(at.b * e_.heads() + at.h) * e_.queries() + at.i]) continue;
+        if (cells[n].empty() && verdict_.faults[n].described) SayFirst(one, &verdict_.faults[n]);
+        cells[n].Add(at);
+      }
+    };
+    const FoundMask& mask = whole_.diagnosis.structure.mask;
+    POSENC_RETURN_IF_ERROR(Prove(e_, mask, call, &again, add));
+    std::vector<double> row(e_.keys());
+    Cell loaded{-1, -1, -1, -1};
+    const auto is_shown = [&](const Cell& at) {
+      if (at.b != loaded.b || at.h != loaded.h || at.i != loaded.i) e_.Load(at.b, at.h, at.i, row.data()), loaded = at;
+      return !mask.Hides(row[at.j]);
+    };
+    for (size_t n = 0; n < claims_.size(); ++n) {
+      Fault& fault = verdict_.faults[n];
+      std::vector<Part> described;
+      fault.parts = cells[n].Parts(is_shown, &described);
+      // Cells that match do not show a fault that explains them.
+      const bool of_distances = !fault.departures.empty() && fault.departures[0].code == "BUCKETS";
+      fault.said = fault.described ? described : cells[n].Outline(claims_[n].some_queries, of_distances);
     }
-    Conclude(Axis(), true, &verdict_);
     return absl::OkStatus();
   }
 
-  // Measures the rows that nothing explains.
-  absl::StatusOr<Fault> Unexplained(const std::vector<uint8_t>& rest) const {
-    const BiasBox box = BoxesOf(e_, rest)[0];  // with all queries
-    const BiasEvidence part = Crop(e_, box);
-    POSENC_ASSIGN_OR_RETURN(BiasStructure structure, FindStructure(part, call_.limits, call_.cancelled));
-    const int64_t values = CountValues(part, structure);
-    if (structure.contradiction) {
-      for (Cell* cell : {&structure.contradiction->first, &structure.contradiction->second}) {
-        cell->b += box.batch_rows.first, cell->h += box.heads.first;
-      }
+  // Describes a fault that nothing explains by its first cell.
+  void SayFirst(const BiasDifference& first, Fault* fault) const {
+    if (asked_->misfits.other_rows == 0) {
+      fault->departures = {{"ROW_CONSTANT", "a constant was added to each row"}};
+    } else {
+      const auto& [b, h, i, j] = first.cell;
+      fault->departures = {
+          {"OTHER_VALUES", fmt::format("[{}, {}, {}, {}] has {}, not {}", b, h, i, j,
+                                       Short(first.given, first.computed), Short(first.computed, first.given))}};
     }
-    Fault fault{.sentence = Describe(part, structure), .described = true, .values = values};
-    if (const auto& first = asked_->first) {
-      fault.sentence = fmt::format("other values: [{}, {}, {}, {}] has {}, not {}; {}", first->cell.b, first->cell.h,
-                                   first->cell.i, first->cell.j, Short(first->given, first->computed),
-                                   Short(first->computed, first->given), fault.sentence);
-    }
-    fault.departures = {{"OTHER_VALUES", fault.sentence}};
-    return fault;
+    fault->sentence = fault->departures[0].message;
   }
 
   // Explains a box of the rows, and removes them. Returns false if nothing explains one.
@@ -113,7 +160,7 @@ class BiasJudge {
     std::optional<Fault> fitted;  // the first with more free values than one for each head
     BiasBox of_fitted;
     for (const BiasBox& box : BoxesOf(e_, *rest)) {
-      POSENC_ASSIGN_OR_RETURN(std::optional<Fault> fault, NameFaultIn(box, asked, *rest));
+      POSENC_ASSIGN_OR_RETURN(std::optional<Fault> fault, NameFaultIn(box, asked));
       // If the table or the position is not known, parts are no better measure than one explanation of all.
       const bool of_all = IsWhole(box) && (asked_->free_values > 0 || !IsPlaced());
       if (fault && (of_all || fault->free_values <= box.heads.last - box.heads.first + 1)) {
@@ -127,23 +174,22 @@ class BiasJudge {
     return true;
   }
 
+  // Claims the rows of the box for the fault.
   void Take(const BiasBox& box, Fault fault, std::vector<uint8_t>* rest) {
+    std::vector<uint8_t> rows(rest->size());
     for (int64_t b = box.batch_rows.first; b <= box.batch_rows.last; ++b) {
       for (int64_t h = box.heads.first; h <= box.heads.last; ++h) {
-        const auto row = rest->begin() + (b * e_.heads() + h) * e_.queries();
-        std::fill(row + box.queries.first, row + box.queries.last + 1, 0);
+        for (int64_t i = box.queries.first; i <= box.queries.last; ++i) {
+          std::swap(rows[(b * e_.heads() + h) * e_.queries() + i], (*rest)[(b * e_.heads() + h) * e_.queries() + i]);
+        }
       }
     }
-    Add(std::move(fault));
+    Add(std::move(fault), box.queries != IndexRange{0, e_.queries() - 1}, rows);
   }
 
-  absl::StatusOr<std::optional<Fault>> NameFaultIn(const BiasBox& box, const AskedBias& asked,
-                                                   const std::vector<uint8_t>& rest) const {
+  absl::StatusOr<std::optional<Fault>> NameFaultIn(const BiasBox& box, const AskedBias& asked) const {
     if (IsWhole(box)) {
-      std::optional<Fault> fault;
-      if (verdict_.faults.empty()) fault = NameBiasFault(e_, whole_);
-      if (fault) SetPart(PartOfRows(e_, rest), *asked_, box, &*fault);
-      return fault;
+      return verdict_.faults.empty() ? NameBiasFault(e_, whole_) : std::nullopt;
     }
     if (asked_->free_values > 0 && !IsPlaced()) return std::nullopt;  // then nothing measures a part
     BiasEvidence part = Crop(e_, box);
@@ -164,40 +210,21 @@ class BiasJudge {
     // Few queries show each distance once or twice, which proves no table.
     constexpr int64_t kFewQueries = 16;
     if (fault->free_values > part.heads() && part.queries() < std::min(kFewQueries, e_.queries())) return std::nullopt;
-    std::vector<uint8_t> rows = rest;  // of this box
-    for (int64_t n = 0; n < static_cast<int64_t>(rows.size()); ++n) {
-      const int64_t h = n / e_.queries() % e_.heads(), b = n / e_.queries() / e_.heads();
-      rows[n] &= h >= box.heads.first && h <= box.heads.last && b >= box.batch_rows.first && b <= box.batch_rows.last;
-    }
-    SetPart(PartOfRows(e_, rows), *explained->asked(), box, &*fault);
     return fault;
   }
 
-  // Names queries only if the fault was found in some of them.
-  void SetPart(Part part, const BiasExplanation& asked, const BiasBox& box, Fault* fault) const {
-    if (box.queries == IndexRange{0, e_.queries() - 1}) part.tokens.clear();
-    if (fault->departures[0].code == "BUCKETS") part.distances = Distances(asked, box.queries.first);
-    fault->parts = {std::move(part)};
-  }
-
-  // Distances at which the explanation is wrong. `first`: the query with which its evidence begins.
-  static std::vector<IndexRange> Distances(const BiasExplanation& asked, int64_t first) {
-    std::vector<IndexRange> ranges = Ranges(asked.misfits.distances);
-    const int64_t shift = 1 - *asked.geometry.query_length - first;
-    for (IndexRange& range : ranges) range.first += shift, range.last += shift;
-    return ranges;
-  }
-
-  // Adds a fault, or its part to an equal fault of other parts.
-  void Add(Fault fault) {
-    for (Fault& other : verdict_.faults) {
-      if (other.sentence != fault.sentence) continue;
-      other.parts.push_back(std::move(fault.parts[0]));
-      other.free_values += fault.free_values;
-      other.values += fault.values;
+  // Adds a fault, or its rows to those of an equal fault.
+  void Add(Fault fault, bool some_queries, const std::vector<uint8_t>& rows) {
+    for (size_t n = 0; n < verdict_.faults.size(); ++n) {
+      if (fault.described || verdict_.faults[n].sentence != fault.sentence) continue;
+      for (size_t row = 0; row < rows.size(); ++row) claims_[n].rows[row] |= rows[row];
+      claims_[n].some_queries |= some_queries;
+      verdict_.faults[n].free_values += fault.free_values;
+      verdict_.faults[n].values += fault.values;
       return;
     }
     verdict_.faults.push_back(std::move(fault));
+    claims_.push_back({some_queries, rows});
   }
 
   bool IsWhole(const BiasBox& box) const {
@@ -215,20 +242,28 @@ class BiasJudge {
     }
     return placed;
   }
-  TokenAxis Axis() const { return {"query", "queries", e_.queries()}; }
+
+  // The rows that a fault explains, and whether it was found in some of their queries only.
+  struct Claim {
+    bool some_queries;
+    std::vector<uint8_t> rows;
+  };
 
   const BiasEvidence& e_;
   const ExplainedBias& whole_;
   const BiasExplanation* const asked_;
+  const CheckedMask& mask_;
   const BiasCall& call_;
   Verdict verdict_;
+  std::vector<Claim> claims_;  // of the verdict's faults
 };
 
 }  // namespace
 
 absl::StatusOr<Verdict> JudgeBias(const BiasEvidence& evidence, const ExplainedBias& whole,
-                                  const std::optional<AskedBias>& asked, const BiasCall& call) {
-  return BiasJudge(evidence, whole, call).Judge(asked);
+                                  const std::optional<AskedBias>& asked, const CheckedMask& mask,
+                                  const BiasCall& call) {
+  return BiasJudge(evidence, whole, mask, call).Judge(asked);
 }
 
 }  // namespace posenc::diagnose

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "posenc/diagnose/bias_mask.h"
 #include "posenc/diagnose/bias_search.h"
 
 namespace posenc::diagnose {
@@ -12,7 +13,7 @@ namespace posenc::diagnose {
 // A bias, or a part of it, and what explains it. With something asked for, one of the explanations is that.
 struct ExplainedBias {
   BiasDiagnosis diagnosis;  // without verdict
-  std::vector<BiasChange> changes;
+  std::vector<FittedFault> changes;
 
   const BiasExplanation* asked() const;
 };
@@ -34,7 +35,7 @@ const BiasExplanation* BestExplanation(const BiasEvidence& evidence, const Expla
 
 // The verdict on a bias, of which `whole` are the explanations.
 absl::StatusOr<Verdict> JudgeBias(const BiasEvidence& evidence, const ExplainedBias& whole,
-                                  const std::optional<AskedBias>& asked, const BiasCall& call);
+                                  const std::optional<AskedBias>& asked, const CheckedMask& mask, const BiasCall& call);
 
 // Batch rows, heads and queries of a bias, and all of its keys.
 struct BiasBox {
@@ -45,7 +46,4 @@ BiasEvidence Crop(const BiasEvidence& whole, const BiasBox& box);
 
 // Boxes that may share a fault, the likeliest first. `rows`: those that have one, [B, H, Sq]; not empty.
 std::vector<BiasBox> BoxesOf(const BiasEvidence& evidence, const std::vector<uint8_t>& rows);
-// The part that contains the rows.
-Part PartOfRows(const BiasEvidence& evidence, const std::vector<uint8_t>& rows);
-
 }  // namespace posenc::diagnose

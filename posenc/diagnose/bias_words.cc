@@ -12,6 +12,22 @@ bool AllAreMasked(const BiasEvidence& e, const FoundMask& mask) {
   return mask.cells == e.batch() * e.heads() * e.queries() * e.keys();
 }
 
+std::string Fill(const FoundMask& mask) {
+  if (mask.kind == MaskKind::kNone) return "";
+  if (mask.fill == mask.highest_fill) return fmt::format("; masked cells are {:.9g}", mask.fill);
+  return fmt::format("; masked cells are {:.9g} .. {:.9g}: two fill values, or one added to the bias", mask.fill,
+                     mask.highest_fill);
+}
+
+// Number of distances, or keys, that have a value.
+int64_t Known(const BiasStructure& structure) {
+  if (structure.values.empty()) return 0;
+  const std::vector<double>& head = structure.values[0];
+  return std::count_if(head.begin(), head.end(), [](double value) { return !std::isnan(value); });
+}
+
+}  // namespace
+
 std::string Describe(const FoundMask& mask) {
   std::string text;
   switch (mask.kind) {
@@ -28,23 +44,12 @@ std::string Describe(const FoundMask& mask) {
     case MaskKind::kOther: text = "a mask that is neither causal, nor a window, nor a prefix"; break;
   }
   if (mask.padded_keys > 0) text += fmt::format("; {} keys are hidden from all queries", mask.padded_keys);
-  if (mask.fill == mask.highest_fill) return text + fmt::format("; masked cells are {:.9g}", mask.fill);
-  return text + fmt::format("; masked cells are {:.9g} .. {:.9g}: two fill values, or one added to the bias", mask.fill,
-                            mask.highest_fill);
+  return text;
 }
-
-// Number of distances, or keys, that have a value.
-int64_t Known(const BiasStructure& structure) {
-  if (structure.values.empty()) return 0;
-  const std::vector<double>& head = structure.values[0];
-  return std::count_if(head.begin(), head.end(), [](double value) { return !std::isnan(value); });
-}
-
-}  // namespace
 
 std::string Describe(const BiasEvidence& e, const BiasStructure& structure) {
   if (AllAreMasked(e, structure.mask)) return fmt::format("every cell is masked with {:.9g}", structure.mask.fill);
-  std::string mask = Describe(structure.mask);
+  std::string mask = Describe(structure.mask) + Fill(structure.mask);
   if (e.bias.dtype == DType::kFP64) mask += "; float64 values are compared as float32";
   switch (structure.follows) {
     case Follows::kNothing: return mask + "; the other values are 0: no bias";
@@ -65,8 +70,13 @@ std::vector<Undecided> Doubts(const BiasEvidence& e, const BiasDiagnosis& diagno
     return {{"ALL_MASKED", "every cell is masked: there is no value to compare",
              "the bias before its mask, or rows that see a key"}};
   }
-  if (structure.follows == Follows::kNothing) return {};
   const auto& found = diagnosis.explanations;
+  if (structure.follows == Follows::kNothing) {
+    const bool has_free_table = std::any_of(
+        found.begin(), found.end(), [](const BiasExplanation& one) { return one.asked && one.free_values > 0; });
+    if (!has_free_table) return {};
+    return {{"ONE_VALUE", "all values are 0, as of a table of zeros, or of none", "the table, in expected"}};
+  }
   const bool proven = !found.empty() && found[0].comparison.share() == 1;
   std::vector<Undecided> doubts;
   if (structure.follows != Follows::kBoth && Known(structure) > 1 && IsConstant(structure)) {
@@ -105,10 +115,9 @@ std::vector<Undecided> Doubts(const BiasEvidence& e, const BiasDiagnosis& diagno
   const auto cannot_matter = [&](const BiasExplanation& other) {
     const auto *a = std::get_if<AlibiSettings>(&found[0].method.settings),
                *b = std::get_if<AlibiSettings>(&other.method.settings);
-    const bool causal = structure.mask.kind == MaskKind::kCausal || structure.mask.kind == MaskKind::kWindow;
     if (other.free_values > found[0].free_values) return true;  // numbers taken from the data always fit
-    return causal && a != nullptr && b != nullptr && OffsetOf(found[0]) == OffsetOf(other) &&
-           structure.mask.offset <= OffsetOf(other) && SlopesHere(found[0], *a) == SlopesHere(other, *b);
+    return a != nullptr && b != nullptr && OffsetOf(found[0]) == OffsetOf(other) &&
+           structure.mask.HidesLater(OffsetOf(other)) && SlopesHere(found[0], *a) == SlopesHere(other, *b);
   };
   for (size_t n = 1; proven && n < found.size(); ++n) {
     if (found[n].same_as == 0 && !cannot_matter(found[n])) same += (same.empty() ? "" : "; ") + found[n].sentence;

@@ -1,11 +1,14 @@
-#include "posenc/diagnose/bias_candidates.h"
-
+// ALiBi's slopes: the rule that gave them, and how they differ from those that are wanted.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "posenc/base/interruption.h"
+#include "posenc/diagnose/bias_candidates.h"
+#include "posenc/kernels/convert.h"
 #include "posenc/methods/bias/bias_methods.h"
 
 namespace posenc::diagnose {
@@ -25,54 +28,83 @@ std::vector<double> SlopesOf(AlibiSlopeRule rule, int64_t heads) {
   return AlibiSlopes(Frequencies::kExact, settings).values;
 }
 
-constexpr double kNear = 0x1p-6;
+// Relative deviation of a slope that is rounding, of values to the compared type or of powers in float32.
+double NearSlope(DType dtype) { return dtype == DType::kBF16 ? 0x1p-7 : dtype == DType::kFP16 ? 0x1p-9 : 0x1p-18; }
 
-// Largest relative deviation of the slopes from `ratio` times those of the rule, from its head `start` on.
-double Deviation(const std::vector<double>& slopes, const std::vector<double>& wanted, int64_t start, double ratio) {
-  double most = 0;
-  for (size_t h = 0; h < slopes.size(); ++h) {
-    const double deviation = std::abs(slopes[h] / (ratio * wanted[start + h]) - 1);
-    most = std::isnan(deviation) ? std::numeric_limits<double>::infinity() : std::max(most, deviation);
+bool AllNear(const std::vector<double>& found, const std::vector<double>& wanted, double ratio, double tolerance) {
+  for (size_t h = 0; h < found.size(); ++h) {
+    if (!(std::fabs(found[h] / (ratio * wanted[h]) - 1) <= tolerance)) return false;
   }
-  return most;
+  return true;
 }
 
-bool AreNear(const std::vector<double>& slopes, const std::vector<double>& wanted, int64_t start, double ratio) {
-  return Deviation(slopes, wanted, start, ratio) < kNear;
+// The narrower type to which the slopes were rounded, if they were.
+std::optional<DType> RoundedSlopes(const std::vector<double>& found, const std::vector<double>& wanted) {
+  for (const DType dtype : {DType::kBF16, DType::kFP16}) {
+    bool rounded = true;
+    for (size_t h = 0; h < found.size(); ++h) {
+      rounded &= static_cast<float>(found[h]) == RoundedTo(dtype, wanted[h]);
+    }
+    if (rounded) return dtype;
+  }
+  return std::nullopt;
 }
 
-// Returns "about " if the slopes are not exact, else "".
-const char* About(double deviation) { return deviation < 0x1p-12 ? "" : "about "; }
+// For each head the first head whose slope it has; empty if one has none of them.
+std::vector<size_t> Order(const std::vector<double>& found, const std::vector<double>& wanted, double tolerance) {
+  std::vector<size_t> order;
+  for (const double slope : found) {
+    InterruptionPoint();
+    const auto near = [&](double other) { return std::fabs(slope / other - 1) <= tolerance; };
+    const auto at = std::find_if(wanted.begin(), wanted.end(), near);
+    if (at == wanted.end()) return {};
+    order.push_back(at - wanted.begin());
+  }
+  return order;
+}
 
-std::string Compared(const std::vector<double>& slopes) {
-  for (const auto& [rule, name] : kRules) {
-    std::vector<double> wanted = SlopesOf(rule, static_cast<int64_t>(slopes.size()));
-    const double ratio = slopes[0] / wanted[0];
-    const double opposite = Deviation(slopes, wanted, 0, -1), scaled = Deviation(slopes, wanted, 0, ratio);
-    if (opposite < kNear) return fmt::format(": {}{} with the wrong sign", About(opposite), name);
-    if (slopes.size() > 1 && scaled < kNear) {
-      const double step = std::exp2(8.0 / static_cast<double>(slopes.size()));  // ratio of adjacent heads' slopes
-      const bool one_early = std::abs(ratio / step - 1) < kNear, one_late = std::abs(ratio * step - 1) < kNear;
-      return fmt::format(": {}{:.6g} times {}{}", About(scaled), ratio, name,
-                         one_early  ? ", as if exponents began one head too early"
-                         : one_late ? ", as if exponents began one head too late"
-                                    : "");
-    }
-    std::reverse(wanted.begin(), wanted.end());
-    const double reversed = Deviation(slopes, wanted, 0, 1);
-    if (slopes.size() > 1 && reversed < kNear) {
-      return fmt::format(": {}{}, heads in reverse order", About(reversed), name);
-    }
+// Exponents in proportion: 2^(-m (h + 1) / H) with another m. Returns m over the wanted one; 1 if there is none.
+double Proportion(const std::vector<double>& found, const std::vector<double>& wanted, double tolerance) {
+  const double power = Snap(std::log(found.back()) / std::log(wanted.back()), 1e-3);
+  if (!std::isfinite(power) || std::fabs(power - 1) <= 1e-3 || found.size() < 2) return 1;
+  for (size_t h = 0; h < found.size(); ++h) {
+    if (!(std::fabs(found[h] / std::pow(wanted[h], power) - 1) <= tolerance)) return 1;
   }
-  if (slopes.size() > 1) return "";
-  // A single head may be any head of a model.
-  for (const int64_t heads : {8, 12, 16, 32}) {
-    const std::vector<double> wanted = SlopesOf(kRules[0].rule, heads);
-    for (int64_t h = 0; h < heads; ++h) {
-      if (AreNear(slopes, wanted, h, 1)) return fmt::format(", as in head {} of {} of {}", h, heads, kRules[0].name);
-    }
+  return power;
+}
+
+// What was done to the wanted slopes; absent if nothing that is known. `head`: the first of them; `bias_max`: their
+// alibi_bias_max.
+std::optional<FittedFault> Change(const std::vector<double>& found, const std::vector<double>& wanted, int64_t head,
+                                  double bias_max, DType dtype) {
+  const auto count = static_cast<double>(found.size());
+  const double tolerance = NearSlope(dtype);
+  if (AllNear(found, wanted, -1, tolerance)) return FittedFault::Of("SIGN", "slopes have the wrong sign");
+  if (const auto narrow = RoundedSlopes(found, wanted)) {
+    return FittedFault::Of("ROUNDING", fmt::format("slopes were rounded to {}", Name(*narrow)));
   }
-  return "";
+  double ratio = 0;  // of all heads, which are better known together
+  for (size_t h = 0; h < found.size(); ++h) ratio += found[h] / wanted[h] / count;
+  const std::string factor = Short(Snap(std::fabs(ratio) < 1 ? 1 / ratio : ratio, tolerance / 4));
+  if (found.size() > 1 && factor != "1" && AllNear(found, wanted, ratio, tolerance)) {
+    const double step = wanted[0] / wanted[1];  // ratio of adjacent heads' slopes
+    const char* why = std::fabs(ratio / step - 1) < tolerance   ? ", as if exponents began one head too early"
+                      : std::fabs(ratio * step - 1) < tolerance ? ", as if exponents began one head too late"
+                                                                : "";
+    const char* what = std::fabs(ratio) < 1 ? "divided" : "multiplied";
+    return FittedFault::Of("SCALE", fmt::format("slopes were {} by {}{}", what, factor, why), 1);
+  }
+  if (const double power = Proportion(found, wanted, tolerance); power != 1) {
+    return FittedFault::Of("SLOPES",
+                           fmt::format("exponents of the slopes were multiplied by {}, as by an alibi_bias_max of {} "
+                                       "instead of {}",
+                                       Short(power), Short(Snap(bias_max * power, 1e-3)), Short(bias_max)),
+                           1);
+  }
+  if (const std::vector<size_t> order = Order(found, wanted, tolerance); !order.empty() && !IsIdentity(order)) {
+    return FittedFault::Of("SLOPES", DescribeOrder("slopes", order, head));
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -90,7 +122,7 @@ std::vector<NamedSlopes> ByRule(const std::vector<double>& slopes) {
   std::vector<std::vector<double>> known;
   for (const auto& [rule, name] : kRules) {
     const std::vector<double> wanted = SlopesOf(rule, count);
-    if (!AreNear(slopes, wanted, 0, 1) || std::find(known.begin(), known.end(), wanted) != known.end()) continue;
+    if (!AreAlike(slopes, wanted) || std::find(known.begin(), known.end(), wanted) != known.end()) continue;
     known.push_back(wanted);
     found.push_back({count, 0, rule, name});
   }
@@ -100,7 +132,7 @@ std::vector<NamedSlopes> ByRule(const std::vector<double>& slopes) {
       if (heads <= count) continue;
       const std::vector<double> wanted = SlopesOf(rule, heads);
       for (int64_t start = 0; start + count <= heads; ++start) {
-        if (!AreNear(slopes, wanted, start, 1)) continue;
+        if (!AreAlike(slopes, {wanted.begin() + start, wanted.begin() + start + count})) continue;
         found.push_back(
             {heads, start, rule, fmt::format("{}, heads {} .. {} of {}", name, start, start + count - 1, heads)});
         return found;
@@ -110,14 +142,90 @@ std::vector<NamedSlopes> ByRule(const std::vector<double>& slopes) {
   return found;
 }
 
-NamedSlopes AsTheyAre(const std::vector<double>& slopes) {
+NamedSlopes AsTheyAre(const std::vector<double>& slopes, DType dtype) {
   std::vector<double> own = slopes;
   for (double& slope : own) slope = static_cast<float>(slope);
   const auto count = static_cast<int64_t>(own.size());
-  const std::string values = count == 1 ? fmt::format("a slope of its own, {}", static_cast<float>(own[0]))
-                                        : fmt::format("slopes of its own, {} .. {}", static_cast<float>(own.front()),
-                                                      static_cast<float>(own.back()));
-  return {count, 0, GivenSlopes{AsMatrix(own)}, values + Compared(slopes)};
+  std::string words =
+      fmt::format("slopes of its own, {} .. {}", static_cast<float>(own.front()), static_cast<float>(own.back()));
+  if (count == 1) words = fmt::format("a slope of its own, {}", static_cast<float>(own[0]));
+  for (const auto& [rule, name] : kRules) {
+    const auto change = Change(slopes, SlopesOf(rule, count), 0, 8, dtype);
+    if (!change) continue;
+    words += fmt::format(": {}, but {}", name, change->departures[0].message);
+    break;
+  }
+  // A single head may be any head of a model.
+  const auto in_head = [&](int64_t heads) {
+    const std::vector<double> wanted = SlopesOf(kRules[0].rule, heads);
+    for (int64_t h = 0; h < heads; ++h) {
+      if (AreAlike(slopes, {wanted[h]})) return fmt::format(", as in head {} of {} of {}", h, heads, kRules[0].name);
+    }
+    return std::string();
+  };
+  for (const int64_t heads : {8, 12, 16, 32}) {
+    const std::string like = count == 1 ? in_head(heads) : "";
+    if (!like.empty()) return {1, 0, GivenSlopes{AsMatrix(own)}, words + like};
+  }
+  return {count, 0, GivenSlopes{AsMatrix(own)}, words};
+}
+
+float RoundedTo(DType dtype, double value) {
+  switch (dtype) {
+    case DType::kBF16: return Widen<BFloat16>(Narrow<BFloat16>(static_cast<float>(value)));
+    case DType::kFP16: return Widen<Float16>(Narrow<Float16>(static_cast<float>(value)));
+    default: return static_cast<float>(value);
+  }
+}
+
+std::string DescribeOrder(const char* what, const std::vector<size_t>& order, int64_t head) {
+  bool reversed = true;
+  for (size_t h = 0; h < order.size(); ++h) reversed &= order[h] + h + 1 == order.size();
+  if (reversed && order.size() == 2) return fmt::format("{} of heads {} and {} are exchanged", what, head, head + 1);
+  if (reversed) return fmt::format("{} of the heads are in reverse order", what);
+  size_t first = 0;
+  while (order[first] == first) ++first;
+  return fmt::format("{} of the heads are in another order: head {} has those of head {}", what,
+                     static_cast<int64_t>(first) + head, static_cast<int64_t>(order[first]) + head);
+}
+
+bool IsIdentity(const std::vector<size_t>& order) {
+  for (size_t h = 0; h < order.size(); ++h) {
+    if (order[h] != h) return false;
+  }
+  return true;
+}
+
+bool AreSameSlopes(const std::vector<double>& found, const std::vector<double>& wanted) {
+  return found.size() == wanted.size() && AllNear(found, wanted, 1, 0x1p-22);
+}
+
+bool AreNearSlopes(const std::vector<double>& found, const std::vector<double>& wanted) {
+  return found.size() == wanted.size() && AllNear(found, wanted, 1, 0x1p-18);
+}
+
+bool AreAlike(const std::vector<double>& found, const std::vector<double>& wanted) {
+  return found.size() == wanted.size() && AllNear(found, wanted, 1, 0x1p-6);
+}
+
+FittedFault SlopesFault(const std::vector<double>& found, const std::vector<double>& wanted, int64_t head,
+                        double bias_max, DType dtype) {
+  if (found.size() != wanted.size()) {
+    return FittedFault::Of("SLOPES", "one list of slopes was applied to all batch rows",
+                           static_cast<int64_t>(found.size()));
+  }
+  if (auto change = Change(found, wanted, head, bias_max, dtype)) return *std::move(change);
+  std::vector<std::string> heads;
+  for (size_t h = 0; h < found.size(); ++h) {
+    if (AreSameSlopes({found[h]}, {wanted[h]})) continue;
+    std::string slope = Short(found[h]), other = Short(wanted[h]);
+    if (slope == other) slope = fmt::format("{:.9g}", found[h]), other = fmt::format("{:.9g}", wanted[h]);
+    heads.push_back(fmt::format("head {} has the slope {}, not {}", static_cast<int64_t>(h) + head, slope, other));
+  }
+  const auto others = static_cast<int64_t>(heads.size());
+  constexpr size_t kMostHeads = 3;
+  if (heads.size() > kMostHeads) heads.resize(1), heads[0] = "other slopes were applied: " + heads[0];
+  return FittedFault::Of("SLOPES", fmt::format("{}", fmt::join(heads, ", and ")), others);
 }
 
 }  // namespace posenc::diagnose

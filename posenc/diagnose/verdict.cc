@@ -177,8 +177,11 @@ std::string Describe(const Part& part, const TokenAxis& axis) {
                                : Named(axis.one, axis.several, part.tokens));
   }
   if (!part.pairs.empty()) words.push_back(Named("pair", "pairs", part.pairs));
+  if (!part.keys.empty()) words.push_back(Named("key", "keys", part.keys));
   if (!part.distances.empty()) words.push_back(Named("distance", "distances", part.distances));
-  return fmt::format("{}", fmt::join(words, ", "));
+  const std::string text = fmt::format("{}", fmt::join(words, ", "));
+  if (part.cells == 0) return text;
+  return fmt::format("{} cell{}{}{}", part.cells, part.cells == 1 ? "" : "s", text.empty() ? "" : " of ", text);
 }
 
 void Conclude(const Evidence& evidence, bool rest_matches, Verdict* verdict) {
@@ -207,7 +210,7 @@ void Conclude(const TokenAxis& axis, bool rest_matches, Verdict* verdict) {
     }
     if (!others.empty()) text += fmt::format(" (or, with the same bytes on this data: {})", others);
     std::vector<std::string> parts;
-    for (const Part& part : fault.parts) {
+    for (const Part& part : fault.said.empty() ? fault.parts : fault.said) {
       everywhere |= part.is_everything();
       if (std::string words = Describe(part, axis); !words.empty()) parts.push_back(std::move(words));
     }

@@ -24,14 +24,15 @@ struct IndexRange {
 // axis.
 struct Part {
   std::vector<Operand> operands;
-  std::vector<IndexRange> batch_rows, heads, tokens, pairs, distances;
+  std::vector<IndexRange> batch_rows, heads, tokens, keys, pairs, distances;
   // The other tokens are equal only because the fault does not show there, as at position 0: not said.
   bool all_that_show = false;
+  int64_t cells = 0;  // of a bias: how many differ, if others of the part match; 0: all do
 
   bool has_tokens() const { return !tokens.empty() && !all_that_show; }
   bool is_everything() const {
-    return operands.empty() && batch_rows.empty() && heads.empty() && !has_tokens() && pairs.empty() &&
-           distances.empty();
+    return operands.empty() && batch_rows.empty() && heads.empty() && !has_tokens() && keys.empty() && pairs.empty() &&
+           distances.empty() && cells == 0;
   }
   bool operator==(const Part&) const = default;
 };
@@ -49,6 +50,7 @@ struct Fault {
   bool described = false;                            // they say what was measured: no cause is proven
   std::vector<std::vector<Departure>> alternatives;  // other explanations with the same bytes here
   std::vector<Part> parts;
+  std::vector<Part> said;                    // the same in fewer words; empty: they are said as they are
   std::vector<MeasuredPositions> positions;  // by axis, if they are the fault
   int64_t free_values = 0;                   // numbers that were fitted to the data
   int64_t values = 0;                        // independent values of the data that differ from the expected ones

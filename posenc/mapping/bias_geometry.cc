@@ -7,8 +7,8 @@
 namespace posenc::wire {
 namespace {
 
-absl::StatusOr<Mask> ReadMaskFields(const Reader& reader, const v1::Mask& message) {
-  Mask mask;
+absl::StatusOr<Mask> ReadRules(const Reader& reader, const v1::Mask& message) {
+  Mask mask{.fill = -std::numeric_limits<double>::infinity()};
   mask.causal = message.causal();
   if (message.has_window_left()) mask.window_left = message.window_left();
   if (message.has_window_right()) mask.window_right = message.window_right();
@@ -22,6 +22,11 @@ absl::StatusOr<Mask> ReadMaskFields(const Reader& reader, const v1::Mask& messag
     POSENC_ASSIGN_OR_RETURN(mask.key_documents, reader.Integers("key_documents", message.key_documents()));
   }
   mask.prefix_length.assign(message.prefix_length().begin(), message.prefix_length().end());
+  return mask;
+}
+
+absl::StatusOr<Mask> ReadMaskFields(const Reader& reader, const v1::Mask& message) {
+  POSENC_ASSIGN_OR_RETURN(Mask mask, ReadRules(reader, message));
   switch (message.fill_case()) {
     case v1::Mask::FILL_NOT_SET:
       return InvalidArgument("MISSING", "fill", "", "must be given: fill_kind or fill_value");
@@ -30,11 +35,7 @@ absl::StatusOr<Mask> ReadMaskFields(const Reader& reader, const v1::Mask& messag
       POSENC_ASSIGN_OR_RETURN(const bool lowest, (Choose<v1::MaskFill, bool>("fill_kind", message.fill_kind(),
                                                                              {{v1::MASK_FILL_NEGATIVE_INFINITY, false},
                                                                               {v1::MASK_FILL_LOWEST_FINITE, true}})));
-      if (lowest) {
-        mask.fill = LowestFinite{};
-      } else {
-        mask.fill = -std::numeric_limits<double>::infinity();
-      }
+      if (lowest) mask.fill = LowestFinite{};
       break;
     }
   }
@@ -78,6 +79,18 @@ absl::StatusOr<BiasGeometry> ReadGeometry(const Reader& reader, const v1::BiasGe
 absl::StatusOr<Mask> ReadMask(const Reader& reader, const v1::Mask& message) {
   const LargeBlocksMayBeRefused scope;
   auto mask = ReadMaskFields(reader, message);
+  if (!mask.ok()) return Within("mask", mask.status());
+  return mask;
+}
+
+absl::StatusOr<Mask> ReadMaskWithoutFill(const Reader& reader, const v1::Mask& message) {
+  const LargeBlocksMayBeRefused scope;
+  for (const auto& [given, field] :
+       {std::pair(message.fill_case() != v1::Mask::FILL_NOT_SET, "mask.fill"),
+        {message.fully_masked_row() != v1::FULLY_MASKED_ROW_UNSPECIFIED, "mask.fully_masked_row"}}) {
+    if (given) return InvalidArgument("NOT_READ", field, "", "must be absent: only what the mask hides is compared");
+  }
+  auto mask = ReadRules(reader, message);
   if (!mask.ok()) return Within("mask", mask.status());
   return mask;
 }

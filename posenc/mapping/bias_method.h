@@ -31,5 +31,8 @@ void WriteAlibi(const AlibiSettings& settings, v1::Alibi* message);
 // Errors name the field from "geometry" or "mask" on.
 absl::StatusOr<BiasGeometry> ReadGeometry(const Reader& reader, const v1::BiasGeometry& message);
 absl::StatusOr<Mask> ReadMask(const Reader& reader, const v1::Mask& message);
+// A mask of which only counts what it hides: with minus infinity, in every cell. Fill and fully_masked_row must be
+// absent.
+absl::StatusOr<Mask> ReadMaskWithoutFill(const Reader& reader, const v1::Mask& message);
 
 }  // namespace posenc::wire

@@ -28,8 +28,10 @@ constexpr EnumPairs<v1::BiasFollows, diagnose::Follows> kFollows = {
 absl::StatusOr<std::optional<diagnose::AskedBias>> ReadExpected(const Reader& reader,
                                                                 const v1::DiagnoseBiasRequest& request) {
   if (!request.has_expected()) {
-    for (const auto& [given, field] :
-         {std::pair(request.has_head_start(), "head_start"), {request.has_precision(), "precision"}}) {
+    for (const auto& [given, field] : {std::pair(request.has_head_start(), "head_start"),
+                                       {request.has_precision(), "precision"},
+                                       {request.has_mask(), "mask"},
+                                       {request.up_to_softmax(), "up_to_softmax"}}) {
       if (given) return InvalidArgument("NOT_READ", field, "", "must be absent without expected");
     }
     return std::nullopt;
@@ -39,6 +41,10 @@ absl::StatusOr<std::optional<diagnose::AskedBias>> ReadExpected(const Reader& re
   diagnose::AskedBias asked{.method = std::move(resolved.method), .precision = resolved.precision};
   asked.of_model = request.expected().has_model() || request.expected().swin_v2().has_model();
   if (request.has_head_start()) asked.head_start = request.head_start();
+  if (request.has_mask()) {
+    POSENC_ASSIGN_OR_RETURN(asked.mask, ReadMaskWithoutFill(reader, request.mask()));
+  }
+  asked.up_to_softmax = request.up_to_softmax();
   return asked;
 }
 

@@ -51,6 +51,8 @@ void WriteVerdict(const diagnose::Verdict& verdict, v1::Verdict* message) {
       WriteRanges(part.tokens, written->mutable_tokens());
       WriteRanges(part.pairs, written->mutable_pairs());
       WriteRanges(part.distances, written->mutable_distances());
+      WriteRanges(part.keys, written->mutable_keys());
+      written->set_cells(part.cells);
     }
     one->set_described(fault.described);
     for (const diagnose::MeasuredPositions& axis : fault.positions) {

@@ -135,4 +135,13 @@ class MadeBias {
   BiasEvidence evidence;
 };
 
+// The sentence without its remarks, which DiagnoseBiasMask tests.
+inline std::string Said(const Verdict& verdict) {
+  size_t end = std::string::npos;
+  for (const char* remark : {"; softmax removes", "; the table was not", "; the mask was not"}) {
+    end = std::min(end, verdict.sentence.find(remark));
+  }
+  return verdict.sentence.substr(0, end);
+}
+
 }  // namespace posenc::diagnose

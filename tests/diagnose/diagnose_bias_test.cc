@@ -120,9 +120,11 @@ TEST(DiagnoseBias, SaysHowSlopesDepartFromTheRules) {
     return found.explanations.empty() ? "" : found.explanations[0].sentence;
   };
   const auto says = [](const char* text) { return testing::HasSubstr(text); };
-  EXPECT_THAT(sentence(8, [](int64_t h) { return 2 * Slope(h, 8); }), says(": 2 times the released code's slopes"));
-  EXPECT_THAT(sentence(8, [](int64_t h) { return -Slope(h, 8); }), says("with the wrong sign"));
-  EXPECT_THAT(sentence(8, [](int64_t h) { return Slope(7 - h, 8); }), says("heads in reverse order"));
+  EXPECT_THAT(sentence(8, [](int64_t h) { return 2 * Slope(h, 8); }),
+              says(": the released code's slopes, but slopes were multiplied by 2"));
+  EXPECT_THAT(sentence(8, [](int64_t h) { return -Slope(h, 8); }), says("but slopes have the wrong sign"));
+  EXPECT_THAT(sentence(8, [](int64_t h) { return Slope(7 - h, 8); }),
+              says("but slopes of the heads are in reverse order"));
   EXPECT_THAT(sentence(4, [](int64_t h) { return Slope(h + 12, 16); }), says("heads 12 .. 15 of 16"));
   EXPECT_THAT(sentence(1, [](int64_t) { return Slope(2, 8); }), says(", as in head 2 of 8 of the released code's"));
 }

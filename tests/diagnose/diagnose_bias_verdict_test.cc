@@ -157,6 +157,10 @@ std::vector<Fault2> Faults(const Method& method, const Shape& shape) {
   if (shape.queries == shape.keys) {
     faults.push_back({"transposed", {"TRANSPOSED", "FORM", "METHOD", "BUCKETS"}, [](T t) { t->transposed = true; }});
   }
+  // Of a few distances, another offset or other slopes may give the same.
+  faults.push_back({"values clamped", {"CLIPPED", "METHOD", "FORM"}, [](T t) {
+                      t->after = [](int64_t, int64_t, int64_t, double v) { return std::clamp(v, -0.75, 0.75); };
+                    }});
   if (method.is_alibi()) AddAlibiFaults(method, &faults);
   if (method.is_t5()) AddT5Faults(method, &faults);
   if (method.is_t5() && !method.asked.table) {
@@ -189,8 +193,7 @@ std::vector<Fault2> Unnamed(const Method& method, const Shape& shape) {
       cells("of the distance's root", [offset](int64_t h, int64_t i, int64_t j, double) {
         return -0.3 * static_cast<double>(h + 1) * std::sqrt(static_cast<double>(std::abs(i + offset - j)));
       })};
-  if (method.is_t5()) return faults;  // for T5 these are other tables
-  faults.push_back(cells("clamped", [](int64_t, int64_t, int64_t, double v) { return std::clamp(v, -0.75, 0.75); }));
+  if (method.is_t5()) return faults;  // for T5 this is another table
   faults.push_back(cells("squared", [](int64_t, int64_t, int64_t, double v) { return v * std::fabs(v); }));
   return faults;
 }
@@ -204,25 +207,24 @@ BiasDiagnosis Ask(const BiasEvidence& evidence, const Method& method, const Shap
   return *std::move(diagnosis);
 }
 
-// The rows and heads in which two biases differ by more than the bound, and whether an element differs at all.
+// The rows [B, H, Sq] in which two biases differ by more than the bound, and whether an element differs at all.
 struct Differences {
-  Part part;
+  std::vector<int64_t> shape;
+  std::vector<uint8_t> rows;
   bool any = false, beyond = false;
 };
-Differences Compare(const MadeBias& a, const MadeBias& b) {
-  Differences differences;
-  const std::vector<int64_t>& shape = a.evidence.bias.shape;
+Differences Compare(const MadeBias& a, const MadeBias& b, double bound) {
+  Differences differences{a.evidence.bias.shape};
+  const std::vector<int64_t>& shape = differences.shape;
   const DType dtype = a.evidence.bias.dtype;
-  std::vector<uint8_t> rows(shape[0]), heads(shape[1]), queries(shape[2]);
+  differences.rows.resize(shape[0] * shape[1] * shape[2]);
   for (int64_t n = 0; n < static_cast<int64_t>(a.bytes.size() / SizeOf(dtype)); ++n) {
     const uint64_t ulp = UlpDistance(dtype, a.bytes.data() + n * SizeOf(dtype), b.bytes.data() + n * SizeOf(dtype));
     differences.any |= ulp > 0;
-    if (ulp <= 2) continue;
+    if (static_cast<double>(ulp) <= bound) continue;
     differences.beyond = true;
-    const int64_t query = n / shape[3];
-    rows[query / shape[2] / shape[1]] = heads[query / shape[2] % shape[1]] = queries[query % shape[2]] = 1;
+    differences.rows[n / shape[3]] = 1;
   }
-  differences.part = {.batch_rows = Ranges(rows), .heads = Ranges(heads), .tokens = Ranges(queries)};
   return differences;
 }
 
@@ -247,9 +249,9 @@ class Matrix {
     if (!grammar.Next()) return;
     const MadeBias right(port, [&](int64_t, int64_t, int64_t) -> const BiasTreatment& { return method.right; });
     const MadeBias given(port, wrong);
-    const Differences differences = Compare(right, given);
     const BiasDiagnosis diagnosis = Ask(given.evidence, method, shape);
     const Verdict& verdict = diagnosis.verdict;
+    const Differences differences = Compare(right, given, verdict.tolerance.ulp);
     const bool matches = verdict.kind == VerdictKind::kMatches;
     // Without an expected table, a bias that has another one is right.
     const bool same = !differences.any || (matches && diagnosis.explanations[0].comparison.share() == 1);
@@ -267,12 +269,28 @@ class Matrix {
   Grammar grammar{kOneIn};
 };
 
-// `some_queries`: the queries must be the wanted ones.
-bool InPart(const Fault& fault, const Part& wanted, bool some_queries) {
-  if (fault.parts.size() != 1) return false;
-  const Part& part = fault.parts[0];
-  if (part.batch_rows != wanted.batch_rows || part.heads != wanted.heads) return false;
-  return !some_queries || part.tokens == wanted.tokens;
+bool IsIn(const std::vector<IndexRange>& ranges, int64_t index) {
+  return ranges.empty() || std::any_of(ranges.begin(), ranges.end(), [index](const IndexRange& range) {
+           return index >= range.first && index <= range.last && (index - range.first) % range.step == 0;
+         });
+}
+
+// True if the fault's parts are the rows that differ, or the matrices that have one unless `some_queries`.
+bool InPart(const Fault& fault, const Differences& wanted, bool some_queries) {
+  const int64_t heads = wanted.shape[1], queries = wanted.shape[2];
+  for (int64_t matrix = 0; matrix < wanted.shape[0] * heads; ++matrix) {
+    bool differs = false, claimed = false;
+    for (int64_t i = 0; i < queries; ++i) {
+      const bool in = std::any_of(fault.parts.begin(), fault.parts.end(), [&](const Part& part) {
+        return IsIn(part.batch_rows, matrix / heads) && IsIn(part.heads, matrix % heads) && IsIn(part.tokens, i);
+      });
+      if (some_queries && in != (wanted.rows[matrix * queries + i] != 0)) return false;
+      differs |= wanted.rows[matrix * queries + i] != 0;
+      claimed |= in;
+    }
+    if (differs != claimed) return false;
+  }
+  return true;
 }
 
 // True if the earlier queries do not show the fault: it may be everywhere.
@@ -299,7 +317,7 @@ TEST(DiagnoseBiasVerdict, SingleFaults) {
             [&](const Verdict& verdict, const Differences& differences) {
               if (verdict.faults.empty() || verdict.faults[0].described) return Outcome::kUnknown;
               const bool named = verdict.faults.size() == 1 && Names(verdict.faults[0], fault.codes) &&
-                                 InPart(verdict.faults[0], differences.part,
+                                 InPart(verdict.faults[0], differences,
                                         where.some_queries && !ShowsLater(port, where, method.right, wrong));
               return named || !differences.beyond ? Outcome::kNamed : Outcome::kMisleading;
             });
@@ -364,7 +382,7 @@ TEST(DiagnoseBiasVerdict, FaultsWithoutAName) {
             [&](const Verdict& verdict, const Differences& differences) {
               const bool described =
                   verdict.kind == VerdictKind::kUnknown || (verdict.faults.size() == 1 && verdict.faults[0].described &&
-                                                            InPart(verdict.faults[0], differences.part, placed));
+                                                            InPart(verdict.faults[0], differences, placed));
               return described ? Outcome::kNamed : Outcome::kMisleading;
             });
       }

@@ -406,7 +406,7 @@ def bias_diagnoses():
     falling = -numpy.abs(numpy.arange(3) - numpy.arange(3)[:, None]) * numpy.ones((4, 1, 1))
     request = service_pb2.DiagnoseBiasRequest(
         expected=masked().method, head_start=0, query_offset=0, precision=AXES, max_explanations=2, return_values=True,
-        tolerance_ulp=3, bias=tensor(falling, FP32))
+        tolerance_ulp=3, up_to_softmax=True, mask=bias_pb2.Mask(causal=True), bias=tensor(falling, FP32))
     request.hints.return_plan = True
     # T5's buckets in one direction: distances 0, 1, 2, 3, 4 and 5, 6 and 7.
     distances = numpy.maximum(numpy.arange(8)[:, None] - numpy.arange(8), 0)

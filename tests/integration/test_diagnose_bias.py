@@ -118,11 +118,12 @@ def test_blooms_form(client):
 
 
 @pytest.mark.parametrize("slope, said", [
-    (2 * slopes(8), "2 times the released code's slopes, as if exponents began one head too early"),
-    (slopes(8) / 2, "0.5 times the released code's slopes, as if exponents began one head too late"),
-    (-slopes(8), "the released code's slopes with the wrong sign"),
-    (slopes(8) * math.log2(math.e), "1.4427 times the released code's slopes"),
-    (slopes(8)[::-1], "heads in reverse order"),
+    (2 * slopes(8), "the released code's slopes, but slopes were multiplied by 2, as if exponents began one head too "
+                    "early"),
+    (slopes(8) / 2, "slopes were divided by 2, as if exponents began one head too late"),
+    (-slopes(8), "slopes have the wrong sign"),
+    (slopes(8) * math.log2(math.e), "slopes were multiplied by 1.4427"),
+    (slopes(8)[::-1], "slopes of the heads are in reverse order"),
     (2.0 ** (-8 * numpy.arange(1, 13) / 12), "the paper's slopes"),
     (slopes(8)[4:], "the released code's slopes, heads 4 .. 7 of 8"),
     (numpy.array([0.3, 0.21, 0.77]), "slopes of its own, 0.3"),
@@ -335,6 +336,12 @@ def test_bad_requests_are_refused_by_name(client):
             (request(alibi(), expected=near, query_offset=2**25), "OUT_OF_RANGE", "query_offset"),
             (request(alibi(), expected=swin), "MISMATCH", "bias.shape"),
             (request(alibi(4, 4, 4), expected=swin), "MISSING", "expected.table"),
+            (request(alibi(), mask={"causal": True}), "NOT_READ", "mask"),
+            (request(alibi(), up_to_softmax=True), "NOT_READ", "up_to_softmax"),
+            (request(alibi(), expected={"alibi": fine}, mask={"causal": True, "fill_value": -1}), "NOT_READ", "mask.fill"),
+            (request(alibi(), expected={"alibi": fine}, mask={"fully_masked_row": 1}), "NOT_READ",
+             "mask.fully_masked_row"),
+            (request(alibi(), expected={"alibi": fine}, mask={"window_left": -1}), "OUT_OF_RANGE", "mask.window_left"),
             (request(alibi(4), expected={"alibi": fine}), "MISMATCH", "bias.shape"),
             (request(alibi(4), expected={"alibi": fine}, head_start=5), "OUT_OF_RANGE", "head_start"),
             (request(alibi(4), expected={"alibi": fine}, head_start=-1), "OUT_OF_RANGE", "head_start"),
@@ -370,11 +377,13 @@ def test_the_command(posenc, tmp_path):
         else:
             assert best.method.alibi.rule == bias_pb2.ALIBI_SLOPE_RULE_POWER_OF_TWO
     report = posenc("diagnose-bias", "three.npy", "--model", "config.json", exit_code=1).stdout
-    assert report.startswith("DIFFERS: another form of ALiBi, equal after softmax\n")
-    assert "; the expected slopes, in another form: equal after softmax\n" in report
+    assert report.startswith("DIFFERS: ALiBi, -slope (i - j) up to the query, with the expected slopes; softmax removes the "
+                             "difference, a constant in each row: --up-to-softmax accepts it; the mask is as expected\n")
     assert report.splitlines()[2].startswith("Measured: causal: query i sees keys up to i+0; masked cells are -inf; values depend "
                                              "only on the distance (Toeplitz).")
-    assert "\n1. ALiBi, -slope (i - j) up to the query; the expected slopes, in another form: " in report
+    assert "\n1. ALiBi, -slope (i - j) up to the query, with the expected slopes\n" in report
+    accepted = posenc("diagnose-bias", "three.npy", "--model", "config.json", "--up-to-softmax").stdout
+    assert accepted.startswith("MATCHES: ") and "up to a constant in each row" in accepted.splitlines()[0]
     assert "all 2400 cells, bit for bit" in report
     assert "the model's bias\n" in report
     numpy.save(tmp_path / "key.npy", bloom().astype("<f4"))
@@ -400,6 +409,62 @@ def test_the_command_refuses(posenc, tmp_path):
     posenc("diagnose-bias", exit_code=3)
 
 
+def test_the_command_compares_masks(posenc, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(BLOOM))
+
+    def said(name, *flags, exit_code):
+        return posenc("diagnose-bias", f"{name}.npy", *flags, exit_code=exit_code).stdout.splitlines()[0]
+
+    for name, later in (("right", 0), ("next", 1)):
+        numpy.save(tmp_path / f"{name}.npy", numpy.where(distances(24, 24) > later, -numpy.inf, bloom()).astype("<f4"))
+    model = "--model", "config.json"
+    assert said("right", *model, exit_code=0).endswith("; the mask is as expected")
+    assert said("right", *model, "--causal", exit_code=0).endswith("; the mask is as expected")
+    wrong = "DIFFERS: the mask lets query i see keys up to i+1, not i+0, in distance 1; the rest matches"
+    assert said("next", *model, exit_code=1) == said("next", *model, "--causal", exit_code=1) == wrong
+    assert "see keys up to i+0, not" not in said("right", *model, "--causal", "--window-left", 3, exit_code=1)
+    settings = "--num-heads", 8, "--slopes", "power-of-two", "--alibi-form", "bloom"
+    assert said("next", *settings, exit_code=0).endswith("; the mask was not checked (causal: query i sees keys up to i+1)")
+    padded = numpy.array([[False] * 5 + [True] * 19])
+    numpy.save(tmp_path / "valid.npy", padded)
+    numpy.save(tmp_path / "padded.npy", numpy.where(padded & (distances(24, 24) <= 0), bloom(), -1e9).astype("<f4"))
+    said("padded", *model, exit_code=0)
+    said("padded", *model, "--causal", exit_code=1)
+    said("padded", *model, "--causal", "--key-valid", "valid.npy", exit_code=0)
+
+
+def test_forget_gates(posenc, tmp_path):
+    gates = -numpy.random.default_rng(3).random((2, 20)).astype("<f4")
+    numpy.save(tmp_path / "gates.npy", gates)
+    sums = numpy.cumsum(gates.astype("f8"), -1)
+    bias = sums[:, :, None] - sums[:, None, :]
+    for name, given, exit_code, start in (
+            ("whole", bias, 0, "MATCHES: all 420 cells are equal"), ("masked", causal(bias), 0, "MATCHES: all 420 cells"),
+            ("negated", causal(-bias), 1, "DIFFERS: the bias has the wrong sign")):
+        numpy.save(tmp_path / f"{name}.npy", given.astype("<f4"))
+        printed = posenc("diagnose-bias", f"{name}.npy", "--forget-gate-log-gates", "gates.npy", exit_code=exit_code)
+        assert printed.stdout.startswith(start), printed.stdout
+
+
+def test_cells_that_differ(client):
+    expected = bias_pb2.BiasMethod(alibi=samples.alibi(8, bias_pb2.ALIBI_FORM_SYMMETRIC))
+    expected.alibi.rule = bias_pb2.ALIBI_SLOPE_RULE_POWER_OF_TWO
+    wrong = numpy.zeros((8, 24, 24), bool)
+    wrong[2::3, 5:9, ::4] = True
+    given = numpy.where(wrong, alibi() - 0.01 * (1 + numpy.arange(24)), alibi())
+    fault, = verdict(client, given, expected).faults
+    claimed = numpy.zeros_like(wrong)
+    for part in fault.parts:
+        def indices(ranges, count, first=0):
+            every = {n for r in ranges for n in range(r.first, r.last + 1, r.step)}
+            return numpy.array([not ranges or n in every for n in range(first, first + count)])
+        of_distance = indices(part.distances, 47, -23)[distances(24, 24) + 23]
+        claimed |= (indices(part.heads, 8)[:, None, None] & indices(part.tokens, 24)[:, None] &
+                    indices(part.keys, 24) & of_distance)
+        assert part.cells == 0
+    numpy.testing.assert_array_equal(claimed, wrong)
+
+
 def verdict(client, given, expected=None, dtype=FP32, **fields):
     answer = client.call("DiagnoseBias", request(given, dtype, **({"expected": expected} if expected else {}), **fields))
     return answer.verdict
@@ -412,7 +477,7 @@ FAULTS = {
     "transposed": (lambda b: b.transpose(0, 2, 1), "TRANSPOSED", ""),
     "one head": (lambda b: numpy.concatenate([b[:3], 2 * b[3:4], b[4:]]), "SCALE", "head 3 has the slope"),
     "alibi_bias_max 16": (lambda b: slopes(8)[:, None, None] * b, "SLOPES", ""),
-    "clamped": (lambda b: numpy.maximum(b, -3), None, None),
+    "clamped": (lambda b: numpy.maximum(b, -3), "CLIPPED", "values were clipped at -3"),
     "noise": (lambda b: b + numpy.random.default_rng(4).standard_normal(b.shape), None, None),
     "one cell": (lambda b: b + (numpy.arange(b.size) == 777).reshape(b.shape), None, None),
 }

@@ -47,7 +47,7 @@ void AddHeadFlags(CLI::App& app, v1::BiasGeometry* geometry) {
                  {"head_count", "Number of heads to compute; default: all from --head-start on"}});
 }
 
-void AddMaskFlags(CLI::App& app, v1::Mask* mask) {
+void AddHidingFlags(CLI::App& app, v1::Mask* mask) {
   AddFieldFlags(app, "Mask", mask,
                 {{"causal", "Masks keys after the query"},
                  {"window_left", "Masks keys more than N before the query"},
@@ -55,8 +55,13 @@ void AddMaskFlags(CLI::App& app, v1::Mask* mask) {
                  {"prefix_length", "With --causal: keys before position N are not masked; one N, or one per batch row"},
                  {"query_documents", "Document of each query, [Sq] or [B, Sq]; masks keys of other documents"},
                  {"key_documents", "Document of each key, [Sk] or [B, Sk]"},
-                 {"key_valid", "BOOL [B, Sk]: false masks a key (padding)"},
-                 {"fully_masked_row", "Values in the row of a query whose keys are all masked; default zeros"}});
+                 {"key_valid", "BOOL [B, Sk]: false masks a key (padding)"}});
+}
+
+void AddMaskFlags(CLI::App& app, v1::Mask* mask) {
+  AddHidingFlags(app, mask);
+  AddFieldFlags(app, "Mask", mask,
+                {{"fully_masked_row", "Values in the row of a query whose keys are all masked; default zeros"}});
   AddFillFlag(app, mask);
 }
 

@@ -12,6 +12,8 @@ namespace posenc::command {
 void AddGeometryFlags(CLI::App& app, v1::BiasGeometry* geometry);
 void AddHeadFlags(CLI::App& app, v1::BiasGeometry* geometry);
 void AddMaskFlags(CLI::App& app, v1::Mask* mask);
+// The flags that say which keys a mask hides, without its values.
+void AddHidingFlags(CLI::App& app, v1::Mask* mask);
 // Sets the fill to -inf and fully masked rows to zeros where no flag did.
 void CompleteMask(v1::Mask* mask, Session* session);
 

@@ -6,6 +6,7 @@
 
 #include "posenc/base/status.h"
 #include "tools/files/tensor_file.h"
+#include "tools/posenc/attention_flags.h"
 #include "tools/posenc/bias_flags.h"
 #include "tools/posenc/bias_report.h"
 #include "tools/posenc/deliver.h"
@@ -21,6 +22,7 @@ struct DiagnoseBiasFlags {
   BiasFlags expected;
   PrecisionFlags precision;
   v1::DiagnoseBiasRequest request;
+  v1::Mask mask;
   std::string bias;
   std::optional<int32_t> max_explanations;
 };
@@ -35,6 +37,7 @@ absl::Status RunDiagnoseBias(const DiagnoseBiasFlags& flags, Session& session) {
   } else {
     POSENC_RETURN_IF_ERROR(flags.expected.CheckUnused());
   }
+  if (IsSet(flags.mask)) *request.mutable_mask() = flags.mask;
   POSENC_RETURN_IF_ERROR(flags.precision.Put(&request));
   if (flags.max_explanations) request.set_max_explanations(*flags.max_explanations);
   POSENC_ASSIGN_OR_RETURN(v1::Tensor bias, ReadTensor(flags.bias));
@@ -74,10 +77,12 @@ Subcommand AddDiagnoseBias(CLI::App& parent) {
                 {{"query_offset", "Position of the first query, with the first key at 0; default: inferred"},
                  {"head_start", "Index of the bias's first head among the expected method's heads; default 0"},
                  {"tolerance_ulp", "Units in the last place that count as rounding; default 2", "--tolerance"},
+                 {"up_to_softmax", "Accepts a constant in each row, which softmax removes"},
                  {"return_values", "With --json: also print the values by distance or by key"}});
   app->add_option("--max-explanations", flags->max_explanations, "Maximum number of explanations; default 5")
       ->group("Bias");
   flags->expected.Add(*app);
+  AddHidingFlags(*app, &flags->mask);
   flags->precision.Add(*app);
   return {app, [flags](Session& session) { return RunDiagnoseBias(*flags, session); }, kTrouble, kTrouble};
 }

@@ -640,7 +640,7 @@ type Departure struct {
 	// POSITIONS_ROUNDED, ANGLES_ROUNDED, TABLES_ROUNDED, RECURRENCE, COS_SIN_EXCHANGED. Descriptions, of which the cause is
 	// not proven: NOT_FINITE, ZEROS, NOT_ROTATED, OTHER_ANGLES, AXIS_OF_PAIRS, NORMS_CHANGED, PASS_THROUGH_CHANGED, ROUNDING,
 	// OTHER_FREQUENCIES, OTHER_VALUES. Departures of a bias from the expected method: METHOD, SLOPES, SIGN, SCALE, FORM,
-	// BUCKETS, TABLE, TRANSPOSED, QUERY_OFFSET, ROUNDING.
+	// BUCKETS, TABLE, TRANSPOSED, QUERY_OFFSET, ROUNDING, CLIPPED, MASK, ROW_CONSTANT.
 	Code          string `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
 	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -928,7 +928,11 @@ type EvidencePart struct {
 	Tokens []*IndexRange `protobuf:"bytes,4,rep,name=tokens,proto3" json:"tokens,omitempty"`
 	Pairs  []*IndexRange `protobuf:"bytes,5,rep,name=pairs,proto3" json:"pairs,omitempty"`
 	// Distances j - i of a bias, query i and key j counted from 0.
-	Distances     []*IndexRange `protobuf:"bytes,6,rep,name=distances,proto3" json:"distances,omitempty"`
+	Distances []*IndexRange `protobuf:"bytes,6,rep,name=distances,proto3" json:"distances,omitempty"`
+	// Keys of a bias. Its part are the cells that fulfil all of the fields.
+	Keys []*IndexRange `protobuf:"bytes,7,rep,name=keys,proto3" json:"keys,omitempty"`
+	// Number of cells of a bias that differ, if cells of the part match; 0: all that are not hidden differ.
+	Cells         int64 `protobuf:"varint,8,opt,name=cells,proto3" json:"cells,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1003,6 +1007,20 @@ func (x *EvidencePart) GetDistances() []*IndexRange {
 		return x.Distances
 	}
 	return nil
+}
+
+func (x *EvidencePart) GetKeys() []*IndexRange {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *EvidencePart) GetCells() int64 {
+	if x != nil {
+		return x.Cells
+	}
+	return 0
 }
 
 // Indices first, first + step, ..., last.
@@ -1795,7 +1813,7 @@ const file_posenc_v1_diagnose_proto_rawDesc = "" +
 	"\x10FaultAlternative\x124\n" +
 	"\n" +
 	"departures\x18\x01 \x03(\v2\x14.posenc.v1.DepartureR\n" +
-	"departures\"\xb2\x02\n" +
+	"departures\"\xf3\x02\n" +
 	"\fEvidencePart\x12.\n" +
 	"\boperands\x18\x01 \x03(\x0e2\x12.posenc.v1.OperandR\boperands\x124\n" +
 	"\n" +
@@ -1803,7 +1821,9 @@ const file_posenc_v1_diagnose_proto_rawDesc = "" +
 	"\x05heads\x18\x03 \x03(\v2\x15.posenc.v1.IndexRangeR\x05heads\x12-\n" +
 	"\x06tokens\x18\x04 \x03(\v2\x15.posenc.v1.IndexRangeR\x06tokens\x12+\n" +
 	"\x05pairs\x18\x05 \x03(\v2\x15.posenc.v1.IndexRangeR\x05pairs\x123\n" +
-	"\tdistances\x18\x06 \x03(\v2\x15.posenc.v1.IndexRangeR\tdistances\"J\n" +
+	"\tdistances\x18\x06 \x03(\v2\x15.posenc.v1.IndexRangeR\tdistances\x12)\n" +
+	"\x04keys\x18\a \x03(\v2\x15.posenc.v1.IndexRangeR\x04keys\x12\x14\n" +
+	"\x05cells\x18\b \x01(\x03R\x05cells\"J\n" +
 	"\n" +
 	"IndexRange\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\x03R\x05first\x12\x12\n" +
@@ -1965,19 +1985,20 @@ var file_posenc_v1_diagnose_proto_depIdxs = []int32{
 	12, // 25: posenc.v1.EvidencePart.tokens:type_name -> posenc.v1.IndexRange
 	12, // 26: posenc.v1.EvidencePart.pairs:type_name -> posenc.v1.IndexRange
 	12, // 27: posenc.v1.EvidencePart.distances:type_name -> posenc.v1.IndexRange
-	26, // 28: posenc.v1.FirstDifference.operand:type_name -> posenc.v1.Operand
-	27, // 29: posenc.v1.MeasuredRotation.input_pairing:type_name -> posenc.v1.Pairing
-	27, // 30: posenc.v1.MeasuredRotation.output_pairing:type_name -> posenc.v1.Pairing
-	1,  // 31: posenc.v1.MeasuredMask.kind:type_name -> posenc.v1.BiasMaskKind
-	28, // 32: posenc.v1.BiasExplanation.method:type_name -> posenc.v1.BiasMethod
-	29, // 33: posenc.v1.BiasExplanation.geometry:type_name -> posenc.v1.BiasGeometry
-	24, // 34: posenc.v1.BiasExplanation.precision:type_name -> posenc.v1.PrecisionAxes
-	14, // 35: posenc.v1.BiasExplanation.first_difference:type_name -> posenc.v1.FirstDifference
-	36, // [36:36] is the sub-list for method output_type
-	36, // [36:36] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	12, // 28: posenc.v1.EvidencePart.keys:type_name -> posenc.v1.IndexRange
+	26, // 29: posenc.v1.FirstDifference.operand:type_name -> posenc.v1.Operand
+	27, // 30: posenc.v1.MeasuredRotation.input_pairing:type_name -> posenc.v1.Pairing
+	27, // 31: posenc.v1.MeasuredRotation.output_pairing:type_name -> posenc.v1.Pairing
+	1,  // 32: posenc.v1.MeasuredMask.kind:type_name -> posenc.v1.BiasMaskKind
+	28, // 33: posenc.v1.BiasExplanation.method:type_name -> posenc.v1.BiasMethod
+	29, // 34: posenc.v1.BiasExplanation.geometry:type_name -> posenc.v1.BiasGeometry
+	24, // 35: posenc.v1.BiasExplanation.precision:type_name -> posenc.v1.PrecisionAxes
+	14, // 36: posenc.v1.BiasExplanation.first_difference:type_name -> posenc.v1.FirstDifference
+	37, // [37:37] is the sub-list for method output_type
+	37, // [37:37] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_posenc_v1_diagnose_proto_init() }

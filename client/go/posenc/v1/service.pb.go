@@ -3853,8 +3853,16 @@ type DiagnoseBiasRequest struct {
 	// If true, the answer has `values`.
 	ReturnValues bool `protobuf:"varint,7,opt,name=return_values,json=returnValues,proto3" json:"return_values,omitempty"`
 	// Distance from the expected value that counts as rounding, in units of the last place of the type of the comparison;
-	// 0 .. 2^20. Absent: 2; 16 for ALiBi in FP32, whose slopes are powers in float32 in the released codes.
+	// 0 .. 2^20. Absent: 2; for ALiBi in FP32, whose slopes are powers in float32 in the released codes, 16 or 2 * H,
+	// whichever is more.
 	ToleranceUlp *float64 `protobuf:"fixed64,8,opt,name=tolerance_ulp,json=toleranceUlp,proto3,oneof" json:"tolerance_ulp,omitempty"`
+	// Mask that should hide cells; its fill and fully_masked_row must be absent. Hidden is what counts as `MeasuredMask`;
+	// rows in which it hides every key are not compared, nor are the values that it hides. Absent: the mask is not
+	// checked. But if a model or forget gates are expected that attend to earlier keys only, and the bias hides some later
+	// keys, it must hide all. Read only with expected.
+	Mask *Mask `protobuf:"bytes,9,opt,name=mask,proto3" json:"mask,omitempty"`
+	// If true, rows match that differ from the expected ones by a constant, which softmax removes.
+	UpToSoftmax bool `protobuf:"varint,10,opt,name=up_to_softmax,json=upToSoftmax,proto3" json:"up_to_softmax,omitempty"`
 	// Bias to diagnose: FP64, FP32, FP16 or BF16, [B, H, Sq, Sk], or [H, Sq, Sk] as GenerateBias returns it. Required;
 	// not empty, no NaN, no positive infinity. Any subset of heads, queries and batch rows is accepted. If the values
 	// depend on the key, the keys must start with the first one.
@@ -3947,6 +3955,20 @@ func (x *DiagnoseBiasRequest) GetToleranceUlp() float64 {
 		return *x.ToleranceUlp
 	}
 	return 0
+}
+
+func (x *DiagnoseBiasRequest) GetMask() *Mask {
+	if x != nil {
+		return x.Mask
+	}
+	return nil
+}
+
+func (x *DiagnoseBiasRequest) GetUpToSoftmax() bool {
+	if x != nil {
+		return x.UpToSoftmax
+	}
+	return false
 }
 
 func (x *DiagnoseBiasRequest) GetBias() *Tensor {
@@ -4390,7 +4412,7 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\fexplanations\x18\x01 \x03(\v2\x16.posenc.v1.ExplanationR\fexplanations\x127\n" +
 	"\bmeasured\x18\x02 \x01(\v2\x1b.posenc.v1.MeasuredRotationR\bmeasured\x122\n" +
 	"\tundecided\x18\x03 \x03(\v2\x14.posenc.v1.UndecidedR\tundecided\x12,\n" +
-	"\averdict\x18\x04 \x01(\v2\x12.posenc.v1.VerdictR\averdict\"\xe1\x03\n" +
+	"\averdict\x18\x04 \x01(\v2\x12.posenc.v1.VerdictR\averdict\"\xaa\x04\n" +
 	"\x13DiagnoseBiasRequest\x121\n" +
 	"\bexpected\x18\x01 \x01(\v2\x15.posenc.v1.BiasMethodR\bexpected\x12\"\n" +
 	"\n" +
@@ -4400,7 +4422,10 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\x05hints\x18\x05 \x01(\v2\x14.posenc.v1.CallHintsR\x05hints\x12.\n" +
 	"\x10max_explanations\x18\x06 \x01(\x05H\x02R\x0fmaxExplanations\x88\x01\x01\x12#\n" +
 	"\rreturn_values\x18\a \x01(\bR\freturnValues\x12(\n" +
-	"\rtolerance_ulp\x18\b \x01(\x01H\x03R\ftoleranceUlp\x88\x01\x01\x12%\n" +
+	"\rtolerance_ulp\x18\b \x01(\x01H\x03R\ftoleranceUlp\x88\x01\x01\x12#\n" +
+	"\x04mask\x18\t \x01(\v2\x0f.posenc.v1.MaskR\x04mask\x12\"\n" +
+	"\rup_to_softmax\x18\n" +
+	" \x01(\bR\vupToSoftmax\x12%\n" +
 	"\x04bias\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x04biasB\r\n" +
 	"\v_head_startB\x0f\n" +
 	"\r_query_offsetB\x13\n" +
@@ -4687,52 +4712,53 @@ var file_posenc_v1_service_proto_depIdxs = []int32{
 	48,  // 138: posenc.v1.DiagnoseBiasRequest.expected:type_name -> posenc.v1.BiasMethod
 	49,  // 139: posenc.v1.DiagnoseBiasRequest.precision:type_name -> posenc.v1.Precision
 	50,  // 140: posenc.v1.DiagnoseBiasRequest.hints:type_name -> posenc.v1.CallHints
-	55,  // 141: posenc.v1.DiagnoseBiasRequest.bias:type_name -> posenc.v1.Tensor
-	81,  // 142: posenc.v1.DiagnoseBiasResponse.mask:type_name -> posenc.v1.MeasuredMask
-	82,  // 143: posenc.v1.DiagnoseBiasResponse.follows:type_name -> posenc.v1.BiasFollows
-	83,  // 144: posenc.v1.DiagnoseBiasResponse.contradiction:type_name -> posenc.v1.BiasCell
-	84,  // 145: posenc.v1.DiagnoseBiasResponse.explanations:type_name -> posenc.v1.BiasExplanation
-	79,  // 146: posenc.v1.DiagnoseBiasResponse.undecided:type_name -> posenc.v1.Undecided
-	63,  // 147: posenc.v1.DiagnoseBiasResponse.compared_as:type_name -> posenc.v1.DataType
-	55,  // 148: posenc.v1.DiagnoseBiasResponse.values:type_name -> posenc.v1.Tensor
-	80,  // 149: posenc.v1.DiagnoseBiasResponse.verdict:type_name -> posenc.v1.Verdict
-	1,   // 150: posenc.v1.PositionalEncodingService.GetServerInfo:input_type -> posenc.v1.GetServerInfoRequest
-	11,  // 151: posenc.v1.PositionalEncodingService.Explain:input_type -> posenc.v1.ExplainRequest
-	16,  // 152: posenc.v1.PositionalEncodingService.Analyze:input_type -> posenc.v1.AnalyzeRequest
-	19,  // 153: posenc.v1.PositionalEncodingService.Compare:input_type -> posenc.v1.CompareRequest
-	21,  // 154: posenc.v1.PositionalEncodingService.ApplyRotary:input_type -> posenc.v1.ApplyRotaryRequest
-	23,  // 155: posenc.v1.PositionalEncodingService.StreamApplyRotary:input_type -> posenc.v1.StreamApplyRotaryRequest
-	26,  // 156: posenc.v1.PositionalEncodingService.GenerateTable:input_type -> posenc.v1.GenerateTableRequest
-	28,  // 157: posenc.v1.PositionalEncodingService.StreamTable:input_type -> posenc.v1.StreamTableRequest
-	30,  // 158: posenc.v1.PositionalEncodingService.GenerateEmbedding:input_type -> posenc.v1.GenerateEmbeddingRequest
-	32,  // 159: posenc.v1.PositionalEncodingService.GenerateBias:input_type -> posenc.v1.GenerateBiasRequest
-	34,  // 160: posenc.v1.PositionalEncodingService.StreamBias:input_type -> posenc.v1.StreamBiasRequest
-	36,  // 161: posenc.v1.PositionalEncodingService.AddBias:input_type -> posenc.v1.AddBiasRequest
-	38,  // 162: posenc.v1.PositionalEncodingService.RelativeScores:input_type -> posenc.v1.RelativeScoresRequest
-	40,  // 163: posenc.v1.PositionalEncodingService.RelativeValues:input_type -> posenc.v1.RelativeValuesRequest
-	42,  // 164: posenc.v1.PositionalEncodingService.Diagnose:input_type -> posenc.v1.DiagnoseRequest
-	44,  // 165: posenc.v1.PositionalEncodingService.DiagnoseBias:input_type -> posenc.v1.DiagnoseBiasRequest
-	2,   // 166: posenc.v1.PositionalEncodingService.GetServerInfo:output_type -> posenc.v1.GetServerInfoResponse
-	12,  // 167: posenc.v1.PositionalEncodingService.Explain:output_type -> posenc.v1.ExplainResponse
-	17,  // 168: posenc.v1.PositionalEncodingService.Analyze:output_type -> posenc.v1.AnalyzeResponse
-	20,  // 169: posenc.v1.PositionalEncodingService.Compare:output_type -> posenc.v1.CompareResponse
-	22,  // 170: posenc.v1.PositionalEncodingService.ApplyRotary:output_type -> posenc.v1.ApplyRotaryResponse
-	25,  // 171: posenc.v1.PositionalEncodingService.StreamApplyRotary:output_type -> posenc.v1.StreamApplyRotaryResponse
-	27,  // 172: posenc.v1.PositionalEncodingService.GenerateTable:output_type -> posenc.v1.GenerateTableResponse
-	29,  // 173: posenc.v1.PositionalEncodingService.StreamTable:output_type -> posenc.v1.StreamTableResponse
-	31,  // 174: posenc.v1.PositionalEncodingService.GenerateEmbedding:output_type -> posenc.v1.GenerateEmbeddingResponse
-	33,  // 175: posenc.v1.PositionalEncodingService.GenerateBias:output_type -> posenc.v1.GenerateBiasResponse
-	35,  // 176: posenc.v1.PositionalEncodingService.StreamBias:output_type -> posenc.v1.StreamBiasResponse
-	37,  // 177: posenc.v1.PositionalEncodingService.AddBias:output_type -> posenc.v1.AddBiasResponse
-	39,  // 178: posenc.v1.PositionalEncodingService.RelativeScores:output_type -> posenc.v1.RelativeScoresResponse
-	41,  // 179: posenc.v1.PositionalEncodingService.RelativeValues:output_type -> posenc.v1.RelativeValuesResponse
-	43,  // 180: posenc.v1.PositionalEncodingService.Diagnose:output_type -> posenc.v1.DiagnoseResponse
-	45,  // 181: posenc.v1.PositionalEncodingService.DiagnoseBias:output_type -> posenc.v1.DiagnoseBiasResponse
-	166, // [166:182] is the sub-list for method output_type
-	150, // [150:166] is the sub-list for method input_type
-	150, // [150:150] is the sub-list for extension type_name
-	150, // [150:150] is the sub-list for extension extendee
-	0,   // [0:150] is the sub-list for field type_name
+	71,  // 141: posenc.v1.DiagnoseBiasRequest.mask:type_name -> posenc.v1.Mask
+	55,  // 142: posenc.v1.DiagnoseBiasRequest.bias:type_name -> posenc.v1.Tensor
+	81,  // 143: posenc.v1.DiagnoseBiasResponse.mask:type_name -> posenc.v1.MeasuredMask
+	82,  // 144: posenc.v1.DiagnoseBiasResponse.follows:type_name -> posenc.v1.BiasFollows
+	83,  // 145: posenc.v1.DiagnoseBiasResponse.contradiction:type_name -> posenc.v1.BiasCell
+	84,  // 146: posenc.v1.DiagnoseBiasResponse.explanations:type_name -> posenc.v1.BiasExplanation
+	79,  // 147: posenc.v1.DiagnoseBiasResponse.undecided:type_name -> posenc.v1.Undecided
+	63,  // 148: posenc.v1.DiagnoseBiasResponse.compared_as:type_name -> posenc.v1.DataType
+	55,  // 149: posenc.v1.DiagnoseBiasResponse.values:type_name -> posenc.v1.Tensor
+	80,  // 150: posenc.v1.DiagnoseBiasResponse.verdict:type_name -> posenc.v1.Verdict
+	1,   // 151: posenc.v1.PositionalEncodingService.GetServerInfo:input_type -> posenc.v1.GetServerInfoRequest
+	11,  // 152: posenc.v1.PositionalEncodingService.Explain:input_type -> posenc.v1.ExplainRequest
+	16,  // 153: posenc.v1.PositionalEncodingService.Analyze:input_type -> posenc.v1.AnalyzeRequest
+	19,  // 154: posenc.v1.PositionalEncodingService.Compare:input_type -> posenc.v1.CompareRequest
+	21,  // 155: posenc.v1.PositionalEncodingService.ApplyRotary:input_type -> posenc.v1.ApplyRotaryRequest
+	23,  // 156: posenc.v1.PositionalEncodingService.StreamApplyRotary:input_type -> posenc.v1.StreamApplyRotaryRequest
+	26,  // 157: posenc.v1.PositionalEncodingService.GenerateTable:input_type -> posenc.v1.GenerateTableRequest
+	28,  // 158: posenc.v1.PositionalEncodingService.StreamTable:input_type -> posenc.v1.StreamTableRequest
+	30,  // 159: posenc.v1.PositionalEncodingService.GenerateEmbedding:input_type -> posenc.v1.GenerateEmbeddingRequest
+	32,  // 160: posenc.v1.PositionalEncodingService.GenerateBias:input_type -> posenc.v1.GenerateBiasRequest
+	34,  // 161: posenc.v1.PositionalEncodingService.StreamBias:input_type -> posenc.v1.StreamBiasRequest
+	36,  // 162: posenc.v1.PositionalEncodingService.AddBias:input_type -> posenc.v1.AddBiasRequest
+	38,  // 163: posenc.v1.PositionalEncodingService.RelativeScores:input_type -> posenc.v1.RelativeScoresRequest
+	40,  // 164: posenc.v1.PositionalEncodingService.RelativeValues:input_type -> posenc.v1.RelativeValuesRequest
+	42,  // 165: posenc.v1.PositionalEncodingService.Diagnose:input_type -> posenc.v1.DiagnoseRequest
+	44,  // 166: posenc.v1.PositionalEncodingService.DiagnoseBias:input_type -> posenc.v1.DiagnoseBiasRequest
+	2,   // 167: posenc.v1.PositionalEncodingService.GetServerInfo:output_type -> posenc.v1.GetServerInfoResponse
+	12,  // 168: posenc.v1.PositionalEncodingService.Explain:output_type -> posenc.v1.ExplainResponse
+	17,  // 169: posenc.v1.PositionalEncodingService.Analyze:output_type -> posenc.v1.AnalyzeResponse
+	20,  // 170: posenc.v1.PositionalEncodingService.Compare:output_type -> posenc.v1.CompareResponse
+	22,  // 171: posenc.v1.PositionalEncodingService.ApplyRotary:output_type -> posenc.v1.ApplyRotaryResponse
+	25,  // 172: posenc.v1.PositionalEncodingService.StreamApplyRotary:output_type -> posenc.v1.StreamApplyRotaryResponse
+	27,  // 173: posenc.v1.PositionalEncodingService.GenerateTable:output_type -> posenc.v1.GenerateTableResponse
+	29,  // 174: posenc.v1.PositionalEncodingService.StreamTable:output_type -> posenc.v1.StreamTableResponse
+	31,  // 175: posenc.v1.PositionalEncodingService.GenerateEmbedding:output_type -> posenc.v1.GenerateEmbeddingResponse
+	33,  // 176: posenc.v1.PositionalEncodingService.GenerateBias:output_type -> posenc.v1.GenerateBiasResponse
+	35,  // 177: posenc.v1.PositionalEncodingService.StreamBias:output_type -> posenc.v1.StreamBiasResponse
+	37,  // 178: posenc.v1.PositionalEncodingService.AddBias:output_type -> posenc.v1.AddBiasResponse
+	39,  // 179: posenc.v1.PositionalEncodingService.RelativeScores:output_type -> posenc.v1.RelativeScoresResponse
+	41,  // 180: posenc.v1.PositionalEncodingService.RelativeValues:output_type -> posenc.v1.RelativeValuesResponse
+	43,  // 181: posenc.v1.PositionalEncodingService.Diagnose:output_type -> posenc.v1.DiagnoseResponse
+	45,  // 182: posenc.v1.PositionalEncodingService.DiagnoseBias:output_type -> posenc.v1.DiagnoseBiasResponse
+	167, // [167:183] is the sub-list for method output_type
+	151, // [151:167] is the sub-list for method input_type
+	151, // [151:151] is the sub-list for extension type_name
+	151, // [151:151] is the sub-list for extension extendee
+	0,   // [0:151] is the sub-list for field type_name
 }
 
 func init() { file_posenc_v1_service_proto_init() }

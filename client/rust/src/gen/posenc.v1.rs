@@ -2956,7 +2956,7 @@ pub struct Departure {
     /// POSITIONS_ROUNDED, ANGLES_ROUNDED, TABLES_ROUNDED, RECURRENCE, COS_SIN_EXCHANGED. Descriptions, of which the cause is
     /// not proven: NOT_FINITE, ZEROS, NOT_ROTATED, OTHER_ANGLES, AXIS_OF_PAIRS, NORMS_CHANGED, PASS_THROUGH_CHANGED, ROUNDING,
     /// OTHER_FREQUENCIES, OTHER_VALUES. Departures of a bias from the expected method: METHOD, SLOPES, SIGN, SCALE, FORM,
-    /// BUCKETS, TABLE, TRANSPOSED, QUERY_OFFSET, ROUNDING.
+    /// BUCKETS, TABLE, TRANSPOSED, QUERY_OFFSET, ROUNDING, CLIPPED, MASK, ROW_CONSTANT.
     #[prost(string, tag = "1")]
     pub code: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
@@ -3033,6 +3033,12 @@ pub struct EvidencePart {
     /// Distances j - i of a bias, query i and key j counted from 0.
     #[prost(message, repeated, tag = "6")]
     pub distances: ::prost::alloc::vec::Vec<IndexRange>,
+    /// Keys of a bias. Its part are the cells that fulfil all of the fields.
+    #[prost(message, repeated, tag = "7")]
+    pub keys: ::prost::alloc::vec::Vec<IndexRange>,
+    /// Number of cells of a bias that differ, if cells of the part match; 0: all that are not hidden differ.
+    #[prost(int64, tag = "8")]
+    pub cells: i64,
 }
 /// Indices first, first + step, ..., last.
 #[allow(clippy::all)]
@@ -4329,9 +4335,19 @@ pub struct DiagnoseBiasRequest {
     #[prost(bool, tag = "7")]
     pub return_values: bool,
     /// Distance from the expected value that counts as rounding, in units of the last place of the type of the comparison;
-    /// 0 .. 2^20. Absent: 2; 16 for ALiBi in FP32, whose slopes are powers in float32 in the released codes.
+    /// 0 .. 2^20. Absent: 2; for ALiBi in FP32, whose slopes are powers in float32 in the released codes, 16 or 2 * H,
+    /// whichever is more.
     #[prost(double, optional, tag = "8")]
     pub tolerance_ulp: ::core::option::Option<f64>,
+    /// Mask that should hide cells; its fill and fully_masked_row must be absent. Hidden is what counts as `MeasuredMask`;
+    /// rows in which it hides every key are not compared, nor are the values that it hides. Absent: the mask is not
+    /// checked. But if a model or forget gates are expected that attend to earlier keys only, and the bias hides some later
+    /// keys, it must hide all. Read only with expected.
+    #[prost(message, optional, tag = "9")]
+    pub mask: ::core::option::Option<Mask>,
+    /// If true, rows match that differ from the expected ones by a constant, which softmax removes.
+    #[prost(bool, tag = "10")]
+    pub up_to_softmax: bool,
     /// Bias to diagnose: FP64, FP32, FP16 or BF16, \[B, H, Sq, Sk\], or \[H, Sq, Sk\] as GenerateBias returns it. Required;
     /// not empty, no NaN, no positive infinity. Any subset of heads, queries and batch rows is accepted. If the values
     /// depend on the key, the keys must start with the first one.
