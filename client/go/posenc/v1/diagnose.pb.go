@@ -636,11 +636,12 @@ type Departure struct {
 	// OTHER_LAYERS, XPOS, XPOS_EXCHANGED, XPOS_OF_ONE, UNKNOWN_FREQUENCIES, NOT_ROTATED, ROTATED, ROTATED_TWICE, FACTOR,
 	// LOW_FREQ_FACTOR, HIGH_FREQ_FACTOR, LOW_HIGH_EXCHANGED, BETA_FAST, BETA_SLOW, ALPHA, ORDER_REVERSED, RAMP_REVERSED,
 	// RAMP_INDEX, WAVELENGTHS_BLENDED, EXPONENTS. Departures from the expected precision: FLOAT32_PHASES, PRECISE_PHASES,
-	// TABLES_ROUNDED, ROUNDING, THETA_SCALE_ROUNDED. Departures of tables that no settings make: INV_FREQ_ROUNDED,
-	// POSITIONS_ROUNDED, ANGLES_ROUNDED, TABLES_ROUNDED, RECURRENCE, COS_SIN_EXCHANGED. Descriptions, of which the cause is
-	// not proven: NOT_FINITE, ZEROS, NOT_ROTATED, OTHER_ANGLES, AXIS_OF_PAIRS, NORMS_CHANGED, PASS_THROUGH_CHANGED, ROUNDING,
-	// OTHER_FREQUENCIES, OTHER_VALUES. Departures of a bias from the expected method: METHOD, SLOPES, SIGN, SCALE, FORM,
-	// BUCKETS, TABLE, TRANSPOSED, QUERY_OFFSET, ROUNDING, CLIPPED, MASK, ROW_CONSTANT.
+	// TABLES_ROUNDED, ROUNDING. Other recipes of frequencies, which match: THETA_SCALE_ROUNDED, EXPONENTS_ROUNDED,
+	// RECURRENCE. Departures of tables that no settings make: INV_FREQ_ROUNDED, POSITIONS_ROUNDED, ANGLES_ROUNDED,
+	// TABLES_ROUNDED, COS_SIN_EXCHANGED. Descriptions, of which the cause is not proven: NOT_FINITE, ZEROS, NOT_ROTATED,
+	// ATTENTION_FACTOR, OTHER_ANGLES, AXIS_OF_PAIRS, NORMS_CHANGED, PASS_THROUGH_CHANGED, ROUNDING, OTHER_FREQUENCIES,
+	// OTHER_VALUES. Departures of a bias from the expected method: METHOD, SLOPES, SIGN, SCALE, FORM, BUCKETS, TABLE,
+	// TRANSPOSED, QUERY_OFFSET, ROUNDING, CLIPPED, MASK, ROW_CONSTANT.
 	Code          string `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
 	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1374,7 +1375,7 @@ func (x *MeasuredRotation) GetAxis() []int64 {
 type Undecided struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Stable code in UPPER_SNAKE_CASE: NOT_FINITE, NOTHING_CHANGED, NOT_A_ROTATION, HEADS_DIFFER, CONSTANT_INPUT,
-	// NOTHING_FITS, TOO_FEW_POSITIONS, STEP_TOO_LARGE, ERROR_GROWS, ALIASES. For a bias: ALL_MASKED, ONE_VALUE,
+	// NOTHING_FITS, TOO_FEW_POSITIONS, STEP_TOO_LARGE, ALIASES. For a bias: ALL_MASKED, ONE_VALUE,
 	// ONE_DISTANCE, ONE_QUERY, NOT_OF_DISTANCE, NO_METHOD, ROUNDING, ALIASES.
 	Code    string `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
