@@ -94,10 +94,12 @@ std::vector<Part> CellSet::PartsOf(const Group& group) const {
     heads[b].resize(heads_);
     heads[b][h] = 1;
   }
-  std::map<std::vector<uint8_t>, std::vector<uint8_t>> batch_rows;  // with these heads
-  for (const auto& [b, in] : heads) {
-    batch_rows[in].resize(batch_);
-    batch_rows[in][b] = 1;
+  std::vector<std::pair<std::vector<uint8_t>, std::vector<uint8_t>>> batch_rows;  // heads, and the rows with them
+  for (const auto& row : heads) {
+    const auto alike = [&row](const auto& one) { return one.first == row.second; };
+    auto same = std::find_if(batch_rows.begin(), batch_rows.end(), alike);
+    if (same == batch_rows.end()) same = batch_rows.insert(same, {row.second, std::vector<uint8_t>(batch_)});
+    same->second[row.first] = 1;
   }
   std::vector<Part> parts;
   for (const auto& [in, rows] : batch_rows) parts.push_back({.batch_rows = Ranges(rows), .heads = Ranges(in)});
