@@ -6,6 +6,7 @@
 
 #include "posenc/mapping/read.h"
 #include "posenc/mapping/rotary_source.h"
+#include "posenc/methods/rope/query_scale.h"
 #include "posenc/service/diagnosis.h"
 #include "posenc/service/operations.h"
 #include "posenc/service/rotary_offset.h"
@@ -21,6 +22,7 @@ constexpr EnumPairs<v1::Direction, Direction> kDirections = {{v1::DIRECTION_FORW
 struct Expected {
   diagnose::Asked asked;
   std::optional<ResolvedRotary> resolved;
+  std::optional<QueryScale> query_scale;  // not among the settings
 };
 
 absl::Status AddOtherLayers(const v1::ModelConfig& message, const Limits& limits, const std::string& layer_type,
@@ -31,7 +33,9 @@ absl::Status AddOtherLayers(const v1::ModelConfig& message, const Limits& limits
   for (const ModelLayers& layers : all) {
     if (!layers.rotary || layers.layer_type == layer_type) continue;
     POSENC_ASSIGN_OR_RETURN(const Rotary rotary, Rotary::Create(*layers.rotary, Frequencies::kExact, limits));
-    asked->others.push_back({fmt::format("layer type \"{}\"", Quote(layers.layer_type)), rotary.settings()});
+    if (!rotary.rotates()) continue;
+    asked->others.push_back(
+        {fmt::format("layer type \"{}\"", Quote(layers.layer_type)), rotary.WithoutQueryScale().settings()});
   }
   return absl::OkStatus();
 }
@@ -55,7 +59,8 @@ absl::StatusOr<Expected> ReadExpected(const Reader& reader, const v1::DiagnoseRe
   auto resolved = ResolveRotary(reader, request.expected(), request.precision(), "expected");
   if (!resolved.ok()) return resolved.status();
   if (request.has_precision()) asked.precision = resolved->precision;
-  if (!resolved->rotary) {
+  if (resolved->rotary) expected.query_scale = resolved->rotary->settings().query_scale;
+  if (!resolved->rotary || !resolved->rotary->rotates()) {
     const std::string layers = fmt::format("layers of type \"{}\"", Quote(resolved->layer_type));
     if (!request.has_rotation()) {
       return InvalidArgument("UNSUPPORTED", "expected.model", "",
@@ -69,6 +74,7 @@ absl::StatusOr<Expected> ReadExpected(const Reader& reader, const v1::DiagnoseRe
     return InvalidArgument("UNSUPPORTED", "expected.settings.given_table", "",
                            "must be another source: a table has no frequencies to look for");
   }
+  resolved->rotary = resolved->rotary->WithoutQueryScale();
   asked.settings = resolved->rotary->settings();
   asked.offsets = {0, 0};
   if (request.expected().has_model()) {
@@ -260,6 +266,21 @@ absl::StatusOr<Job> PrepareFrequencies(const Reader& reader, const v1::DiagnoseR
   return job;
 }
 
+// UNSUPPORTED if q is multiplied by another factor than 1 at a token: faults are searched in rotations alone.
+absl::Status CheckUnscaled(const QueryScale& scale, const std::vector<std::vector<double>>& positions,
+                           std::optional<int64_t> cache_index, int64_t length) {
+  const std::optional<double> first = FirstScaledPosition(scale);
+  double largest = cache_index ? static_cast<double>(*cache_index + length - 1) : 0;
+  for (size_t n = 0; !cache_index && n < positions.size(); ++n) {
+    for (const double position : positions[n]) largest = std::max(largest, position);
+  }
+  if (!first || largest < *first) return absl::OkStatus();
+  return InvalidArgument("UNSUPPORTED", cache_index ? "positions.cache_index" : "positions", fmt::format("{}", largest),
+                         fmt::format("must be below {} in all tokens, from where on query_scale multiplies q: diagnose "
+                                     "finds faults of rotations alone",
+                                     *first));
+}
+
 // Prefixes the field of an INVALID_ARGUMENT error with the evidence's name.
 absl::Status AtEvidence(const v1::DiagnoseRequest& request, const absl::Status& status) {
   const bool named = !status.ok() && absl::IsInvalidArgument(status);
@@ -300,10 +321,15 @@ absl::StatusOr<Job> Prepare(const v1::DiagnoseRequest& request, const Payloads& 
   POSENC_ASSIGN_OR_RETURN(Positions positions, reader.ReadPositions(request.positions()));
   const auto rotary = expected.resolved ? expected.resolved->rotary : std::nullopt;
   if (rotary) SettleLengthRule(request.expected(), *rotary, positions, nullptr);
+  const std::optional<int64_t> cache_index = positions.cache_index;
+  if (request.expected().has_model() || (expected.query_scale && request.has_rotation())) positions.cache_index.reset();
   auto tokens = diagnose::MakeTokens(std::move(positions), rotary, rows.sequences, rows.length,
                                      request.has_rotation() && rows.layout == Layout::kTHD, limits);
   if (!tokens.ok()) return Within("positions", tokens.status());
   evidence->tokens = *std::move(tokens);
+  if (expected.query_scale && request.has_rotation()) {
+    POSENC_RETURN_IF_ERROR(CheckUnscaled(*expected.query_scale, evidence->tokens.positions, cache_index, rows.length));
+  }
   job.decide = [evidence, asked = std::move(expected.asked), most, limits, response, &request](
                    WorkPool& pool, const Cancellation& cancelled) -> absl::Status {
     const auto diagnosis = diagnose::Diagnose(*evidence, asked, most, limits, pool, cancelled);
