@@ -106,9 +106,9 @@ absl::Status SettleCacheIndex(const v1::RotarySource& source, const Rotary& rota
     if (source.has_model()) positions.cache_index.reset();
     return absl::OkStatus();
   }
-  const bool runs = std::holds_alternative<OffsetPositions>(positions.source) ||
-                    std::holds_alternative<PerSequenceOffsets>(positions.source);
-  if (positions.cache_index || runs) return absl::OkStatus();
+  const bool known = !std::holds_alternative<PositionIds>(positions.source) &&
+                     !std::holds_alternative<PositionSegments>(positions.source);
+  if (positions.cache_index || known) return absl::OkStatus();
   constexpr char kField[] = "positions.cache_index";
   if (!source.has_model()) {
     return InvalidArgument("MISSING", kField, "",

@@ -322,6 +322,9 @@ void NoteNulls(Part& part) {
                 type.latent_head.whole_field, type.latent_head.unrotated_field, type.latent_head.rotated_field});
   if (type.head_dim != 0) names.push_back(type.head_dim_field);
   if (type.layers == Layers::kNoRopeList) names.push_back("no_rope_layer_interval");
+  if (type.query_scale == QueryScaleFunction::kLlama4) {
+    names.insert(names.end(), {"attn_temperature_tuning", "attn_scale", "floor_scale"});
+  }
   if (!type.pattern.cycle_field.empty()) names.push_back(type.pattern.cycle_field);
   if (type.layers == Layers::kSlidingOrDense) names.push_back("first_k_dense_replace");
   if (type.layers == Layers::kMainOrCompressed) names.push_back("compress_rope_theta");
