@@ -284,9 +284,8 @@ void NoteIgnored(Part& part, bool ignores_block) {
              fmt::format("model_type \"{}\" reads only which entries are 0: theta is the block's", part.type.name));
   }
   if (part.config.Find("attn_temperature_len") != nullptr) {
-    part.Say(
-        "NOT_PART_OF_ROTATION", "attn_temperature_len",
-        "Grok 2 also multiplies its scores by log2(position) / log2(this) beyond this position; the answer does not");
+    part.Say("NOT_PART_OF_ROTATION", "attn_temperature_len",
+             "Grok 2 also multiplies its scores by ln(position) / ln(this) beyond this position; the answer does not");
   }
   const nlohmann::json* alibi = part.type.scheme == Scheme::kFalcon ? nullptr : part.config.Find("alibi");
   if (alibi != nullptr && alibi->is_boolean() && alibi->get<bool>()) {

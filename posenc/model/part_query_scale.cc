@@ -29,9 +29,10 @@ absl::StatusOr<std::optional<QueryScale>> Llama4(Part& part) {
   POSENC_RETURN_IF_ERROR(Take(part, "attn_scale", 0.1, scale.attn_scale));
   POSENC_RETURN_IF_ERROR(Take(part, "floor_scale", 8192, scale.floor_scale));
   if (!is_on) return std::nullopt;
-  part.Say(std::string(kQueryScaleNote), std::string(kSwitch),
-           "q is multiplied by 1 + attn_scale * log1p(floor((index in the cache + 1) / floor_scale)), as in the model: "
-           "do not multiply it again");
+  part.Say(
+      std::string(kQueryScaleNote), std::string(kSwitch),
+      "q is multiplied by 1 + attn_scale * ln(1 + floor((index in the cache + 1) / floor_scale)), as in the model: "
+      "do not multiply it again");
   return scale;
 }
 
@@ -42,16 +43,15 @@ absl::StatusOr<std::optional<QueryScale>> Qwen(Part& part) {
       .function = QueryScaleFunction::kLogn, .position_source = PositionSource::kCacheIndex, .rounds_factor = true};
   POSENC_RETURN_IF_ERROR(Take(part, "seq_length", 8192, scale.seq_length));
   if (!is_on) return std::nullopt;
-  part.Say(
-      std::string(kQueryScaleNote), std::string(kSwitch),
-      "q is multiplied by log(index in the cache + 1) / log(seq_length) beyond seq_length, as in the model: do not "
-      "multiply it again");
+  part.Say(std::string(kQueryScaleNote), std::string(kSwitch),
+           "q is multiplied by ln(index in the cache + 1) / ln(seq_length) beyond seq_length, as in the model: do not "
+           "multiply it again");
   return scale;
 }
 
 std::optional<QueryScale> Beam(Part& part) {
   part.Say(std::string(kQueryScaleNote), "model_type",
-           "q is multiplied by exp(0.1 * log1p((position + 1) / 2048)), as in the model: do not multiply it again");
+           "q is multiplied by (1 + (position + 1) / 2048)^0.1, as in the model: do not multiply it again");
   return QueryScale{.function = QueryScaleFunction::kBeam};
 }
 

@@ -56,9 +56,10 @@ std::vector<Case> QueryScaleCases() {
   for (const QueryScaleCase& function : Functions()) {
     for (const Frequencies frequencies : kArithmetics) {
       for (const DType dtype : kTensorTypes) {
-        const size_t n = cases.size(), tokens = Turn<size_t>(n, {48, 31, 5}), elements = Turn<size_t>(n, {1, 17, 64, 7});
-        cases.push_back({fmt::format("{} frequencies={} dtype={} tokens={} elements={}", function.name, Name(frequencies),
-                                     Name(dtype), tokens, elements),
+        const size_t n = cases.size(), tokens = Turn<size_t>(n, {48, 31, 5}),
+                     elements = Turn<size_t>(n, {1, 17, 64, 7});
+        cases.push_back({fmt::format("{} frequencies={} dtype={} tokens={} elements={}", function.name,
+                                     Name(frequencies), Name(dtype), tokens, elements),
                          [=] { return RunQueryScale(function.scale, frequencies, dtype, tokens, elements); }});
       }
     }
