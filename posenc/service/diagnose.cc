@@ -1,4 +1,4 @@
-#include "posenc/diagnose/diagnose.h"
+#include "posenc/diagnose/scaled_queries.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,6 @@
 
 #include "posenc/mapping/read.h"
 #include "posenc/mapping/rotary_source.h"
-#include "posenc/methods/rope/query_scale.h"
 #include "posenc/service/diagnosis.h"
 #include "posenc/service/operations.h"
 #include "posenc/service/rotary_offset.h"
@@ -22,20 +21,20 @@ constexpr EnumPairs<v1::Direction, Direction> kDirections = {{v1::DIRECTION_FORW
 struct Expected {
   diagnose::Asked asked;
   std::optional<ResolvedRotary> resolved;
-  std::optional<QueryScale> query_scale;  // not among the settings
+  diagnose::AskedScale scale;
 };
 
 absl::Status AddOtherLayers(const v1::ModelConfig& message, const Limits& limits, const std::string& layer_type,
-                            diagnose::Asked* asked) {
+                            Expected* expected) {
   POSENC_ASSIGN_OR_RETURN(ModelSource source, ReadModelSource(message, "expected.model"));
   source.layer = std::monostate();
   POSENC_ASSIGN_OR_RETURN(const auto all, ReadModel(source, limits));
   for (const ModelLayers& layers : all) {
     if (!layers.rotary || layers.layer_type == layer_type) continue;
     POSENC_ASSIGN_OR_RETURN(const Rotary rotary, Rotary::Create(*layers.rotary, Frequencies::kExact, limits));
-    if (!rotary.rotates()) continue;
-    asked->others.push_back(
-        {fmt::format("layer type \"{}\"", Quote(layers.layer_type)), rotary.WithoutQueryScale().settings()});
+    const std::string name = fmt::format("layer type \"{}\"", Quote(layers.layer_type));
+    if (const auto& scale = rotary.settings().query_scale) expected->scale.others.emplace_back(name, *scale);
+    if (rotary.rotates()) expected->asked.others.push_back({name, rotary.WithoutQueryScale().settings()});
   }
   return absl::OkStatus();
 }
@@ -59,7 +58,7 @@ absl::StatusOr<Expected> ReadExpected(const Reader& reader, const v1::DiagnoseRe
   auto resolved = ResolveRotary(reader, request.expected(), request.precision(), "expected");
   if (!resolved.ok()) return resolved.status();
   if (request.has_precision()) asked.precision = resolved->precision;
-  if (resolved->rotary) expected.query_scale = resolved->rotary->settings().query_scale;
+  if (resolved->rotary) expected.scale.scale = resolved->rotary->settings().query_scale;
   if (!resolved->rotary || !resolved->rotary->rotates()) {
     const std::string layers = fmt::format("layers of type \"{}\"", Quote(resolved->layer_type));
     if (!request.has_rotation()) {
@@ -80,7 +79,7 @@ absl::StatusOr<Expected> ReadExpected(const Reader& reader, const v1::DiagnoseRe
   if (request.expected().has_model()) {
     asked.of_model = true;
     POSENC_RETURN_IF_ERROR(Within(
-        "expected.model", AddOtherLayers(request.expected().model(), reader.limits, resolved->layer_type, &asked)));
+        "expected.model", AddOtherLayers(request.expected().model(), reader.limits, resolved->layer_type, &expected)));
   }
   expected.resolved = *std::move(resolved);
   return expected;
@@ -266,21 +265,6 @@ absl::StatusOr<Job> PrepareFrequencies(const Reader& reader, const v1::DiagnoseR
   return job;
 }
 
-// UNSUPPORTED if q is multiplied by another factor than 1 at a token: faults are searched in rotations alone.
-absl::Status CheckUnscaled(const QueryScale& scale, const std::vector<std::vector<double>>& positions,
-                           std::optional<int64_t> cache_index, int64_t length) {
-  const std::optional<double> first = FirstScaledPosition(scale);
-  double largest = cache_index ? static_cast<double>(*cache_index + length - 1) : 0;
-  for (size_t n = 0; !cache_index && n < positions.size(); ++n) {
-    for (const double position : positions[n]) largest = std::max(largest, position);
-  }
-  if (!first || largest < *first) return absl::OkStatus();
-  return InvalidArgument("UNSUPPORTED", cache_index ? "positions.cache_index" : "positions", fmt::format("{}", largest),
-                         fmt::format("must be below {} in all tokens, from where on query_scale multiplies q: diagnose "
-                                     "finds faults of rotations alone",
-                                     *first));
-}
-
 // Prefixes the field of an INVALID_ARGUMENT error with the evidence's name.
 absl::Status AtEvidence(const v1::DiagnoseRequest& request, const absl::Status& status) {
   const bool named = !status.ok() && absl::IsInvalidArgument(status);
@@ -321,18 +305,19 @@ absl::StatusOr<Job> Prepare(const v1::DiagnoseRequest& request, const Payloads& 
   POSENC_ASSIGN_OR_RETURN(Positions positions, reader.ReadPositions(request.positions()));
   const auto rotary = expected.resolved ? expected.resolved->rotary : std::nullopt;
   if (rotary) SettleLengthRule(request.expected(), *rotary, positions, nullptr);
-  const std::optional<int64_t> cache_index = positions.cache_index;
-  if (request.expected().has_model() || (expected.query_scale && request.has_rotation())) positions.cache_index.reset();
+  if (expected.scale.scale || request.expected().has_model()) {
+    expected.scale.cache_index = positions.cache_index;
+    positions.cache_index.reset();
+  }
   auto tokens = diagnose::MakeTokens(std::move(positions), rotary, rows.sequences, rows.length,
                                      request.has_rotation() && rows.layout == Layout::kTHD, limits);
   if (!tokens.ok()) return Within("positions", tokens.status());
   evidence->tokens = *std::move(tokens);
-  if (expected.query_scale && request.has_rotation()) {
-    POSENC_RETURN_IF_ERROR(CheckUnscaled(*expected.query_scale, evidence->tokens.positions, cache_index, rows.length));
-  }
-  job.decide = [evidence, asked = std::move(expected.asked), most, limits, response, &request](
-                   WorkPool& pool, const Cancellation& cancelled) -> absl::Status {
-    const auto diagnosis = diagnose::Diagnose(*evidence, asked, most, limits, pool, cancelled);
+  job.decide = [evidence, asked = std::move(expected.asked), scale = std::move(expected.scale), most, limits, response,
+                &request](WorkPool& pool, const Cancellation& cancelled) -> absl::Status {
+    const bool may_scale = request.has_rotation() && (scale.scale || !scale.others.empty());
+    const auto diagnosis = may_scale ? diagnose::DiagnoseScaled(*evidence, asked, scale, most, limits, pool, cancelled)
+                                     : diagnose::Diagnose(*evidence, asked, most, limits, pool, cancelled);
     if (!diagnosis.ok()) return AtEvidence(request, diagnosis.status());
     Write(*diagnosis, evidence.get(), response);
     return absl::OkStatus();

@@ -3003,7 +3003,8 @@ pub struct Explanation {
     #[prost(message, repeated, tag = "2")]
     pub departures: ::prost::alloc::vec::Vec<Departure>,
     /// Settings that, sent to ApplyRotary with the fields below, reproduce what was compared. Exceptions: AXES_EXCHANGED,
-    /// XPOS_EXCHANGED, XPOS_OF_ONE, positions that are no shift of the stated ones, and departures of tables that no settings make (see Departure.code). A given_table is
+    /// XPOS_EXCHANGED, XPOS_OF_ONE, QUERY_SCALE_OF_KEYS, QUERY_SCALE_EXCHANGED, QUERY_SCALE_TWICE, positions that are no shift
+    /// of the stated ones, and departures of tables that no settings make (see Departure.code). A given_table is
     /// not repeated.
     #[prost(message, optional, tag = "3")]
     pub settings: ::core::option::Option<RotarySettings>,
@@ -3072,7 +3073,9 @@ pub struct Departure {
     /// SHORT_FACTORS, LONG_FACTORS, TRUNCATE, ORIGINAL_LENGTH, SECTIONS, SECTION_ORDER, SECTIONS_IGNORED, AXES_EXCHANGED,
     /// OTHER_LAYERS, XPOS, XPOS_EXCHANGED, XPOS_OF_ONE, UNKNOWN_FREQUENCIES, NOT_ROTATED, ROTATED, ROTATED_TWICE, FACTOR,
     /// LOW_FREQ_FACTOR, HIGH_FREQ_FACTOR, LOW_HIGH_EXCHANGED, BETA_FAST, BETA_SLOW, ALPHA, ORDER_REVERSED, RAMP_REVERSED,
-    /// RAMP_INDEX, WAVELENGTHS_BLENDED, EXPONENTS. Departures from the expected precision: FLOAT32_PHASES, PRECISE_PHASES,
+    /// RAMP_INDEX, WAVELENGTHS_BLENDED, EXPONENTS. Departures from the expected query_scale: QUERY_SCALE_MISSING,
+    /// QUERY_SCALE_TWICE, QUERY_SCALE_OF_KEYS, QUERY_SCALE_EXCHANGED, QUERY_SCALE_POSITIONS, QUERY_SCALE_INDEX,
+    /// QUERY_SCALE_OTHER_LAYERS. Departures from the expected precision: FLOAT32_PHASES, PRECISE_PHASES,
     /// TABLES_ROUNDED, ROUNDING, THETA_SCALE_ROUNDED. Departures of tables that no settings make: INV_FREQ_ROUNDED,
     /// POSITIONS_ROUNDED, ANGLES_ROUNDED, TABLES_ROUNDED, RECURRENCE, COS_SIN_EXCHANGED. Descriptions, of which the cause is
     /// not proven: NOT_FINITE, ZEROS, NOT_ROTATED, OTHER_ANGLES, AXIS_OF_PAIRS, NORMS_CHANGED, PASS_THROUGH_CHANGED, ROUNDING,
