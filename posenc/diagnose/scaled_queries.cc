@@ -59,17 +59,18 @@ class ScaledQueries {
       add("EXCHANGED", "k is multiplied by the factor, instead of q", {std::nullopt, scale});
     }
     if (const auto shifted = Shifted(scale)) {
-      add("POSITIONS", shifted->function == QueryScaleFunction::kLlama4
-                           ? "the factor of q counts positions from 1, not from 0"
-                           : "the factor of q counts positions from 0, not from 1",
+      add("POSITIONS",
+          shifted->function == QueryScaleFunction::kLlama4 ? "the factor of q counts positions from 1, not from 0"
+                                                           : "the factor of q counts positions from 0, not from 1",
           {shifted});
     }
     if (asked_.cache_index) {
       QueryScale other = scale;
       const bool cached = scale.position_source == PositionSource::kCacheIndex;
       other.position_source = cached ? PositionSource::kPositionIds : PositionSource::kCacheIndex;
-      add("INDEX", cached ? "the factor of q is that of the position, not of the index in the cache"
-                          : "the factor of q is that of the index in the cache, not of the position",
+      add("INDEX",
+          cached ? "the factor of q is that of the position, not of the index in the cache"
+                 : "the factor of q is that of the index in the cache, not of the position",
           {other});
     }
     return all;
@@ -140,9 +141,7 @@ class ScaledQueries {
     return scale;
   }
 
-  static DType WideOf(const Rows& rows) {
-    return rows.before_dtype == DType::kFP64 ? DType::kFP64 : DType::kFP32;
-  }
+  static DType WideOf(const Rows& rows) { return rows.before_dtype == DType::kFP64 ? DType::kFP64 : DType::kFP32; }
 
   static void Round(DType dtype, TokenFactors* factors) {
     std::vector<std::byte> narrow(factors->size() * SizeOf(dtype));

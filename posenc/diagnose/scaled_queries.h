@@ -1,7 +1,7 @@
 // Diagnosis of rotations whose queries are also multiplied by a factor of their position.
 //
-// The factor commutes with the rotation. So `before` is multiplied by the factors that are expected, and what is left is a
-// rotation to diagnose. If it is not the expected one, other factors are tried: those of usual mistakes.
+// The factor commutes with the rotation. So `before` is multiplied by the factors that are expected, and what is left
+// is a rotation to diagnose. If it is not the expected one, other factors are tried: those of usual mistakes.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@ namespace posenc::diagnose {
 
 // The factor of q that should have been applied. Asked's settings have none.
 struct AskedScale {
-  std::optional<QueryScale> scale;                          // absent: none
+  std::optional<QueryScale> scale;                         // absent: none
   std::vector<std::pair<std::string, QueryScale>> others;  // of the model's other layers, by their names
   std::optional<int64_t> cache_index;
 };

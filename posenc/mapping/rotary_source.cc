@@ -112,7 +112,7 @@ absl::Status SettleCacheIndex(const v1::RotarySource& source, const Rotary& rota
   constexpr char kField[] = "positions.cache_index";
   if (!source.has_model()) {
     return InvalidArgument("MISSING", kField, "",
-                           "must be given with ids or segments: query_scale counts by POSITION_SOURCE_CACHE_INDEX");
+                           "must be given with ids or segments: q is multiplied by a factor of the index in the cache");
   }
   notes->push_back({"DEFAULTED", kField,
                     "absent: the model scales its queries by the index in the KV cache, and each token's position is "

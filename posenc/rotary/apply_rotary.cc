@@ -205,14 +205,18 @@ void RotaryApplication::ScaleCells(const Cells& cells, Operand which, const Slab
   std::vector<float> factors = table.factors();
   const size_t element = SizeOf(rotated.dtype);
   const auto scale = [&](size_t first, size_t end) {
-    ScaleRows({.dtype = rotated.dtype,
-               .elements = end - first,
-               .factors = factors.data(),
-               .y = y + first * element,
-               .tokens = rotated.tokens,
-               .heads = rotated.heads,
-               .token_stride = rotated.token_stride,
-               .head_stride = rotated.head_stride});
+    constexpr size_t kTogether = size_t{1} << 18;  // of a row, between interruption points
+    for (size_t at = first; at < end; at += kTogether) {
+      if (at > first) InterruptionPoint();
+      ScaleRows({.dtype = rotated.dtype,
+                 .elements = std::min(kTogether, end - at),
+                 .factors = factors.data(),
+                 .y = y + at * element,
+                 .tokens = rotated.tokens,
+                 .heads = rotated.heads,
+                 .token_stride = rotated.token_stride,
+                 .head_stride = rotated.head_stride});
+    }
   };
   if (rows_.contain_factors()) {
     scale(0, rotated.rotary_offset);

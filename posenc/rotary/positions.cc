@@ -57,7 +57,7 @@ absl::StatusOr<TokenPositions> TokenPositions::Create(Positions positions, const
     constexpr auto kLargest = static_cast<int64_t>(kLargestPosition);
     if (!grid.reads_cache_index) {
       return InvalidArgument("NOT_READ", "cache_index", fmt::format("{}", *positions.cache_index),
-                             "must be absent without a query_scale of POSITION_SOURCE_CACHE_INDEX");
+                             "must be absent: the settings do not count by the index in the cache");
     }
     if (*positions.cache_index < 0 || *positions.cache_index > kLargest - grid.length) {
       return InvalidArgument("OUT_OF_RANGE", "cache_index", fmt::format("{}", *positions.cache_index),
@@ -206,10 +206,12 @@ void TokenPositions::FillIndexes(int64_t token, int64_t count, double* out) cons
   for (int64_t s = 0; s < count; ++s) out[s] = static_cast<double>(first + s);
 }
 
-absl::Status TokenPositions::CheckNotNegative() const {
+absl::Status TokenPositions::CheckIndexesNotNegative() const {
+  if (positions_.cache_index) return absl::OkStatus();
   const auto check = [](std::string_view field, double position) {
     if (position >= 0) return absl::OkStatus();
-    return InvalidArgument("OUT_OF_RANGE", field, fmt::format("{}", position), "must be at least 0 with query_scale");
+    return InvalidArgument("OUT_OF_RANGE", field, fmt::format("{}", position),
+                           "must be at least 0: q is multiplied by a factor of the position");
   };
   return std::visit(
       Overloaded{

@@ -48,8 +48,8 @@ class TokenPositions {
 
   // Writes the tokens' indexes in the KV cache: positions, unless cache_index is given.
   void FillIndexes(int64_t token, int64_t count, double* out) const;
-  // Returns INVALID_ARGUMENT naming the field if a position is negative. Positions must have one axis.
-  absl::Status CheckNotNegative() const;
+  // Returns INVALID_ARGUMENT naming the field if an index is negative. Positions must have one axis.
+  absl::Status CheckIndexesNotNegative() const;
   // False if a token's index is `limit` or more.
   bool IndexesAreBelow(double limit) const;
 

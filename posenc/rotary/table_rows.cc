@@ -141,7 +141,7 @@ absl::StatusOr<TableRows> TableRows::Create(const Rotary& rotary, TokenPositions
     rows.plans_.push_back(std::move(plan));
   }
   if (const auto& scale = rotary.settings().query_scale) {
-    POSENC_RETURN_IF_ERROR(Within("positions", rows.positions_.CheckNotNegative()));
+    POSENC_RETURN_IF_ERROR(Within("positions", rows.positions_.CheckIndexesNotNegative()));
     const std::optional<double> first = FirstScaledPosition(*scale);
     rows.scales_query_ = first && !rows.positions_.IndexesAreBelow(*first);
     if (cache_only && rows.scales_query_) return WouldBlock();  // logarithms may need MPFR

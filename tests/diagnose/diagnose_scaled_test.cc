@@ -21,7 +21,8 @@ v1::ModelConfig Ministral() {
 
 v1::ModelConfig Llama4(int layer) {
   v1::ModelConfig model;
-  model.set_config_json(R"({"model_type": "llama4_text", "num_hidden_layers": 4, "head_dim": 64, "floor_scale": 4096})");
+  model.set_config_json(
+      R"({"model_type": "llama4_text", "num_hidden_layers": 4, "head_dim": 64, "floor_scale": 4096})");
   model.set_layer_index(layer);
   return model;
 }
@@ -136,8 +137,7 @@ TEST(DiagnoseScaled, OnLayersThatRotate) {
 
 // Another fault is found under the factor, as without one.
 TEST(DiagnoseScaled, FaultsOfTheRotationAreFoundUnderIt) {
-  const auto theta =
-      Rotate(Ministral(), [](auto* s) { s->mutable_rope_parameters()->set_rope_theta(10000); });
+  const auto theta = Rotate(Ministral(), [](auto* s) { s->mutable_rope_parameters()->set_rope_theta(10000); });
   const auto response = Diagnosed(Ministral(), theta);
   ASSERT_GE(response.verdict().faults_size(), 1) << response.verdict().sentence();
   EXPECT_EQ(response.verdict().faults(0).departures(0).code(), "ROPE_THETA") << response.verdict().sentence();

@@ -211,6 +211,9 @@ TEST(ScaledQueries, TheIndexInTheCacheMayDifferFromThePosition) {
   request.mutable_positions()->set_cache_index(8189);  // tokens 2, 3 and 4 are multiplied by 1.0693
   const auto by_index = Call(request);
   ASSERT_THAT(by_index, IsOk());
+  v1::ApplyRotaryRequest padded = request;  // positions may be negative: they are not the indexes
+  padded.mutable_positions()->set_offset(-2);
+  EXPECT_THAT(Call(padded), IsOk());
   request.mutable_rotary()->mutable_settings()->clear_query_scale();
   EXPECT_THAT(Call(request), IsInvalid("NOT_READ", "positions.cache_index"));
   request.mutable_positions()->clear_cache_index();
