@@ -144,6 +144,7 @@ absl::StatusOr<Positions> Read(const Reader& reader, const v1::Positions& messag
                                  {v1::SCALING_LENGTH_RULE_GIVEN, ScalingLengthRule::kGiven}})));
   }
   positions.seq_len.assign(message.seq_len().begin(), message.seq_len().end());
+  if (message.has_cache_index()) positions.cache_index = message.cache_index();
   return positions;
 }
 

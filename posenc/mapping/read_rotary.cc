@@ -21,6 +21,19 @@ inline constexpr EnumPairs<v1::MropeOrder, MropeOrder> kEnumPairs<MropeOrder> = 
     {v1::MROPE_ORDER_INTERLEAVED, MropeOrder::kInterleaved},
     {v1::MROPE_ORDER_ERNIE, MropeOrder::kErnie},
 };
+template <>
+inline constexpr EnumPairs<v1::QueryScaleFunction, QueryScaleFunction> kEnumPairs<QueryScaleFunction> = {
+    {v1::QUERY_SCALE_FUNCTION_LLAMA4, QueryScaleFunction::kLlama4},
+    {v1::QUERY_SCALE_FUNCTION_MINISTRAL3, QueryScaleFunction::kMinistral3},
+    {v1::QUERY_SCALE_FUNCTION_BEAM, QueryScaleFunction::kBeam},
+    {v1::QUERY_SCALE_FUNCTION_LOGN, QueryScaleFunction::kLogn},
+};
+template <>
+inline constexpr EnumPairs<v1::PositionSource, PositionSource> kEnumPairs<PositionSource> = {
+    {v1::POSITION_SOURCE_POSITION_IDS, PositionSource::kPositionIds},
+    {v1::POSITION_SOURCE_CACHE_INDEX, PositionSource::kCacheIndex},
+    {v1::POSITION_SOURCE_UNSPECIFIED, PositionSource::kPositionIds},
+};
 
 namespace {
 

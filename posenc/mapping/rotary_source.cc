@@ -100,6 +100,26 @@ void SettleLengthRule(const v1::RotarySource& source, const Rotary& rotary, Posi
   }
 }
 
+absl::Status SettleCacheIndex(const v1::RotarySource& source, const Rotary& rotary, Positions& positions,
+                              std::vector<Note>* notes) {
+  if (!rotary.ReadsCacheIndex()) {
+    if (source.has_model()) positions.cache_index.reset();
+    return absl::OkStatus();
+  }
+  const bool known = !std::holds_alternative<PositionIds>(positions.source) &&
+                     !std::holds_alternative<PositionSegments>(positions.source);
+  if (positions.cache_index || known) return absl::OkStatus();
+  constexpr char kField[] = "positions.cache_index";
+  if (!source.has_model()) {
+    return InvalidArgument("MISSING", kField, "",
+                           "must be given with ids or segments: q is multiplied by a factor of the index in the cache");
+  }
+  notes->push_back({"DEFAULTED", kField,
+                    "absent: the model scales its queries by the index in the KV cache, and each token's position is "
+                    "taken for it; they differ after padding"});
+  return absl::OkStatus();
+}
+
 absl::Status OfParameters(const ResolvedRotary& resolved, const absl::Status& status) {
   const std::string field = DetailsOf(status).field;
   if (!field.starts_with("inv_freq") && field != "attention_scaling") return status;
@@ -144,9 +164,11 @@ void WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<const Rot
   info->set_layer_type(resolved.layer_type);
   if (!resolved.rotary) return;
   const Rotary& rotary = *resolved.rotary;
-  info->set_rotated(true);
-  info->set_input_pairing(Name(rotary.input_pairing(), kPairings));
-  info->set_output_pairing(Name(rotary.output_pairing(), kPairings));
+  info->set_rotated(rotary.rotates());
+  if (rotary.rotates()) {
+    info->set_input_pairing(Name(rotary.input_pairing(), kPairings));
+    info->set_output_pairing(Name(rotary.output_pairing(), kPairings));
+  }
   info->set_rotary_dim(rotary.rotary_dim());
 
   Fingerprint fingerprint;

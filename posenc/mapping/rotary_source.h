@@ -51,6 +51,11 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const ModelLayers& layers, const Pr
 void SettleLengthRule(const v1::RotarySource& source, const Rotary& rotary, Positions& positions,
                       std::vector<Note>* notes);
 
+// Settles Positions.cache_index. With a model it is dropped where it is not read, and where it is read but not known,
+// positions are taken, and a note says so. MISSING if settings need it.
+absl::Status SettleCacheIndex(const v1::RotarySource& source, const Rotary& rotary, Positions& positions,
+                              std::vector<Note>* notes);
+
 // CachedLayer(), or WouldBlock() if the file is not cached and the reader takes only what is.
 absl::StatusOr<std::shared_ptr<const ModelLayers>> LayerOf(const Reader& reader, const ModelSource& model);
 

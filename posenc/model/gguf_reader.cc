@@ -87,6 +87,9 @@ absl::StatusOr<std::vector<ModelLayers>> RotaryLayers(const GgufFile& file) {
     const bool twice = std::find(found.begin(), found.end(), other) != found.end();
     if (all.size() > 1) all[n].layer_type = NameOf(found[n], has_sliding, twice);
     if (found[n].rotates) POSENC_RETURN_IF_ERROR(SetGgufRotary(file, heads, found[n].sliding, &all[n]));
+    if (found[n].attends) {
+      POSENC_RETURN_IF_ERROR(SetGgufQueryScale(file, found[n].rotates, has_sliding, &all[n]));
+    }
   }
   return all;
 }
@@ -97,10 +100,9 @@ absl::Status AddNotes(GgufFile& file) {
       "GGUF", kArchitecture,
       "read as llama.cpp (with ggml 0.25.3) reads it, not by config_rules; llama.cpp computes in float32, and powers "
       "of theta as products");
-  POSENC_ASSIGN_OR_RETURN(const auto temperature, file.fields.Float("attention.temperature_scale"));
-  if (temperature.value_or(0) != 0 || file.type.rotates == GgufRotates::kChunked) {
-    file.Say("NOT_PART_OF_ROTATION", file.fields.Path("attention.temperature_scale"),
-             "llama.cpp multiplies queries by a factor that grows with the position, outside the rotation");
+  if (file.type.name == "grok" && file.fields.Number("attention.temperature_length").value_or(0).value_or(0) != 0) {
+    file.Say("NOT_PART_OF_ROTATION", file.fields.Path("attention.temperature_length"),
+             "the model multiplies its scores by a factor that grows with the query's position; llama.cpp does not");
   }
   const bool has_factors = !file.gguf.factors.empty();
   if (IsSplit(file.gguf) && !has_factors && file.type.divisors != GgufDivisors::kNone) {
@@ -124,7 +126,7 @@ void AddUnread(GgufFile& file) {
 }
 
 void OverridePairing(const ModelSource& source, ModelLayers* layers) {
-  if (!layers->rotary) return;
+  if (!layers->rotary || !layers->rotary->input_pairing) return;
   if (source.input_pairing) {
     if (*source.input_pairing != *layers->rotary->input_pairing) {
       layers->notes.push_back(

@@ -60,4 +60,7 @@ absl::StatusOr<GgufHeads> GgufHeadsOf(const GgufFile& file, bool first_is_slidin
 // Sets the rotary settings of layers of a kind that rotates, the fields that they come from, and their notes.
 absl::Status SetGgufRotary(const GgufFile& file, const GgufHeads& heads, bool sliding, ModelLayers* layers);
 
+// Sets the factor of q of layers of a kind, the fields that it comes from, and a note.
+absl::Status SetGgufQueryScale(const GgufFile& file, bool rotates, bool has_sliding, ModelLayers* layers);
+
 }  // namespace posenc

@@ -51,12 +51,14 @@ void AddNorm(std::vector<GgufType>& types) {
                    .whole_head = true,
                    .divisors = GgufDivisors::kByType,
                    .log_multiplier = GgufLogMultiplier::kAsGiven,
-                   .reads_betas = true});
+                   .reads_betas = true,
+                   .query_scale = GgufQueryScale::kByOriginalLength});
   types.push_back({.name = "llama4",
                    .whole_head = true,
                    .divisors = GgufDivisors::kFreqs,
                    .rotates = GgufRotates::kChunked,
-                   .sliding = GgufSliding{.when = When::kUnlessWindowIsZero, .period = 4}});
+                   .sliding = GgufSliding{.when = When::kUnlessWindowIsZero, .period = 4},
+                   .query_scale = GgufQueryScale::kLlama4});
   types.push_back({.name = "smollm3", .whole_head = true, .rotates = GgufRotates::kNotEveryFourth});
   types.push_back({.name = "cohere2",
                    .rotates = GgufRotates::kSliding,
@@ -69,12 +71,18 @@ void AddNorm(std::vector<GgufType>& types) {
                    .rotates = GgufRotates::kSliding,
                    .sliding = GgufSliding{.period = 4, .scaling = Scaling::kNoFactor}});
   types.push_back({.name = "baichuan", .whole_head = true, .alibi = GgufAlibi::kEightIf40Layers});
+  types.push_back({.name = "deepseek2",
+                   .latent = true,
+                   .scales_scores = true,
+                   .log_multiplier = GgufLogMultiplier::kTenfoldBoth,
+                   .query_scale = GgufQueryScale::kByTemperatureLength});
+  types.push_back({.name = "mistral4",
+                   .latent = true,
+                   .scales_scores = true,
+                   .log_multiplier = GgufLogMultiplier::kTenfold,
+                   .query_scale = GgufQueryScale::kByTemperatureLength});
   types.push_back(
-      {.name = "deepseek2", .latent = true, .scales_scores = true, .log_multiplier = GgufLogMultiplier::kTenfoldBoth});
-  for (const std::string_view name : {"mistral4", "deepseek32"}) {
-    types.push_back(
-        {.name = name, .latent = true, .scales_scores = true, .log_multiplier = GgufLogMultiplier::kTenfold});
-  }
+      {.name = "deepseek32", .latent = true, .scales_scores = true, .log_multiplier = GgufLogMultiplier::kTenfold});
   types.push_back({.name = "glm-dsa", .latent = true, .scales_scores = true});
   types.push_back({.name = "hy_v4", .latent = true});
   types.push_back({.name = "plm", .latent = true});

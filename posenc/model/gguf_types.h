@@ -60,6 +60,10 @@ struct GgufSliding {
 // is 1.
 enum class GgufLogMultiplier { kNotRead, kAsGiven, kTenfold, kTenfoldBoth };
 
+// Factor of queries by position. kLlama4: fixed, of layers that do not rotate, if there are sliding ones. kBy...: by
+// attention.temperature_scale, and the length at which it begins.
+enum class GgufQueryScale { kNone, kLlama4, kByOriginalLength, kByTemperatureLength };
+
 enum class GgufAlibi { kNone, kEight, kByKey, kEightIf40Layers };  // attention.max_alibi_bias
 
 struct GgufType {
@@ -87,6 +91,7 @@ struct GgufType {
   bool only_theta = false;        // llama.cpp aborts unless rope.freq_base is fixed_theta
   bool reads_alpha = false;       // theta is multiplied by rope.scaling.alpha^(head / (head - 2))
   GgufAlibi alibi = GgufAlibi::kNone;
+  GgufQueryScale query_scale = GgufQueryScale::kNone;
   std::string_view instead = "";  // for an architecture that is not read: the reason
 };
 

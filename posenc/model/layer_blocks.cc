@@ -295,7 +295,7 @@ absl::StatusOr<LayerBlock> BlockFor(Part& part, const RopeBlocks& blocks, const 
   } else if (part.type.block) {
     result.block->parameters = *part.type.block;
     result.block->has_factor = true;
-    result.block->has_query_scale = !part.type.query_scale_field.empty();
+    if (part.type.query_scale == QueryScaleFunction::kMinistral3) result.block->llama_4_scaling_beta = 0.1;
     part.Say("DEFAULTED", "rope_parameters",
              fmt::format("absent: the default block of model_type \"{}\" is used", part.type.name));
   }

@@ -54,6 +54,7 @@ absl::StatusOr<Part> OpenPart(const ModelSource& source, const nlohmann::json& f
     part.type.partial = 1;
     part.type.mla = is_latent;
     part.type.rotary_dim_field = "rotary_dim";
+    if (component.model_type == "qwen") part.type.query_scale = QueryScaleFunction::kLogn;
     part.Say("UNKNOWN_MODEL_TYPE", "model_type",
              fmt::format("\"{}\" is not known: the file is read by the general rules{}, with the request's pairing",
                          Quote(component.model_type), is_latent ? " of multi-head latent attention" : ""));

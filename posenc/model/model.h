@@ -75,6 +75,8 @@ struct FileField {
 // A file may cause any number of notes, and they are copied for each of its layer types and parts. Of a part's, an
 // answer has so many, and one that says so.
 inline constexpr size_t kMostNotes = 64;
+// Code of the note that q is multiplied as the model does it.
+inline constexpr std::string_view kQueryScaleNote = "QUERY_SCALE";
 void AddNote(Note note, std::vector<Note>& notes);
 
 // Settings that several layers share, or those of the model's input. At most one of rotary, bias, terms, table,

@@ -289,9 +289,8 @@ struct ModelType {
   std::optional<OneStack> one_stack;
   std::string_view encoder_biases_field = "";  // kT5: a list of biases, one by token distance like T5's
   double second_start = 0;                     // kAxial: frequency_start of the second axis
-  // A field of the scaling block that does not affect the rotation: the class multiplies its queries by
-  // 1 + field * ln(1 + floor(position / L0)), where L0 is original_max_position_embeddings.
-  std::string_view query_scale_field = "";
+  // The class multiplies its queries by a factor of the position. kLlama4, kBeam: on layers that do not rotate.
+  std::optional<QueryScaleFunction> query_scale;
   // With any scaling, the class multiplies cos and sin by the block's short_mscale, or long_mscale for sequences above
   // original_max_position_embeddings, instead of the scaling's own factor. It always takes longrope's short factors.
   bool mscale_by_length = false;

@@ -283,6 +283,10 @@ void NoteIgnored(Part& part, bool ignores_block) {
     part.Say("NOT_USED", "layer_rope_theta",
              fmt::format("model_type \"{}\" reads only which entries are 0: theta is the block's", part.type.name));
   }
+  if (part.config.Find("attn_temperature_len") != nullptr) {
+    part.Say("NOT_PART_OF_ROTATION", "attn_temperature_len",
+             "Grok 2 also multiplies its scores by ln(position) / ln(this) beyond this position; the answer does not");
+  }
   const nlohmann::json* alibi = part.type.scheme == Scheme::kFalcon ? nullptr : part.config.Find("alibi");
   if (alibi != nullptr && alibi->is_boolean() && alibi->get<bool>()) {
     part.Say("NOT_USED", "alibi",
@@ -341,6 +345,10 @@ absl::StatusOr<std::vector<ModelLayers>> RotaryLayersOf(const Part& part, const 
       entry.rotary_offset = own.rotary_offset;
     } else {
       own.Say("NO_ROPE", "layer_type", fmt::format("layers of type \"{}\" have no rotary embedding", layer_type));
+    }
+    if (!entry.rotary && HasAttention(layer_type)) {
+      POSENC_ASSIGN_OR_RETURN(const auto scale, QueryScaleOf(own, nullptr));
+      if (scale) entry.rotary = RotarySettings{.query_scale = scale};
     }
     entry.notes = std::move(own.notes);
     entry.fields = std::move(own.fields);

@@ -322,6 +322,9 @@ void NoteNulls(Part& part) {
                 type.latent_head.whole_field, type.latent_head.unrotated_field, type.latent_head.rotated_field});
   if (type.head_dim != 0) names.push_back(type.head_dim_field);
   if (type.layers == Layers::kNoRopeList) names.push_back("no_rope_layer_interval");
+  if (type.query_scale == QueryScaleFunction::kLlama4) {
+    names.insert(names.end(), {"attn_temperature_tuning", "attn_scale", "floor_scale"});
+  }
   if (!type.pattern.cycle_field.empty()) names.push_back(type.pattern.cycle_field);
   if (type.layers == Layers::kSlidingOrDense) names.push_back("first_k_dense_replace");
   if (type.layers == Layers::kMainOrCompressed) names.push_back("compress_rope_theta");
@@ -352,16 +355,13 @@ absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, const Block
   NoteNulls(part, block);
   POSENC_RETURN_IF_ERROR(Standardize(part, block, context));
   const std::string partial_path = block.path + ".partial_rotary_factor";
-  if (block.has_query_scale) {
-    part.Say("NOT_PART_OF_ROTATION", fmt::format("{}.{}", block.path, part.type.query_scale_field),
-             "the model also multiplies its queries by 1 + this * ln(1 + floor(position / "
-             "original_max_position_embeddings)); the answer does not");
-  }
-  RopeParameters& p = block.parameters;
   RotarySettings settings;
+  POSENC_ASSIGN_OR_RETURN(settings.query_scale, QueryScaleOf(part, &block));
+  RopeParameters& p = block.parameters;
   POSENC_ASSIGN_OR_RETURN(settings.head_dim, HeadDimOf(part));
   const RopeMethod* method = FindRopeMethod(p.rope_type);
   const auto reads = [method](std::string_view name) { return method != nullptr && Reads(*method, name); };
+  if (settings.query_scale && !reads(kOriginalLength)) p.original_max_position_embeddings.reset();
   const bool narrows = p.partial_rotary_factor.value_or(1) != 1 && !reads("partial_rotary_factor");
   if (part.type.cuts_head && p.rope_type == "proportional" &&
       (part.type.mla || p.partial_rotary_factor.value_or(1) != 1)) {

@@ -39,6 +39,10 @@ struct BlockContext {
 // Adds a note to the part for each setting that is not used as the file states it.
 absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, const BlockContext& context);
 
+// Returns the factor of q that a layer of the part has; `block`: its scaling block, null for a layer that does not
+// rotate. Adds a note.
+absl::StatusOr<std::optional<QueryScale>> QueryScaleOf(Part& part, const RopeBlock* block);
+
 // Rotary settings of a vision part, whose positions have two or three axes (ModelType::axes).
 
 absl::StatusOr<RotarySettings> AxialOf(Part& part);

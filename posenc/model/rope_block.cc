@@ -64,12 +64,15 @@ struct FieldReader {
   void operator()(std::string_view name, std::vector<double>& field) { Take(block.Numbers(name), field); }
 };
 
+constexpr std::string_view kScalingBeta = "llama_4_scaling_beta";
+bool HasScalingBeta(const ModelType& type) { return type.query_scale == QueryScaleFunction::kMinistral3; }
+
 bool HasSections(const ModelType& type) { return type.mrope != MropeOrder::kNone && type.reads_sections; }
 
 // Returns the known block fields of this class that FieldReader does not read.
 std::vector<std::string_view> OthersOf(const ModelType& type) {
   std::vector<std::string_view> others;
-  if (!type.query_scale_field.empty()) others = {type.query_scale_field, "max_position_embeddings"};
+  if (HasScalingBeta(type)) others = {kScalingBeta, "max_position_embeddings"};
   if (type.mscale_by_length) others = {"short_mscale", "long_mscale"};
   if (HasSections(type)) others = {"mrope_section", "mrope_interleaved", "interleaved"};
   return others;
@@ -114,7 +117,9 @@ absl::StatusOr<RopeBlock> ReadBlock(const ConfigObject& block, const ModelType& 
   if (block.Find("rope_type") == nullptr && block.Find("type") != nullptr) result.type_key = "type";
   result.parameters.rope_type = rope_type.value_or("default");
   result.has_factor = block.tree().contains("factor");
-  result.has_query_scale = !type.query_scale_field.empty() && block.Find(type.query_scale_field) != nullptr;
+  if (HasScalingBeta(type)) {
+    POSENC_ASSIGN_OR_RETURN(result.llama_4_scaling_beta, block.Number({kScalingBeta}));
+  }
   FieldReader reader{block, absl::OkStatus()};
   VisitFields(result.parameters, [&reader](std::string_view name, auto& field) {
     if constexpr (std::is_invocable_v<FieldReader&, std::string_view, decltype(field)>) {

@@ -16,11 +16,11 @@
 namespace posenc {
 
 struct RopeBlock {
-  std::string path;                         // "config_json.rope_scaling", or where the file would have the block
-  std::string_view type_key = "rope_type";  // as the file spells it
-  RopeParameters parameters;                // rope_type is "default" if absent
-  bool has_factor = false;                  // the key "factor" is present, even if null
-  bool has_query_scale = false;
+  std::string path;                            // "config_json.rope_scaling", or where the file would have the block
+  std::string_view type_key = "rope_type";     // as the file spells it
+  RopeParameters parameters;                   // rope_type is "default" if absent
+  bool has_factor = false;                     // the key "factor" is present, even if null
+  std::optional<double> llama_4_scaling_beta;  // of classes that read it
   bool null_attention_factor = false;
   std::optional<double> short_mscale, long_mscale;  // ModelType::mscale_by_length
   std::vector<std::string> nulls;                   // fields that are null, where transformers takes no null

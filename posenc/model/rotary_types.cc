@@ -52,9 +52,13 @@ constexpr LayerPattern kThirdHasAttention = {
 
 constexpr std::string_view kSliding = "sliding_attention";
 constexpr std::string_view kFull = "full_attention";
-constexpr std::string_view kLlama4Scaling = "llama_4_scaling_beta";
+constexpr QueryScaleFunction kLlama4Scale = QueryScaleFunction::kLlama4;
+constexpr QueryScaleFunction kMinistral3Scale = QueryScaleFunction::kMinistral3;
 
 constexpr std::string_view kValuesRotate = "values are rotated like queries and keys";
+constexpr std::string_view kLearnedScale =
+    "the model also multiplies q of each head by scale * ln(position + 1) + bias, which are learned; the answer does "
+    "not";
 constexpr std::string_view kLastElements =
     "the last rotary_dim elements of a head rotate: set rotary_offset to the first of them";
 
@@ -196,7 +200,7 @@ std::vector<ModelType> MakeRotaryTypes() {
       {.name = "minimax", .theta = 1e6,
        .pattern = {.every = 2, .field = "", .others = "linear_attention", .at = 0}},
       {.name = "ministral"},
-      {.name = "ministral3", .block = ministral3_yarn, .head_dim = 128, .query_scale_field = kLlama4Scaling},
+      {.name = "ministral3", .block = ministral3_yarn, .head_dim = 128, .query_scale = kMinistral3Scale},
       {.name = "mistral", .width = {4096, 32}},
       {.name = "mixtral", .theta = 1e6},
       {.name = "mllama_text_model", .theta = 500000, .width = {4096, 32}, .pattern = kMllama},
@@ -295,13 +299,14 @@ std::vector<ModelType> MakeRotaryTypes() {
       {.name = "granitemoe_swa", .layers = kThetaList},
       {.name = "kolibri1", .head_dim = 128, .layers = kSlidingOnlyIfWindow, .pattern = {5, ""}},
       {.name = "llama4_text", .pairing = kInter, .precision = kF32, .theta = 500000,
-       .head_dim = 128, .layers = kNoRopeList},
+       .head_dim = 128, .layers = kNoRopeList, .query_scale = kLlama4Scale},
       {.name = "muse_glimmer_text", .head_dim = 128, .layers = kThetaFlags, .pattern = {4}},
       {.name = "muse_spark_text", .block = muse_spark_default, .head_dim = 64, .layers = kThetaFlags, .pattern = {4}},
       {.name = "smollm3", .theta = 2e6, .layers = kNoRopeList},
 
       // One block per layer type.
-      {.name = "beam", .precision = kF32, .head_dim = 128, .layers = kByType, .pattern = {.every = 6, .field = "", .last = true}, .by_layer = beam},
+      {.name = "beam", .precision = kF32, .head_dim = 128, .layers = kByType, .pattern = {.every = 6, .field = "", .last = true}, .by_layer = beam,
+       .query_scale = QueryScaleFunction::kBeam},
       {.name = "deepseek_v4", .pairing = kInter, .precision = kVllm, .partial = 0.125,
        .head_dim = 512, .layers = kMainOrCompressed, .by_layer = deepseek_v4,
        .note = kLastElements},
@@ -351,9 +356,9 @@ std::vector<ModelType> MakeRotaryTypes() {
       {.name = "minicpm3", .head_dim = 32, .mla = true, .unrotated_dim = 64},
       {.name = "mistral4", .pairing = kInter, .output_pairing = kHalf, .reads_interleave = true, .block = mistral4_yarn,
        .head_dim = 64, .mla = true, .unrotated_dim = 64, .share_of_whole_head = true,
-       .query_scale_field = kLlama4Scaling},
+       .query_scale = kMinistral3Scale},
       {.name = "mistral_large4_text", .pairing = kInter, .output_pairing = kHalf, .block = mistral_large4_yarn,
-       .head_dim = 64, .mla = true, .unrotated_dim = 64, .layers = kNoRopeList},
+       .head_dim = 64, .mla = true, .unrotated_dim = 64, .layers = kNoRopeList, .note = kLearnedScale},
       {.name = "youtu", .pairing = kInter, .output_pairing = kHalf, .reads_interleave = true,
        .head_dim = 64, .mla = true, .unrotated_dim = 128, .head_dim_agrees = true},
 

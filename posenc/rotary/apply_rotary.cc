@@ -8,7 +8,9 @@
 #include "posenc/base/caches.h"
 #include "posenc/base/checks.h"
 #include "posenc/base/status.h"
+#include "posenc/kernels/convert.h"
 #include "posenc/kernels/rotate_pairs.h"
+#include "posenc/kernels/scale_rows.h"
 #include "posenc/rotary/rotate_pieces.h"
 #include "posenc/rotary/slab_table.h"
 
@@ -83,6 +85,17 @@ void Split(int64_t first, int64_t end, int64_t unit, const Partial& partial, con
   if (stop != 0) partial(last, 0, stop);
 }
 
+// Copies the head rows of a layer that does not rotate.
+void CopyRows(const PairRotation& work, const ByteSource& x, std::byte* y, size_t start) {
+  const size_t row = work.head_dim * SizeOf(work.dtype);
+  const bool heads_first = work.token_stride == row;
+  const size_t count = heads_first ? work.heads : work.tokens, bytes = row * (heads_first ? work.tokens : work.heads);
+  for (size_t n = 0; n < count; ++n) {
+    const size_t at = start + n * (heads_first ? work.head_stride : work.token_stride);
+    Copy(x, at, bytes, y + at);
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<RotaryApplication> RotaryApplication::Create(const Rotary& rotary, ApplyRotary call,
@@ -97,8 +110,9 @@ absl::StatusOr<RotaryApplication> RotaryApplication::Create(const Rotary& rotary
                                          call.layout == Layout::kTHD ? "T" : "B and S", ToString(call.q.tensor.shape)));
     }
   }
-  auto positions = TokenPositions::Create(std::move(call.positions),
-                                          {q.sequences, q.length, call.layout == Layout::kTHD, rotary.axes()}, limits);
+  auto positions = TokenPositions::Create(
+      std::move(call.positions),
+      {q.sequences, q.length, call.layout == Layout::kTHD, rotary.axes(), rotary.ReadsCacheIndex()}, limits);
   if (!positions.ok()) return Within("positions", positions.status());
   POSENC_ASSIGN_OR_RETURN(TableRows rows, TableRows::Create(rotary, *std::move(positions), call.direction, limits));
   RotaryApplication application(std::move(call), q, k, std::move(rows));
@@ -167,12 +181,53 @@ void RotaryApplication::Rotate(const Cells& cells, Operand which, const SlabTabl
     if (some.head > cells.head) InterruptionPoint();
     some.heads = std::min(heads, end - some.head);
     PairRotation work = Work(some, which);
-    work.large = large;
+    work.large = large && !ScalesRows(which);
     work.table_dtype = table.widened();
     work.cos = table.cos();
     work.sin = table.sin();
-    RotatePieces(work, *buffers.x, buffers.y, Start(some, which) - origin);
+    const size_t start = Start(some, which) - origin;
+    if (work.pairs == 0) {
+      CopyRows(work, *buffers.x, buffers.y, start);
+    } else {
+      RotatePieces(work, *buffers.x, buffers.y, start);
+    }
+    if (ScalesRows(which)) ScaleCells(some, which, table, buffers.y + start);
   }
+}
+
+bool RotaryApplication::ScalesRows(Operand which) const {
+  return which == Operand::kQuery && rows_.scales_query() &&
+         (!rows_.contain_factors() || axes_of(which).head_dim > 2 * static_cast<int64_t>(rows_.pairs()));
+}
+
+void RotaryApplication::ScaleCells(const Cells& cells, Operand which, const SlabTable& table, std::byte* y) const {
+  const PairRotation rotated = Work(cells, which);
+  std::vector<float> factors = table.factors();
+  const size_t element = SizeOf(rotated.dtype);
+  const auto scale = [&](size_t first, size_t end) {
+    constexpr size_t kTogether = size_t{1} << 18;  // of a row, between interruption points
+    for (size_t at = first; at < end; at += kTogether) {
+      if (at > first) InterruptionPoint();
+      ScaleRows({.dtype = rotated.dtype,
+                 .elements = std::min(kTogether, end - at),
+                 .factors = factors.data(),
+                 .y = y + at * element,
+                 .tokens = rotated.tokens,
+                 .heads = rotated.heads,
+                 .token_stride = rotated.token_stride,
+                 .head_stride = rotated.head_stride});
+    }
+  };
+  if (rows_.contain_factors()) {
+    scale(0, rotated.rotary_offset);
+    return scale(rotated.rotary_offset + 2 * rotated.pairs, rotated.head_dim);
+  }
+  if (rows_.plan(0).query_scale->rounds_factor && rotated.dtype != DType::kFP32) {
+    std::vector<std::byte> narrow(factors.size() * element);
+    Convert(DType::kFP32, rotated.dtype, factors.data(), narrow.data(), factors.size());
+    Convert(rotated.dtype, DType::kFP32, narrow.data(), factors.data(), factors.size());
+  }
+  scale(0, rotated.head_dim);
 }
 
 int64_t RotaryApplication::HeadsOfSlab(Operand which, int64_t tokens) const {
@@ -219,7 +274,7 @@ bool RotaryApplication::has_small_tables() const {
   size_t entries = 0;
   if (has_q()) entries += entry(Operand::kQuery);
   if (has_k() && !HaveOneTable()) entries += entry(Operand::kKey);
-  return Divide().items <= static_cast<int64_t>((size_t{1} << 20) / (2 * entries * rows_.pairs()));
+  return Divide().items <= static_cast<int64_t>((size_t{1} << 20) / (2 * entries * std::max<size_t>(rows_.pairs(), 1)));
 }
 
 RotaryApplication::Tables RotaryApplication::AllTables() const {
@@ -373,7 +428,7 @@ int64_t RotaryApplication::RowBytes(Operand which) const {
 int64_t RotaryApplication::TokenBytes(Operand which) const { return axes_of(which).heads * RowBytes(which); }
 
 int64_t RotaryApplication::Slab(int64_t token_bytes) const {
-  const int64_t most = std::clamp<int64_t>(16384 / static_cast<int64_t>(rows_.pairs()), 1, 1024);
+  const int64_t most = std::clamp<int64_t>(16384 / std::max<int64_t>(rows_.pairs(), 1), 1, 1024);
   return std::clamp<int64_t>(kSlabBytes / token_bytes, 1, most);
 }
 

@@ -135,6 +135,10 @@ class RotaryApplication {
   // Rotates one token after another, with several threads for its sequences and heads.
   absl::Status RotateLargeTokens(const Division& division, Buffers q, Buffers k, bool large, WorkPool& pool,
                                  const Cancellation& cancelled, const Tables* tables) const;
+  // True if elements of the operand are multiplied after their rotation.
+  bool ScalesRows(Operand which) const;
+  // Multiplies the cells, which begin at y, by their tokens' factors where the table does not contain them.
+  void ScaleCells(const Cells& cells, Operand which, const SlabTable& table, std::byte* y) const;
   // `cells` must lie in one sequence. The buffers begin at byte `origin` of the tensor.
   void Rotate(const Cells& cells, Operand which, const SlabTable& table, bool large, Buffers buffers,
               size_t origin) const;

@@ -17,6 +17,11 @@ std::string_view NameOf(Operand which) { return which == Operand::kQuery ? "q" :
 }  // namespace
 
 absl::Status RotaryApplication::CheckInPlace(Operand which, DeviceBuffers buffers) const {
+  if (rows_.pairs() == 0 || ScalesRows(which)) {
+    return InvalidArgument("UNSUPPORTED", fmt::format("{}.tensor", NameOf(which)), "",
+                           "must be in the host's memory: query_scale multiplies q after its rotation there, unless "
+                           "frequencies are exact and all elements rotate");
+  }
   const int64_t elements = 2 * static_cast<int64_t>(rows_.pairs());
   const int64_t most = kMostHeldInPlace / static_cast<int64_t>(SizeOf(operand(which).tensor.dtype));
   if (buffers.x != buffers.y || input_pairing_ == output_pairing_ || elements <= most) return absl::OkStatus();

@@ -53,6 +53,17 @@ absl::StatusOr<TokenPositions> TokenPositions::Create(Positions positions, const
     result.bounds_ = std::move(*positions.cu_seqlens);
   }
   result.axes_ = grid.axes;
+  if (positions.cache_index) {
+    constexpr auto kLargest = static_cast<int64_t>(kLargestPosition);
+    if (!grid.reads_cache_index) {
+      return InvalidArgument("NOT_READ", "cache_index", fmt::format("{}", *positions.cache_index),
+                             "must be absent: the settings do not count by the index in the cache");
+    }
+    if (*positions.cache_index < 0 || *positions.cache_index > kLargest - grid.length) {
+      return InvalidArgument("OUT_OF_RANGE", "cache_index", fmt::format("{}", *positions.cache_index),
+                             fmt::format("must be from 0 to 2^53 - {}, the number of tokens", grid.length));
+    }
+  }
   const auto* ids = std::get_if<PositionIds>(&positions.source);
   if (ids == nullptr && positions.axis_dimension != AxisDimension::kUnspecified) {
     return InvalidArgument("NOT_READ", "axis_dimension", "", "must be absent without ids");
@@ -187,6 +198,67 @@ void TokenPositions::Fill(int64_t token, int64_t count, double* out, int64_t axi
                  },
              },
              positions_.source);
+}
+
+void TokenPositions::FillIndexes(int64_t token, int64_t count, double* out) const {
+  if (!positions_.cache_index) return Fill(token, count, out);
+  const int64_t first = *positions_.cache_index + token - begin(SequenceOf(token));
+  for (int64_t s = 0; s < count; ++s) out[s] = static_cast<double>(first + s);
+}
+
+absl::Status TokenPositions::CheckIndexesNotNegative() const {
+  if (positions_.cache_index) return absl::OkStatus();
+  const auto check = [](std::string_view field, double position) {
+    if (position >= 0) return absl::OkStatus();
+    return InvalidArgument("OUT_OF_RANGE", field, fmt::format("{}", position),
+                           "must be at least 0: q is multiplied by a factor of the position");
+  };
+  return std::visit(
+      Overloaded{
+          [](std::monostate) { return absl::OkStatus(); },
+          [&](const OffsetPositions& source) { return check("offset", static_cast<double>(source.offset)); },
+          [&](const PerSequenceOffsets& source) {
+            for (size_t n = 0; n < source.offsets.size(); ++n) {
+              InterruptionPointOfStep(static_cast<int64_t>(n));
+              if (source.offsets[n] >= 0) continue;
+              return check(fmt::format("offsets.offset[{}]", n), static_cast<double>(source.offsets[n]));
+            }
+            return absl::OkStatus();
+          },
+          [&](const PositionIds& source) {
+            for (size_t n = 0; n < source.ids.values.size(); ++n) {
+              InterruptionPointOfStep(static_cast<int64_t>(n) + 1);
+              if (source.ids.values[n] >= 0) continue;
+              return check(fmt::format("ids[{}]", n), source.ids.values[n]);
+            }
+            return absl::OkStatus();
+          },
+          [&](const PositionSegments& source) {
+            for (size_t n = 0; n < source.segments.size(); ++n) {
+              InterruptionPointOfStep(static_cast<int64_t>(n));
+              const int64_t count = segment_begin_[n + 1] - segment_begin_[n];
+              for (const int64_t end : {int64_t{0}, count - 1}) {
+                if (count == 0) continue;
+                double position;
+                FillFrom(source.segments[n], end, 1, 0, &position);
+                POSENC_RETURN_IF_ERROR(check(fmt::format("segments.segment[{}]", n), position));
+              }
+            }
+            return absl::OkStatus();
+          },
+      },
+      positions_.source);
+}
+
+bool TokenPositions::IndexesAreBelow(double limit) const {
+  const int64_t distinct = same_for_all_ ? std::min<int64_t>(sequences_, 1) : sequences_;
+  for (int64_t n = 0; n < distinct; ++n) {
+    InterruptionPointOfStep(n);
+    const int64_t count = begin(n + 1) - begin(n);
+    const int64_t end = positions_.cache_index ? *positions_.cache_index + count : LargestPlusOne(n);
+    if (static_cast<double>(end) > limit) return false;
+  }
+  return true;
 }
 
 int64_t TokenPositions::LargestPlusOne(int64_t sequence) const {

@@ -18,6 +18,7 @@ struct TokenGrid {
   int64_t length;     // S; T when packed
   bool packed;        // layout THD: cu_seqlens may divide the tokens
   int64_t axes = 1;   // values per position
+  bool reads_cache_index = false;
 };
 
 // Returns RESOURCE_EXHAUSTED if cu_seqlens divides more sequences than max_sequences.
@@ -44,6 +45,13 @@ class TokenPositions {
 
   // Writes the positions on `axis` of tokens [token, token + count), all of one sequence.
   void Fill(int64_t token, int64_t count, double* out, int64_t axis = 0) const;
+
+  // Writes the tokens' indexes in the KV cache: positions, unless cache_index is given.
+  void FillIndexes(int64_t token, int64_t count, double* out) const;
+  // Returns INVALID_ARGUMENT naming the field if an index is negative. Positions must have one axis.
+  absl::Status CheckIndexesNotNegative() const;
+  // False if a token's index is `limit` or more.
+  bool IndexesAreBelow(double limit) const;
 
   // Returns INVALID_ARGUMENT unless all positions are integers in [0, rows). Positions must have one axis.
   absl::Status CheckIndices(int64_t rows) const;

@@ -12,6 +12,7 @@
 #include "posenc/methods/rope/axes.h"
 #include "posenc/methods/rope/given_table.h"
 #include "posenc/methods/rope/methods.h"
+#include "posenc/methods/rope/query_scale.h"
 
 namespace posenc {
 namespace {
@@ -209,11 +210,31 @@ absl::Status CompleteGiven(GivenFrequencies& given) {
   return RequireAtLeast("attention_scaling", *given.attention_scaling, 0);
 }
 
+// INVALID_ARGUMENT unless query_scale is the only setting.
+absl::Status CheckScalesOnly(const RotarySettings& settings) {
+  const std::pair<bool, std::string_view> others[] = {
+      {settings.xpos.has_value(), "xpos"},
+      {settings.rotary_dim.has_value(), "rotary_dim"},
+      {settings.head_dim.has_value(), "head_dim"},
+      {settings.max_position_embeddings.has_value(), "max_position_embeddings"},
+      {settings.input_pairing.has_value(), "input_pairing"},
+      {settings.output_pairing.has_value(), "output_pairing"},
+      {settings.half_split_parts != 1, "half_split_parts"}};
+  for (const auto& [given, name] : others) {
+    if (!given) continue;
+    return Against("query_scale", InvalidArgument("CONFLICT", name, "",
+                                                  "must be absent without frequencies: then nothing rotates, and "
+                                                  "query_scale multiplies q"));
+  }
+  return absl::OkStatus();
+}
+
 // Completes what does not depend on the rotary width. The formula of rope_parameters does and is completed later.
 absl::Status CompleteFrequencies(RotarySettings& settings, const Limits& limits) {
   if (std::holds_alternative<std::monostate>(settings.frequencies)) {
     return InvalidArgument("MISSING", "frequencies", "",
-                           "must be given: rope_parameters, given_frequencies, axial or given_table");
+                           "must be given: rope_parameters, given_frequencies, axial or given_table; without them, "
+                           "query_scale alone multiplies q");
   }
   if (const auto* parameters = std::get_if<RopeParameters>(&settings.frequencies)) {
     const double partial = parameters->partial_rotary_factor.value_or(1);
@@ -238,6 +259,11 @@ absl::StatusOr<Rotary> Rotary::Create(RotarySettings settings, Frequencies arith
   if (settings.half_split_parts < 1) {
     return InvalidArgument("OUT_OF_RANGE", "half_split_parts", fmt::format("{}", settings.half_split_parts),
                            "must be at least 1");
+  }
+  if (settings.query_scale) POSENC_RETURN_IF_ERROR(Within("query_scale", Check(*settings.query_scale)));
+  if (settings.query_scale && std::holds_alternative<std::monostate>(settings.frequencies)) {
+    POSENC_RETURN_IF_ERROR(CheckScalesOnly(settings));
+    return Rotary(std::move(settings), arithmetic, plan_source);
   }
   POSENC_RETURN_IF_ERROR(CompleteFrequencies(settings, limits));
   POSENC_ASSIGN_OR_RETURN(settings.rotary_dim, RotaryDim(settings, limits));
@@ -265,6 +291,15 @@ absl::StatusOr<Rotary> Rotary::Create(RotarySettings settings, Frequencies arith
   if (const auto* axial = std::get_if<AxialRope>(&s.frequencies)) rotary.axis_ = AxialAxes(*axial);
   if (!rotary.axis_.empty()) rotary.axes_ = *std::max_element(rotary.axis_.begin(), rotary.axis_.end()) + 1;
   if (s.xpos) POSENC_RETURN_IF_ERROR(Within("xpos", rotary.CompleteXpos()));
+  if (s.query_scale && rotary.axes_ > 1) {
+    return InvalidArgument("CONFLICT", "query_scale", "", "must be absent with positions of several axes");
+  }
+  return rotary;
+}
+
+Rotary Rotary::WithoutQueryScale() const {
+  Rotary rotary = *this;
+  rotary.settings_.query_scale.reset();
   return rotary;
 }
 
@@ -330,6 +365,10 @@ void RotaryPlan::AddTo(Fingerprint& fingerprint) const {
   if (!axis.empty()) fingerprint.Add("axis").Add(std::vector<double>(axis.begin(), axis.end()));
   if (position_divisor != 1) fingerprint.Add("position_divisor").Add(position_divisor);
   if (xpos) fingerprint.Add("xpos").Add(xpos->centre).Add(xpos->scale_base);
+  if (query_scale) {
+    fingerprint.Add("query_scale");
+    VisitFields(*query_scale, AddToKey{fingerprint});
+  }
 }
 
 std::string Rotary::CacheKey(int64_t seq_len) const {
@@ -343,6 +382,7 @@ std::string Rotary::CacheKey(int64_t seq_len) const {
   AddToKey add{key};
   add("max_position_embeddings", settings_.max_position_embeddings);
   add("xpos", settings_.xpos);
+  add("query_scale", settings_.query_scale);
   if (const auto* parameters = std::get_if<RopeParameters>(&settings_.frequencies)) {
     key.Add(parameters->rope_type);
     VisitFields(*parameters, add);
@@ -396,6 +436,7 @@ absl::StatusOr<RotaryPlan> Rotary::MakePlan(int64_t seq_len) const {
     plan.softmax_scale_factor = numbers.scalars[kSoftmaxScaleFactor];
     plan.position_divisor = numbers.scalars[kPositionDivisor];
   }
+  plan.query_scale = settings_.query_scale;
   if (settings_.xpos) plan.xpos = MakeXposPlan(arithmetic_, *settings_.xpos, rotary_dim());
   for (size_t i = 0; i < plan.inv_freq.size(); ++i) {
     if (!std::isfinite(plan.inv_freq[i])) {
@@ -419,6 +460,10 @@ absl::StatusOr<RotaryPlan> Rotary::MakePlan(int64_t seq_len) const {
   if (!std::isfinite(plan.attention_scaling)) {
     return InvalidArgument("OUT_OF_RANGE", "attention_scaling", fmt::format("{}", plan.attention_scaling),
                            "must give a finite attention scaling");
+  }
+  if (plan.query_scale && plan.attention_scaling > 1e300) {
+    return InvalidArgument("OUT_OF_RANGE", "attention_scaling", fmt::format("{}", plan.attention_scaling),
+                           "must be at most 1e300 with query_scale, which multiplies it");
   }
   return plan;
 }

@@ -28,6 +28,7 @@ struct RotaryPlan {
   double softmax_scale_factor = 1;
   double position_divisor = 1;  // 1 under kExact, which divides the frequencies instead
   std::optional<XposPlan> xpos;
+  std::optional<QueryScale> query_scale;
 
   // Adds everything that determines the plan's tables, except the arithmetic: fingerprints and keys of tables use it.
   void AddTo(Fingerprint& fingerprint) const;
@@ -53,15 +54,23 @@ class Rotary {
   const RotarySettings& settings() const { return settings_; }
   Frequencies arithmetic() const { return arithmetic_; }
   PlanSource plan_source() const { return plan_source_; }
-  int64_t rotary_dim() const { return *settings_.rotary_dim; }
-  Pairing input_pairing() const { return *settings_.input_pairing; }
-  Pairing output_pairing() const { return *settings_.output_pairing; }
+  // False if there is only a query_scale.
+  bool rotates() const { return settings_.rotary_dim.has_value(); }
+  int64_t rotary_dim() const { return settings_.rotary_dim.value_or(0); }
+  Pairing input_pairing() const { return settings_.input_pairing.value_or(Pairing::kHalfSplit); }
+  Pairing output_pairing() const { return settings_.output_pairing.value_or(Pairing::kHalfSplit); }
   int64_t half_split_parts() const { return settings_.half_split_parts; }
 
   // Number of axes of a position.
   int64_t axes() const { return axes_; }
   // Null if there is no given_table.
   const GivenTable* table() const { return std::get_if<GivenTable>(&settings_.frequencies); }
+  // True if Positions.cache_index matters.
+  bool ReadsCacheIndex() const {
+    return settings_.query_scale && settings_.query_scale->position_source == PositionSource::kCacheIndex;
+  }
+  // The same without query_scale. It must rotate.
+  Rotary WithoutQueryScale() const;
   // True if plans differ by sequence length.
   bool NeedsSeqLen() const;
 

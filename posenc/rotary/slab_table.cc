@@ -13,6 +13,8 @@ constexpr int64_t kFewEntries = 256;
 
 SlabTable::SlabTable(const TableRows& rows, int64_t token, int64_t count, DType type, Operand operand)
     : widened_(type == DType::kFP64 ? DType::kFP64 : DType::kFP32) {
+  if (rows.scales_query() && operand == Operand::kQuery) factors_ = rows.QueryFactors(token, count);
+  if (rows.pairs() == 0) return;
   const size_t values = count * rows.pairs(), size = (values * SizeOf(widened_) + 63) / 64 * 64;
   bytes_.resize(2 * size);
   std::byte *cos = bytes_.data(), *sin = cos + size;

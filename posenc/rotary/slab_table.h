@@ -14,17 +14,21 @@ namespace posenc {
 // Immutable and thread-safe.
 class SlabTable {
  public:
-  // Entries are rounded to `type`, then widened to float32 if `type` is narrower. `operand` matters with xPos only.
+  // Entries are rounded to `type`, then widened to float32 if `type` is narrower. `operand` matters if rows differ by
+  // it.
   SlabTable(const TableRows& rows, int64_t token, int64_t count, DType type, Operand operand);
 
   DType widened() const { return widened_; }
   const void* cos() const { return bytes_.data(); }
   const void* sin() const { return bytes_.data() + bytes_.size() / 2; }  // cache-line aligned, too
-  size_t bytes() const { return sizeof(*this) + bytes_.size(); }
+  // Factors of q by token; empty: none but 1.
+  const std::vector<float>& factors() const { return factors_; }
+  size_t bytes() const { return sizeof(*this) + bytes_.size() + factors_.size() * sizeof(float); }
 
  private:
   DType widened_;
   LineVector<std::byte> bytes_;
+  std::vector<float> factors_;
 };
 
 // Process-wide cache of tables, keyed by everything that determines them: a model's layers use the same tables.

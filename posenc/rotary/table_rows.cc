@@ -10,6 +10,7 @@
 #include "posenc/base/fingerprint.h"
 #include "posenc/base/status.h"
 #include "posenc/methods/rope/given_table.h"
+#include "posenc/methods/rope/query_scale.h"
 #include "posenc/rotary/xpos_rows.h"
 
 namespace posenc {
@@ -139,6 +140,12 @@ absl::StatusOr<TableRows> TableRows::Create(const Rotary& rotary, TokenPositions
     }
     rows.plans_.push_back(std::move(plan));
   }
+  if (const auto& scale = rotary.settings().query_scale) {
+    POSENC_RETURN_IF_ERROR(Within("positions", rows.positions_.CheckIndexesNotNegative()));
+    const std::optional<double> first = FirstScaledPosition(*scale);
+    rows.scales_query_ = first && !rows.positions_.IndexesAreBelow(*first);
+    if (cache_only && rows.scales_query_) return WouldBlock();  // logarithms may need MPFR
+  }
   if (cache_only && !rows.table_ && !AreUsual(rows.positions_, rows.plans_)) return WouldBlock();
   rows.SetColumns();
   return rows;
@@ -169,6 +176,19 @@ std::vector<double> TableRows::PositionsOf(int64_t token, int64_t count, int64_t
                                                     : position / divisor;
   }
   return at;
+}
+
+std::vector<double> TableRows::IndexesOf(int64_t token, int64_t count) const {
+  std::vector<double> at(count);
+  const bool cached = plans_[0]->query_scale->position_source == PositionSource::kCacheIndex;
+  cached ? positions_.FillIndexes(token, count, at.data()) : positions_.Fill(token, count, at.data());
+  return at;
+}
+
+std::vector<float> TableRows::QueryFactors(int64_t token, int64_t count) const {
+  const std::vector<double> factors = posenc::QueryFactors(
+      arithmetic_, *plans_[0]->query_scale, IndexesOf(token, count), 1, direction_ == Direction::kInverse);
+  return {factors.begin(), factors.end()};
 }
 
 void TableRows::LookUp(int64_t token, int64_t count, DType dtype, std::byte* cos, std::byte* sin) const {
@@ -216,6 +236,7 @@ std::string TableRows::Key(int64_t token, int64_t count, DType dtype, Operand op
   key.Add(static_cast<int64_t>(arithmetic_)).Add(static_cast<int64_t>(direction_)).Add(static_cast<int64_t>(dtype));
   key.Add(differ_by_operand() ? static_cast<int64_t>(operand) : -1).Add(axes());
   for (int64_t axis = 0; axis < axes(); ++axis) key.Add(PositionsOf(token, count, axis));
+  key.Add(scales_query_ && operand == Operand::kQuery ? IndexesOf(token, count) : std::vector<double>());
   plan(positions_.SequenceOf(token)).AddTo(key);  // last: its number of parts varies
   return text;
 }
@@ -259,23 +280,34 @@ void TableRows::Compute(int64_t token, int64_t count, DType dtype, Operand opera
     }
   } else {
     const std::vector<double> at = PositionsOf(token, count, 0);
-    const SinCosRows work{
-        .frequencies = arithmetic_,
-        .dtype = dtype,
-        .positions = at.data(),
-        .inv_freq = sequence_plan.inv_freq.data(),
-        .rows = at.size(),
-        .pairs = pairs_,
-        .scale = sequence_plan.attention_scaling,
-        .divide = direction_ == Direction::kInverse,
-        .cos = cos,
-        .sin = sin,
-        .large = large,
-    };
-    if (sequence_plan.xpos) {
-      RunWithXpos(work, *sequence_plan.xpos, operand == Operand::kKey);
-    } else {
-      ComputeSinCosRows(work, 0, work.rows);
+    std::vector<double> scales(count, sequence_plan.attention_scaling);
+    if (scales_query_ && contain_factors() && operand == Operand::kQuery) {
+      scales = posenc::QueryFactors(arithmetic_, *sequence_plan.query_scale, IndexesOf(token, count),
+                                    sequence_plan.attention_scaling);
+    }
+    const size_t row = pairs_ * SizeOf(dtype);
+    for (auto first = scales.begin(); first != scales.end();) {
+      const auto last = std::find_if(first, scales.end(), [&](double scale) { return scale != *first; });
+      const size_t begin = first - scales.begin();
+      const SinCosRows work{
+          .frequencies = arithmetic_,
+          .dtype = dtype,
+          .positions = at.data() + begin,
+          .inv_freq = sequence_plan.inv_freq.data(),
+          .rows = static_cast<size_t>(last - first),
+          .pairs = pairs_,
+          .scale = *first,
+          .divide = direction_ == Direction::kInverse,
+          .cos = cos_bytes + begin * row,
+          .sin = sin_bytes + begin * row,
+          .large = large,
+      };
+      if (sequence_plan.xpos) {
+        RunWithXpos(work, *sequence_plan.xpos, operand == Operand::kKey);
+      } else {
+        ComputeSinCosRows(work, 0, work.rows);
+      }
+      first = last;
     }
   }
   if (direction_ != Direction::kForward) Negate(dtype, sin, count * pairs_);

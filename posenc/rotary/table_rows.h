@@ -33,11 +33,18 @@ class TableRows {
   // True if all sequences share their rows: token s of any sequence has the row of token s of the first.
   bool same_for_all() const { return positions_.same_for_all() && plan_of_.size() == 1; }
 
-  // True if q and k have different rows (xPos).
-  bool differ_by_operand() const { return plans_[0]->xpos.has_value(); }
+  // True if q and k have different rows (xPos), or q is multiplied.
+  bool differ_by_operand() const { return plans_[0]->xpos.has_value() || scales_query_; }
+  // True if a token's query_scale is not 1.
+  bool scales_query() const { return scales_query_; }
+  // True if q's rows contain its factors. Else rotated elements must be multiplied by QueryFactors, too.
+  bool contain_factors() const { return arithmetic_ == Frequencies::kExact && !table_; }
+  // Factors of q for tokens [token, token + count), all of one sequence; reciprocals for kInverse.
+  std::vector<float> QueryFactors(int64_t token, int64_t count) const;
 
   // Writes rows [count, pairs] of `dtype` for tokens [token, token + count), all of one sequence. kTranspose and
-  // kInverse negate the sines, and kInverse divides by the attention scaling. `large`: they are part of a result that
+  // kInverse negate the sines, and kInverse divides by the attention scaling. q's rows may contain its query_scale.
+  // `large`: they are part of a result that
   // exceeds the caches.
   void Compute(int64_t token, int64_t count, DType dtype, Operand operand, void* cos, void* sin,
                bool large = false) const;
@@ -57,6 +64,7 @@ class TableRows {
   void LookUp(int64_t token, int64_t count, DType dtype, std::byte* cos, std::byte* sin) const;
   void ComputeAxis(int64_t axis, int64_t token, int64_t count, DType dtype, std::byte* cos, std::byte* sin) const;
   std::vector<double> PositionsOf(int64_t token, int64_t count, int64_t axis) const;
+  std::vector<double> IndexesOf(int64_t token, int64_t count) const;
   // Number of axes whose positions the rows depend on.
   int64_t axes() const { return positions_.axes_differ() ? positions_.axes() : 1; }
 
@@ -66,6 +74,7 @@ class TableRows {
   Frequencies arithmetic_ = Frequencies::kExact;
   Direction direction_ = Direction::kForward;
   size_t pairs_ = 0;
+  bool scales_query_ = false;
   std::vector<std::vector<size_t>> columns_of_;  // the pairs of each axis
   std::optional<GivenTable> table_;
 };

@@ -54,7 +54,7 @@ void WritePairs(const RotaryPlan& plan, const std::vector<ScaledPair>& scaled, v
 absl::StatusOr<Subject> AnalyzeRotary(const Reader& reader, const v1::AnalyzeRequest& request,
                                       v1::AnalyzeResponse* response) {
   POSENC_ASSIGN_OR_RETURN(const ResolvedRotary resolved, ResolveRotary(reader, request.rotary(), v1::Precision()));
-  if (!resolved.rotary) {
+  if (!resolved.rotary || !resolved.rotary->rotates()) {
     return InvalidArgument(
         "UNSUPPORTED", "rotary.model", "",
         fmt::format("must be of layers with a rotary embedding: layers of type \"{}\" have no rotary embedding",

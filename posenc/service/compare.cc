@@ -219,6 +219,22 @@ bool SameLayout(const SettingsOfLayers& a, const SettingsOfLayers& b) {
          (a.is_gguf != b.is_gguf || SamePairing(*a.rotary, *b.rotary));
 }
 
+// True if both multiply q alike. A GGUF has float32 numbers and knows positions only.
+bool SameQueryScale(const SettingsOfLayers& a, const SettingsOfLayers& b) {
+  const auto &scale_a = a.rotary->settings().query_scale, &scale_b = b.rotary->settings().query_scale;
+  if (!scale_a || !scale_b) return scale_a.has_value() == scale_b.has_value();
+  const bool mixed = a.is_gguf != b.is_gguf;
+  const auto same = [mixed](std::optional<double> x, std::optional<double> y) {
+    return x == y || (mixed && x && y && static_cast<float>(*x) == static_cast<float>(*y));
+  };
+  return scale_a->function == scale_b->function && same(scale_a->attn_scale, scale_b->attn_scale) &&
+         same(scale_a->floor_scale, scale_b->floor_scale) &&
+         same(scale_a->llama_4_scaling_beta, scale_b->llama_4_scaling_beta) &&
+         same(scale_a->original_max_position_embeddings, scale_b->original_max_position_embeddings) &&
+         same(scale_a->seq_length, scale_b->seq_length) &&
+         (mixed || scale_a->position_source == scale_b->position_source);
+}
+
 void Write(const RotaryDifference& difference, const PlannedRotary& a, const PlannedRotary& b,
            v1::RotaryComparison* message) {
   message->set_a_attention_scaling(a.plan->attention_scaling);
@@ -341,7 +357,7 @@ absl::Status CompareGroup(const v1::CompareRequest& request, const Group& group,
     AppendDifference("method", message->a().method(), message->b().method(), message->mutable_fields());
   } else if (a.rotary && b.rotary) {
     POSENC_RETURN_IF_ERROR(CompareLengths(request, a, b, entries_left, pool, cancelled, message));
-    message->set_same(SameLayout(a, b) &&
+    message->set_same(SameLayout(a, b) && SameQueryScale(a, b) &&
                       std::all_of(message->rotary().begin(), message->rotary().end(),
                                   [](const v1::RotaryComparison& comparison) { return comparison.same(); }));
     if (!message->same()) {

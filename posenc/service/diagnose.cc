@@ -1,4 +1,4 @@
-#include "posenc/diagnose/diagnose.h"
+#include "posenc/diagnose/scaled_queries.h"
 
 #include <fmt/format.h>
 
@@ -21,17 +21,20 @@ constexpr EnumPairs<v1::Direction, Direction> kDirections = {{v1::DIRECTION_FORW
 struct Expected {
   diagnose::Asked asked;
   std::optional<ResolvedRotary> resolved;
+  diagnose::AskedScale scale;
 };
 
 absl::Status AddOtherLayers(const v1::ModelConfig& message, const Limits& limits, const std::string& layer_type,
-                            diagnose::Asked* asked) {
+                            Expected* expected) {
   POSENC_ASSIGN_OR_RETURN(ModelSource source, ReadModelSource(message, "expected.model"));
   source.layer = std::monostate();
   POSENC_ASSIGN_OR_RETURN(const auto all, ReadModel(source, limits));
   for (const ModelLayers& layers : all) {
     if (!layers.rotary || layers.layer_type == layer_type) continue;
     POSENC_ASSIGN_OR_RETURN(const Rotary rotary, Rotary::Create(*layers.rotary, Frequencies::kExact, limits));
-    asked->others.push_back({fmt::format("layer type \"{}\"", Quote(layers.layer_type)), rotary.settings()});
+    const std::string name = fmt::format("layer type \"{}\"", Quote(layers.layer_type));
+    if (const auto& scale = rotary.settings().query_scale) expected->scale.others.emplace_back(name, *scale);
+    if (rotary.rotates()) expected->asked.others.push_back({name, rotary.WithoutQueryScale().settings()});
   }
   return absl::OkStatus();
 }
@@ -55,7 +58,8 @@ absl::StatusOr<Expected> ReadExpected(const Reader& reader, const v1::DiagnoseRe
   auto resolved = ResolveRotary(reader, request.expected(), request.precision(), "expected");
   if (!resolved.ok()) return resolved.status();
   if (request.has_precision()) asked.precision = resolved->precision;
-  if (!resolved->rotary) {
+  if (resolved->rotary) expected.scale.scale = resolved->rotary->settings().query_scale;
+  if (!resolved->rotary || !resolved->rotary->rotates()) {
     const std::string layers = fmt::format("layers of type \"{}\"", Quote(resolved->layer_type));
     if (!request.has_rotation()) {
       return InvalidArgument("UNSUPPORTED", "expected.model", "",
@@ -69,12 +73,13 @@ absl::StatusOr<Expected> ReadExpected(const Reader& reader, const v1::DiagnoseRe
     return InvalidArgument("UNSUPPORTED", "expected.settings.given_table", "",
                            "must be another source: a table has no frequencies to look for");
   }
+  resolved->rotary = resolved->rotary->WithoutQueryScale();
   asked.settings = resolved->rotary->settings();
   asked.offsets = {0, 0};
   if (request.expected().has_model()) {
     asked.of_model = true;
     POSENC_RETURN_IF_ERROR(Within(
-        "expected.model", AddOtherLayers(request.expected().model(), reader.limits, resolved->layer_type, &asked)));
+        "expected.model", AddOtherLayers(request.expected().model(), reader.limits, resolved->layer_type, &expected)));
   }
   expected.resolved = *std::move(resolved);
   return expected;
@@ -305,13 +310,19 @@ absl::StatusOr<Job> Prepare(const v1::DiagnoseRequest& request, const Payloads& 
   POSENC_ASSIGN_OR_RETURN(Positions positions, reader.ReadPositions(request.positions()));
   const auto rotary = expected.resolved ? expected.resolved->rotary : std::nullopt;
   if (rotary) SettleLengthRule(request.expected(), *rotary, positions, nullptr);
+  if (expected.scale.scale || request.expected().has_model()) {
+    expected.scale.cache_index = positions.cache_index;
+    positions.cache_index.reset();
+  }
   auto tokens = diagnose::MakeTokens(std::move(positions), rotary, rows.sequences, rows.length,
                                      request.has_rotation() && rows.layout == Layout::kTHD, limits);
   if (!tokens.ok()) return Within("positions", tokens.status());
   evidence->tokens = *std::move(tokens);
-  job.decide = [evidence, asked = std::move(expected.asked), most, limits, response, &request](
-                   WorkPool& pool, const Cancellation& cancelled) -> absl::Status {
-    const auto diagnosis = diagnose::Diagnose(*evidence, asked, most, limits, pool, cancelled);
+  job.decide = [evidence, asked = std::move(expected.asked), scale = std::move(expected.scale), most, limits, response,
+                &request](WorkPool& pool, const Cancellation& cancelled) -> absl::Status {
+    const bool may_scale = request.has_rotation() && (scale.scale || !scale.others.empty());
+    const auto diagnosis = may_scale ? diagnose::DiagnoseScaled(*evidence, asked, scale, most, limits, pool, cancelled)
+                                     : diagnose::Diagnose(*evidence, asked, most, limits, pool, cancelled);
     if (!diagnosis.ok()) return AtEvidence(request, diagnosis.status());
     Write(*diagnosis, evidence.get(), response);
     return absl::OkStatus();

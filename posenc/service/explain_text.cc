@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "posenc/base/status.h"
+#include "posenc/methods/rope/query_scale.h"
 #include "posenc/model/config_json.h"
 
 namespace posenc::wire {
@@ -78,6 +79,7 @@ std::string Capital(std::string sentence) {
 }
 
 std::string Width(const ResolvedRotary& resolved) {
+  if (!resolved.rotary->rotates()) return "No element of a head rotates.";
   const int64_t d = resolved.rotary->rotary_dim(), head = resolved.whole_head;
   const bool interleaved = resolved.rotary->input_pairing() == Pairing::kInterleaved;
   const std::string partners = interleaved                                ? "2i and 2i+1"
@@ -128,6 +130,20 @@ std::string Scores(const ResolvedRotary& resolved, const RotaryPlan& plan) {
                             sentence.empty() ? "T" : "; t", softmax);
   }
   return sentence.empty() ? "" : sentence + ".";
+}
+
+// Says from which position on q is multiplied, and by how much at the model's last position, or far from the first.
+std::string Queries(const ResolvedRotary& resolved) {
+  const auto& scale = resolved.rotary->settings().query_scale;
+  if (!scale) return "";
+  const std::optional<double> first = FirstScaledPosition(*scale);
+  if (!first) return "The model's factor of queries is 1 at every position.";
+  const double at = std::max({*first, 131072.0, resolved.longest.value_or(0) - 1});
+  const std::string_view unit =
+      scale->position_source == PositionSource::kCacheIndex ? "index in the cache" : "position";
+  return fmt::format("Queries from {} {} on are multiplied, by {:.4g} there and by {:.4g} at {}.", unit,
+                     Thousands(*first), QueryFactors(Frequencies::kExact, *scale, {*first})[0],
+                     QueryFactors(Frequencies::kExact, *scale, {at})[0], Thousands(at));
 }
 
 constexpr std::string_view kOwnPairing = "the pairing, which is the request's";
@@ -203,6 +219,7 @@ absl::Status ExplainInWords(const ResolvedRotary& resolved, const RotaryPlan& pl
   }
   say(Lengths(resolved));
   say(Scores(resolved, plan));
+  say(Queries(resolved));
   say(Departures(resolved, plan));
   return absl::OkStatus();
 }

@@ -28,13 +28,23 @@ struct PreparedTable {
 absl::StatusOr<PreparedTable> PrepareTable(const v1::GenerateTableRequest& request, const Payloads& payloads,
                                            const CallContext& context) {
   const Reader reader{payloads, context.limits, context.plan_source};
-  POSENC_ASSIGN_OR_RETURN(const ResolvedRotary resolved, ResolveRotary(reader, request.rotary(), request.precision()));
-  if (!resolved.rotary) {
+  POSENC_ASSIGN_OR_RETURN(ResolvedRotary resolved, ResolveRotary(reader, request.rotary(), request.precision()));
+  if (resolved.rotary && resolved.rotary->settings().query_scale && request.rotary().has_settings()) {
+    return InvalidArgument("NOT_READ", "rotary.settings.query_scale", "",
+                           "must be absent: q and k are rotated by the same table, and only q is multiplied");
+  }
+  if (!resolved.rotary || !resolved.rotary->rotates()) {
     return InvalidArgument(
         "UNSUPPORTED", "rotary.model", "",
         fmt::format(
             "must be of layers with a rotary embedding: layers of type \"{}\" have no rotary embedding, hence no table",
             Quote(resolved.layer_type)));
+  }
+  resolved.rotary = resolved.rotary->WithoutQueryScale();
+  for (Note& note : resolved.notes) {
+    if (note.code == kQueryScaleNote) {
+      note = {"NOT_PART_OF_ROTATION", note.field, "the model also multiplies its queries, by a factor of the position"};
+    }
   }
   GenerateTable call;
   POSENC_ASSIGN_OR_RETURN(call.dtype, ChooseType("dtype", request.dtype(), kTableTypes));
@@ -44,6 +54,7 @@ absl::StatusOr<PreparedTable> PrepareTable(const v1::GenerateTableRequest& reque
   }
   POSENC_ASSIGN_OR_RETURN(call.positions, reader.ReadPositions(request.positions()));
   SettleLengthRule(request.rotary(), *resolved.rotary, call.positions, nullptr);
+  if (request.rotary().has_model()) call.positions.cache_index.reset();
   const auto count = request.has_count() ? std::optional(request.count()) : std::nullopt;
   POSENC_ASSIGN_OR_RETURN(call.rows, CountRows("positions", call.positions, count, context.limits));
   PreparedTable prepared;

@@ -14,7 +14,8 @@ absl::StatusOr<int64_t> RotaryOffset(const std::string& name, int64_t rotary_off
     return Against(name + ".rotates_first", InvalidArgument("CONFLICT", field, fmt::format("{}", rotary_offset),
                                                             "must be 0 with rotates_first"));
   }
-  const bool decides = resolved->rotary && resolved->whole_head != 0 && rotary_offset == 0;
+  const bool decides =
+      resolved->rotary && resolved->rotary->rotates() && resolved->whole_head != 0 && rotary_offset == 0;
   if (!decides || width == 0) return rotary_offset;
   const int64_t rotary_dim = resolved->rotary->rotary_dim();
   if (width <= rotary_dim) return 0;

@@ -67,7 +67,10 @@ absl::StatusOr<PreparedRotary> PrepareRotary(const Reader& reader, const v1::App
   }
   const int64_t offset_q = call.q.rotary_offset, offset_k = call.k ? call.k->rotary_offset : 0;
   POSENC_ASSIGN_OR_RETURN(call.positions, reader.ReadPositions(request.positions()));
-  if (resolved.rotary) SettleLengthRule(request.rotary(), *resolved.rotary, call.positions, &resolved.notes);
+  if (resolved.rotary) {
+    SettleLengthRule(request.rotary(), *resolved.rotary, call.positions, &resolved.notes);
+    POSENC_RETURN_IF_ERROR(SettleCacheIndex(request.rotary(), *resolved.rotary, call.positions, &resolved.notes));
+  }
 
   PreparedRotary prepared;
   prepared.q = call.q.tensor;

@@ -92,6 +92,22 @@ struct Xpos {
   POSENC_FIELDS(scale_base, centre);
 };
 
+enum class QueryScaleFunction { kLlama4, kMinistral3, kBeam, kLogn };
+enum class PositionSource { kPositionIds, kCacheIndex };
+
+struct QueryScale {
+  QueryScaleFunction function = QueryScaleFunction::kLlama4;
+  std::optional<double> attn_scale;
+  std::optional<double> floor_scale;
+  std::optional<double> llama_4_scaling_beta;
+  std::optional<double> original_max_position_embeddings;
+  std::optional<double> seq_length;
+  PositionSource position_source = PositionSource::kPositionIds;
+  bool rounds_factor = false;
+  POSENC_FIELDS(function, attn_scale, floor_scale, llama_4_scaling_beta, original_max_position_embeddings, seq_length,
+                position_source, rounds_factor);
+};
+
 struct RotarySettings {
   std::variant<std::monostate, RopeParameters, GivenFrequencies, AxialRope, GivenTable> frequencies;
   std::optional<Xpos> xpos;
@@ -101,7 +117,9 @@ struct RotarySettings {
   std::optional<Pairing> input_pairing;
   std::optional<Pairing> output_pairing;
   int64_t half_split_parts = 1;
-  POSENC_FIELDS(xpos, rotary_dim, head_dim, max_position_embeddings, input_pairing, output_pairing, half_split_parts);
+  std::optional<QueryScale> query_scale;
+  POSENC_FIELDS(xpos, rotary_dim, head_dim, max_position_embeddings, input_pairing, output_pairing, half_split_parts,
+                query_scale);
 };
 
 enum class TableDtype { kFloat32, kTensor, kFloat64 };
@@ -173,6 +191,7 @@ struct Positions {
   ScalingLengthRule scaling_length_rule = ScalingLengthRule::kUnspecified;
   std::vector<int64_t> seq_len;
   AxisDimension axis_dimension = AxisDimension::kUnspecified;
+  std::optional<int64_t> cache_index;
 };
 
 enum class SinusoidalConvention { kInterleaved, kHalves, kTensor2Tensor, kFairseq };

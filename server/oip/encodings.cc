@@ -104,6 +104,7 @@ Encoding Rotary() {
       .Output("q", shape, "q", "q.output")
       .Output("k", shape, "k", "k.output")
       .Parameters({"layout", "direction"})
+      .Parameters({"cache_index"}, "positions")
       .Parameters({"input_pairing", "output_pairing"}, "rotary.model")
       .OfModel()
       .PrecisionAndDevice()

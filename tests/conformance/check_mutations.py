@@ -272,11 +272,12 @@ class ModelType:
             positions=rotary_pb2.Positions(ids=as_tensor(ids if axes > 1 else ids[0])), layout=rotary_pb2.LAYOUT_BSHD,
             precision=rotary_pb2.Precision(preset=rotary_pb2.PRECISION_PRESET_F32),
             q=rotary_pb2.RotaryOperand(tensor=as_tensor(x), rotates_first=not whole))
+        request.k.CopyFrom(request.q)  # without the factor of queries, which is not the rotary module's work
         if axes > 1:
             request.positions.axis_dimension = rotary_pb2.AXIS_DIMENSION_FIRST
         if entry.info.sequences[0].seq_len:
             request.positions.scaling_length_rule = rotary_pb2.SCALING_LENGTH_RULE_WHOLE_BATCH
-        answer = self.service.client.call("ApplyRotary", request).q
+        answer = self.service.client.call("ApplyRotary", request).k
         return numpy.frombuffer(answer.data, "<f4").reshape(x.shape)
 
 

@@ -15,12 +15,13 @@ from distance_values import distance_values
 from fourier import fourier
 from kernels import convert, distance_bias, rotate_pairs, sincos_rows
 from plans import plans
+from query_scale import query_scale
 from relative_scores import relative_scores
 from relative_values import relative_values
 from table_rows import table_rows
 
 PRIMITIVES = (convert, sincos_rows, fourier, rotate_pairs, distance_bias, plans, distance_values, table_rows,
-              relative_scores, relative_values)
+              relative_scores, relative_values, query_scale)
 
 
 @pytest.mark.parametrize("primitive", PRIMITIVES)

@@ -170,6 +170,29 @@ def by_table():
     return request
 
 
+def scaled_queries():
+    """A rotation with each factor of q, and one by the index in the cache, without a rotation."""
+    functions = [
+        rotary_pb2.QueryScale(function=rotary_pb2.QUERY_SCALE_FUNCTION_LLAMA4, attn_scale=0.1, floor_scale=4),
+        rotary_pb2.QueryScale(function=rotary_pb2.QUERY_SCALE_FUNCTION_MINISTRAL3, llama_4_scaling_beta=0.1,
+                              original_max_position_embeddings=4, rounds_factor=True),
+        rotary_pb2.QueryScale(function=rotary_pb2.QUERY_SCALE_FUNCTION_BEAM,
+                              position_source=rotary_pb2.POSITION_SOURCE_POSITION_IDS),
+        rotary_pb2.QueryScale(function=rotary_pb2.QUERY_SCALE_FUNCTION_LOGN, seq_length=4),
+    ]
+    found = [rotary(numpy.ones((1, 2, 1, 12)), numpy.ones((1, 2, 1, 8)), BF16, offset=3) for _ in functions]
+    for request, scale in zip(found, functions, strict=True):
+        request.rotary.settings.query_scale.CopyFrom(scale)
+        request.precision.preset = rotary_pb2.PRECISION_PRESET_HF_EAGER
+    alone = rotary(numpy.ones((1, 2, 1, 8)))
+    alone.rotary.settings.Clear()
+    alone.rotary.settings.query_scale.CopyFrom(functions[0])
+    alone.rotary.settings.query_scale.position_source = rotary_pb2.POSITION_SOURCE_CACHE_INDEX
+    alone.positions.ids.CopyFrom(tensor([0, 1], INT64))
+    alone.positions.cache_index = 7
+    return [*found, alone]
+
+
 def rotations():
     packed = rotary(numpy.ones((3, 2, 8)), numpy.ones((3, 1, 8)), BF16, layout=rotary_pb2.LAYOUT_THD)
     packed.positions.cu_seqlens.CopyFrom(tensor([0, 1, 3], INT32))
@@ -204,7 +227,7 @@ def rotations():
     by_model = rotary(numpy.ones((1, 2, 1, 16)), numpy.ones((1, 2, 1, 24)))
     by_model.rotary.model.CopyFrom(llama())
     by_model.k.rotates_first = True
-    return [packed, by_ids, by_axes, by_table(), alternating, on_axes, by_model]
+    return [packed, by_ids, by_axes, by_table(), alternating, on_axes, by_model, *scaled_queries()]
 
 
 def embeddings():

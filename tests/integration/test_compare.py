@@ -133,3 +133,17 @@ def test_alibi_of_a_gguf_is_the_same_in_causal_attention(posenc, tmp_path, model
     assert "note: alibi.form: the forms differ by a constant per query" in done.stdout
     (tmp_path / "other.gguf").write_bytes(gguf_file.model("mpt", attention__max_alibi_bias=4.0))
     assert posenc("compare", "config.json", "other.gguf", exit_code=1).stdout.startswith("different: ")
+
+
+def test_the_conversion_keeps_the_factor_of_queries(client):
+    """Llama 4's layers without rotation: by the index in the cache in config.json, by the position in llama.cpp."""
+    config = {"model_type": "llama4_text", "num_hidden_layers": 4, "hidden_size": 4096, "num_attention_heads": 32}
+    file = rotary_pb2.ModelConfig(gguf=gguf_file.model(
+        "llama4", block_count=4, rope__freq_base=500000.0, interleave_moe_layer_step=1))
+
+    def layers(**changed):
+        a = rotary_pb2.ModelConfig(config_json=json.dumps(config | changed).encode())
+        return client.call("Compare", samples.comparison(a, file)).layers
+    assert [layer.same for layer in layers()] == [True, True]
+    assert [layer.same for layer in layers(floor_scale=4096)] == [True, False]
+    assert [field.path for field in layers(attn_temperature_tuning=False)[1].fields] == ["method"]

@@ -125,6 +125,22 @@ def test_lengths_in_words(client, longest, original, said):
     assert [sentence for sentence in layer.text[0].sentence if "max_position_embeddings" in sentence] == said
 
 
+@pytest.mark.parametrize("config, rotates, said", [
+    ({"model_type": "llama4_text", "num_hidden_layers": 4}, False,
+     "Queries from index in the cache 8,191 on are multiplied, by 1.069 there and by 1.283 at 131,072."),
+    ({"model_type": "ministral3", "max_position_embeddings": 262144}, True,
+     "Queries from position 16,384 on are multiplied, by 1.069 there and by 1.277 at 262,143."),
+    ({"model_type": "beam", "num_hidden_layers": 6}, False,
+     "Queries from position 0 on are multiplied, by 1 there and by 1.518 at 131,072."),
+])
+def test_queries_in_words(client, config, rotates, said):
+    layers = explain(client, json.dumps(config).encode())
+    (scaled,) = (layer for layer in layers if layer.info.plan.rotary.HasField("query_scale"))
+    assert said in scaled.text[0].sentence
+    assert scaled.info.rotated == rotates
+    assert "QUERY_SCALE" in [note.code for note in scaled.info.notes]
+
+
 def test_the_command_prints_words_picture_and_numbers(posenc, configs):
     printed = posenc("explain", "--model", configs / "llama-3.1-8b.json").stdout
     assert "Pairs 0-28 kept, pairs 29-34 blended" in printed

@@ -377,6 +377,20 @@ def test_rotation_of_part_of_the_heads(client, typed):
     assert client.call("ModelInfer", asked).raw_output_contents[0] == typed.call("ApplyRotary", request).q.data
 
 
+def test_the_index_in_the_cache(client, typed):
+    settings = rotary_pb2.RotarySettings(query_scale=rotary_pb2.QueryScale(
+        function=rotary_pb2.QUERY_SCALE_FUNCTION_LLAMA4, attn_scale=0.1, floor_scale=4,
+        position_source=rotary_pb2.POSITION_SOURCE_CACHE_INDEX))
+    q = numpy.arange(1, 17, dtype="f4").reshape(1, 2, 1, 8)
+    positions = rotary_pb2.Positions(ids=tensor([0, 1], INT64), cache_index=7)
+    request = typed_rotation(q=q, positions=positions)
+    request.rotary.settings.CopyFrom(settings)
+    asked = infer("posenc.rotary", [("q", tensor(q, FP32)), ("position_ids", positions.ids)], layout="BSHD", cache_index=7,
+                  settings=json_format.MessageToJson(settings))
+    answer = client.call("ModelInfer", asked).raw_output_contents[0]
+    assert answer == typed.call("ApplyRotary", request).q.data != q.tobytes()
+
+
 class Cases:
     """Random rotations, as a request of each API."""
 

@@ -109,6 +109,7 @@ TEST(WireMapping, EveryKindOfSettingsSurvivesTheRoundTrip) {
                           .output_pairing = Pairing::kHalfSplit,
                           .half_split_parts = 2};
   settings.xpos = Xpos{256, -3};
+  settings.query_scale = QueryScale{QueryScaleFunction::kLogn, 1, 2, 3, 4, 5, PositionSource::kCacheIndex, true};
   std::vector<v1::RotarySettings> messages;
   for (const decltype(settings.frequencies)& frequencies :
        {decltype(settings.frequencies)(parameters),
@@ -328,7 +329,7 @@ TEST(ServerInformation, ListsMethodsTargetsAndLimits) {
   v1::GetServerInfoResponse info;
   wire::DescribeLibrary({}, &info);
   ASSERT_EQ(info.methods(0).family(), "rope");
-  std::vector<std::string> scalings = {"given_frequencies", "axial", "given_table", "mrope", "xpos"};
+  std::vector<std::string> scalings = {"given_frequencies", "axial", "given_table", "mrope", "xpos", "query_scale"};
   for (const RopeMethod& method : RopeMethods()) scalings.emplace_back(method.rope_type);
   EXPECT_GE(scalings.size(), 7u);
   EXPECT_THAT(info.methods(0).methods(), testing::UnorderedElementsAreArray(scalings));

@@ -76,6 +76,43 @@ TEST(GgufModel, Scalings) {
   EXPECT_EQ(by_length.short_factor, (std::vector<double>{2, 2, 2, 2}));
 }
 
+// llama.cpp's own keys, and its numbers for Llama 4.
+TEST(GgufModel, QueryScales) {
+  const auto ministral = Read("mistral3", {Float("mistral3.attention.temperature_scale", 0.125f),
+                                           Number("mistral3.rope.scaling.original_context_length", 512)});
+  ASSERT_THAT(ministral, IsOk());
+  const auto& scale = (*ministral)[0].rotary->query_scale;
+  ASSERT_TRUE(scale);
+  EXPECT_EQ(scale->llama_4_scaling_beta, 0.125);
+  EXPECT_EQ(scale->original_max_position_embeddings, 512);
+  EXPECT_THAT((*ministral)[0].notes, HasNote("QUERY_SCALE", "gguf.mistral3.attention.temperature_scale"));
+  EXPECT_FALSE((*Read("mistral3"))[0].rotary->query_scale);
+  const auto by_context = Read("mistral3", {Float("mistral3.attention.temperature_scale", 0.125f)});
+  EXPECT_EQ((*by_context)[0].rotary->query_scale->original_max_position_embeddings, 4096);
+
+  const auto latent = Read(
+      "deepseek2", {Number("deepseek2.attention.key_length", 40), Number("deepseek2.attention.key_length_mla", 24),
+                    Number("deepseek2.rope.dimension_count", 8), Float("deepseek2.attention.temperature_scale", 0.125f),
+                    Number("deepseek2.attention.temperature_length", 64)});
+  ASSERT_THAT(latent, IsOk());
+  EXPECT_EQ((*latent)[0].rotary->query_scale->original_max_position_embeddings, 64);
+  EXPECT_FALSE((*Read("llama", {Float("llama.attention.temperature_scale", 0.125f)}))[0].rotary->query_scale);
+
+  const auto llama4 = Read("llama4", {Number("llama4.block_count", 4)});
+  ASSERT_THAT(llama4, IsOk());
+  ASSERT_EQ(llama4->size(), 2);
+  EXPECT_FALSE((*llama4)[0].rotary->query_scale);
+  EXPECT_EQ((*llama4)[1].rotary->query_scale->attn_scale, 0.1f);
+  EXPECT_EQ((*llama4)[1].rotary->frequencies.index(), 0);
+  const auto whole = Read("llama4", {Number("llama4.block_count", 4), Number("llama4.attention.sliding_window", 0)});
+  ASSERT_THAT(whole, IsOk());
+  for (const ModelLayers& layers : *whole) EXPECT_FALSE(layers.rotary && layers.rotary->query_scale);
+
+  const auto grok = Read("grok", {Number("grok.attention.temperature_length", 1024)});
+  ASSERT_THAT(grok, IsOk());
+  EXPECT_THAT((*grok)[0].notes, HasNote("NOT_PART_OF_ROTATION", "gguf.grok.attention.temperature_length"));
+}
+
 TEST(GgufModel, LayersOfSeveralKinds) {
   const auto gemma = Read("gemma3", {Number("gemma3.block_count", 7), Number("gemma3.attention.sliding_window", 16),
                                      Float("gemma3.rope.freq_base", 1e6f), Float("gemma3.rope.scaling.factor", 8)});

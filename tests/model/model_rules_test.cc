@@ -254,10 +254,80 @@ TEST(ModelRules, ABatchsLongestSequenceIsTheDefaultLength) {
   EXPECT_THAT(Call(request), IsInvalid("NOT_READ", "positions.seq_len"));
 }
 
-TEST(ModelRules, MinistralsQueryScaleIsNotPartOfTheRotation) {
+TEST(ModelRules, MinistralMultipliesItsQueries) {
   const auto layers = Read(golden::ReadText("configs/ministral-3-3b-reasoning-2512.json"), "text");
-  EXPECT_THAT(layers[0].notes,
-              HasNote("NOT_PART_OF_ROTATION", "config_json.text_config.rope_parameters.llama_4_scaling_beta"));
+  EXPECT_THAT(layers[0].notes, HasNote("QUERY_SCALE", "config_json.text_config.rope_parameters.llama_4_scaling_beta"));
+  const auto& scale = layers[0].rotary->query_scale;
+  ASSERT_TRUE(scale);
+  EXPECT_EQ(scale->function, QueryScaleFunction::kMinistral3);
+  EXPECT_EQ(scale->llama_4_scaling_beta, 0.1);
+  EXPECT_EQ(scale->original_max_position_embeddings, 16384);
+  EXPECT_EQ(scale->position_source, PositionSource::kPositionIds);
+  EXPECT_TRUE(scale->rounds_factor);
+}
+
+// A block of rope_type "default" has the length for this factor only.
+TEST(ModelRules, MinistralsLengthIsReadWithAnyRopeType) {
+  const auto layers = Read(R"({"model_type": "ministral3", "rope_parameters": {"rope_type": "default",
+      "rope_theta": 1e6, "llama_4_scaling_beta": 0.25, "original_max_position_embeddings": 4096}})");
+  EXPECT_EQ(layers[0].rotary->query_scale->original_max_position_embeddings, 4096);
+  EXPECT_FALSE(ParametersOf(layers[0]).original_max_position_embeddings);
+  EXPECT_FALSE(Read(R"({"model_type": "ministral3", "rope_parameters": {"rope_theta": 1e6}})")[0].rotary->query_scale);
+}
+
+TEST(ModelRules, Llama4MultipliesQueriesOfLayersThatDoNotRotate) {
+  const auto layers = Read(R"({"model_type": "llama4_text", "num_hidden_layers": 4})");
+  ASSERT_EQ(layers.size(), 2);
+  EXPECT_FALSE(layers[0].rotary->query_scale);
+  EXPECT_THAT(layers[1].notes, HasNote("QUERY_SCALE", "config_json.attn_temperature_tuning"));
+  const auto& scale = layers[1].rotary->query_scale;
+  ASSERT_TRUE(scale);
+  EXPECT_EQ(layers[1].rotary->frequencies.index(), 0);
+  EXPECT_EQ(scale->attn_scale, 0.1);
+  EXPECT_EQ(scale->floor_scale, 8192);
+  EXPECT_EQ(scale->position_source, PositionSource::kCacheIndex);
+  const auto own = Read(R"({"model_type": "llama4_text", "num_hidden_layers": 4, "attn_temperature_tuning": 4,
+      "attn_scale": 0.2, "floor_scale": 100, "no_rope_layers": [0, 1, 1, 1]})");
+  EXPECT_EQ(own[0].rotary->query_scale->attn_scale, 0.2);
+  EXPECT_EQ(own[0].rotary->query_scale->floor_scale, 100);
+  for (const char* off : {"false", "0"}) {
+    const std::string file =
+        std::string(R"({"model_type": "llama4_text", "num_hidden_layers": 4, "attn_temperature_tuning": )") + off + "}";
+    EXPECT_FALSE(Read(file)[1].rotary);
+  }
+  EXPECT_THAT(Call(RotationBy(R"({"model_type": "llama4_text", "num_hidden_layers": 1, "no_rope_layer_interval": 1,
+                                  "floor_scale": 0})")),
+              IsInvalid("OUT_OF_RANGE", "rotary.model.config_json.floor_scale"));
+}
+
+TEST(ModelRules, BeamMultipliesQueriesOfItsFullLayers) {
+  const auto layers = Read(R"({"model_type": "beam", "num_hidden_layers": 6})");
+  ASSERT_EQ(layers.size(), 2);
+  EXPECT_FALSE(layers[0].rotary->query_scale);
+  EXPECT_EQ(layers[1].rotary->query_scale->function, QueryScaleFunction::kBeam);
+}
+
+TEST(ModelRules, QwensLogn) {
+  const auto read = [](const char* file) {
+    ModelSource source{.config_json = file, .input_pairing = Pairing::kHalfSplit};
+    return ReadModel(source, {});
+  };
+  const auto layers = read(R"({"model_type": "qwen", "hidden_size": 64, "num_attention_heads": 4,
+      "rotary_pct": 1.0, "seq_length": 2048, "use_logn_attn": true})");
+  ASSERT_THAT(layers, IsOk());
+  const auto& scale = (*layers)[0].rotary->query_scale;
+  ASSERT_TRUE(scale);
+  EXPECT_EQ(scale->seq_length, 2048);
+  EXPECT_EQ(scale->position_source, PositionSource::kCacheIndex);
+}
+
+TEST(ModelRules, Grok2sScoresAreNotPartOfTheRotation) {
+  ModelSource source{.config_json = R"({"model_type": "grok-2", "hidden_size": 64, "num_attention_heads": 4,
+      "rope_theta": 10000, "attn_temperature_len": 1024})",
+                     .input_pairing = Pairing::kHalfSplit};
+  const auto layers = ReadModel(source, {});
+  ASSERT_THAT(layers, IsOk());
+  EXPECT_THAT((*layers)[0].notes, HasNote("NOT_PART_OF_ROTATION", "config_json.attn_temperature_len"));
 }
 
 // DeepSeek's attention multiplies its softmax scale by m(s, mscale_all_dim)^2, here 1.2608^2; other classes do not.

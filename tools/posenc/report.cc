@@ -69,19 +69,24 @@ std::string ValueText(const Message& message, const FieldDescriptor& field) {
 void AppendFields(const Message& message, Rows* rows) {
   std::vector<const FieldDescriptor*> set;
   message.GetReflection()->ListFields(message, &set);
+  const auto joined = [](const Message& part) {
+    Rows inner;
+    AppendFields(part, &inner);
+    return absl::StrJoin(inner, ", ", absl::PairFormatter(" "));
+  };
   for (const FieldDescriptor* field : set) {
     if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && field->is_repeated()) {
       for (int i = 0; i < message.GetReflection()->FieldSize(message, field); ++i) {
-        Rows inner;
-        AppendFields(message.GetReflection()->GetRepeatedMessage(message, field, i), &inner);
         rows->emplace_back(absl::StrCat(field->name(), "[", i, "]"),
-                           absl::StrJoin(inner, ", ", absl::PairFormatter(" ")));
+                           joined(message.GetReflection()->GetRepeatedMessage(message, field, i)));
       }
     } else if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
       rows->emplace_back(field->name(), ValueText(message, *field));
     } else if (field->message_type() == v1::Tensor::descriptor()) {
       const auto& tensor = static_cast<const v1::Tensor&>(message.GetReflection()->GetMessage(message, field));
       rows->emplace_back(field->name(), TensorReport(HeaderOf("", tensor)));
+    } else if (field->message_type() == v1::QueryScale::descriptor()) {
+      rows->emplace_back(field->name(), joined(message.GetReflection()->GetMessage(message, field)));
     } else if (const Message& inner = message.GetReflection()->GetMessage(message, field); inner.ByteSizeLong() > 0) {
       AppendFields(inner, rows);
     } else {

@@ -103,6 +103,17 @@ void RotaryFlags::Add(CLI::App& app, bool model_as_argument) {
                  {"form", "One value per pair (half-width) or one per element", "--given-form"}});
   AddFieldFlags(app, "Settings, in place of --model", &xpos_,
                 {{"scale_base", "xPos; default 512"}, {"centre", "xPos: position whose scale is 1; no default"}});
+  AddFieldFlags(
+      app, "Settings, in place of --model", &query_scale_,
+      {{"function", "Multiplies q by a function of the position: llama4, ministral3, beam, logn", "--query-scale"},
+       {"attn_scale", "--query-scale llama4"},
+       {"floor_scale", "--query-scale llama4: tokens"},
+       {"llama_4_scaling_beta", "--query-scale ministral3"},
+       {"original_max_position_embeddings", "--query-scale ministral3: tokens",
+        "--query-scale-original-max-position-embeddings"},
+       {"seq_length", "--query-scale logn: tokens", "--query-scale-seq-length"},
+       {"position_source", "--query-scale: position ids, the default, or the index in the cache"},
+       {"rounds_factor", "--query-scale: whether its factor is rounded to q's type; default false"}});
 }
 
 bool RotaryFlags::given() const {
@@ -120,13 +131,14 @@ void RotaryFlags::AddMissing(Missing* missing) const {
 }
 
 std::vector<const google::protobuf::Message*> RotaryFlags::SettingsMessages() const {
-  return {&settings_, &parameters_, &frequencies_, &axial_, &table_, &xpos_};
+  return {&settings_, &parameters_, &frequencies_, &axial_, &table_, &xpos_, &query_scale_};
 }
 
 absl::StatusOr<v1::RotarySettings> RotaryFlags::Settings() const {
   v1::RotarySettings settings = settings_;
   settings.MergeFrom(pairings_);
   if (IsSet(xpos_)) *settings.mutable_xpos() = xpos_;
+  if (IsSet(query_scale_)) *settings.mutable_query_scale() = query_scale_;
   const bool formula = IsSet(parameters_) || !parameters_json_.empty();
   if (formula + IsSet(frequencies_) + IsSet(axial_) + IsSet(table_) > 1) {
     return UsageError("give only one of: a formula's parameters, --inv-freq, --axial, --given-cos with --given-sin");
@@ -143,6 +155,7 @@ absl::StatusOr<v1::RotarySettings> RotaryFlags::Settings() const {
     *settings.mutable_given_table() = table_;
     return settings;
   }
+  if (!formula && IsSet(query_scale_)) return settings;  // nothing rotates
   v1::RopeParameters parameters;
   if (!parameters_json_.empty()) {
     const absl::Status status = FromJson(parameters_json_, &parameters);
@@ -219,6 +232,7 @@ void AddPositionFlags(CLI::App& app, PositionKind kind, v1::Positions* positions
   if (kind == PositionKind::kSequences) {
     AddFieldFlags(app, kGroup, positions,
                   {{"cu_seqlens", "With --layout thd: start of each packed sequence, then the end of the last"},
+                   {"cache_index", "--query-scale by the index in the cache: that of the first token"},
                    {"scaling_length_rule", "dynamic, longrope: length that sets the frequencies; with --seq-len: given",
                     "--scaling-length,--scaling-length-rule"}});
   }

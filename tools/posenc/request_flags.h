@@ -62,6 +62,7 @@ class RotaryFlags {
   v1::RotarySettings axial_;  // only axial is used
   v1::GivenTable table_;
   v1::Xpos xpos_;
+  v1::QueryScale query_scale_;
   std::string parameters_json_;
 };
 

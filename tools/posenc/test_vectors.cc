@@ -99,7 +99,8 @@ class Maker {
   absl::Status Add(const v1::LayerExplanation& layer, std::optional<int64_t> seq_len,
                    const std::vector<std::pair<std::string, v1::Precision>>& precisions) {
     const v1::AnswerInfo& info = layer.info();
-    const v1::RotarySettings& settings = info.plan().rotary();
+    v1::RotarySettings settings = info.plan().rotary();
+    settings.clear_query_scale();  // the vectors are of the rotation
     prefix_ = layer.layer_type().empty() ? "" : layer.layer_type() + "/";
     if (seq_len) absl::StrAppend(&prefix_, "seq_len_", *seq_len, "/");
     vectors_.metadata[prefix_ + "settings"] = ToJsonObject(settings).dump();

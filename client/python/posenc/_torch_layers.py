@@ -93,7 +93,9 @@ def _rotations(config: Any, component: str | None) -> list[_Rotation]:
 
 def _rotation(layer_type: str, info: Any) -> _Rotation:
     frequencies, sequence = info.plan.frequencies[0], info.sequences[0]
-    return _Rotation(layer_type, info.plan.rotary.to_dict(), list(frequencies.axis), sequence.seq_len > 0,
+    settings = info.plan.rotary.to_dict()
+    settings.pop("query_scale", None)  # of the attention, not of the module that makes tables
+    return _Rotation(layer_type, settings, list(frequencies.axis), sequence.seq_len > 0,
                      list(frequencies.inv_freq), sequence.attention_scaling)
 
 

@@ -80,6 +80,9 @@ class Replaced:
 def replace(model: torch.nn.Module, component: str | None = None) -> Replaced:
     """Replaces the rotary modules of one of transformers' models, and says which.
 
+    A model that multiplies its queries by a factor of the position (Llama 4, Ministral 3) goes on to do so: that is its
+    attention's work.
+
     `component` limits this to one part of the model, such as "text" or "vision". A module whose interface or settings are
     not known is kept. Raises ValueError if none was replaced.
     """

@@ -1,4 +1,4 @@
-"""21 tiny models of transformers with random weights: each kind of rotary module and of scaling."""
+"""22 tiny models of transformers with random weights: each kind of rotary module and of scaling."""
 
 import torch
 import transformers
@@ -23,6 +23,9 @@ MODELS = {
              "rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0 + n / 8 for n in range(8)],
                                  "long_factor": [1.0 + n for n in range(8)], "original_max_position_embeddings": 64}},
     "mistral": {**GROUPED, "head_dim": 16},
+    "ministral3": {**GROUPED, "head_dim": 16, "rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 16,
+        "llama_4_scaling_beta": 0.1}},
     "mixtral": {**GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2},
     "gpt_neox": {**TINY, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
     "glm": {**GROUPED, "head_dim": 16},

@@ -25,7 +25,7 @@ const RopeMethod* FindRopeMethod(std::string_view rope_type) {
 std::vector<MethodFamily> MethodFamilies() {
   MethodFamily rope{"rope", {}};
   for (const RopeMethod& method : RopeMethods()) rope.methods.push_back(method.rope_type);
-  for (std::string_view other : {"given_frequencies", "axial", "given_table", "mrope", "xpos"}) {
+  for (std::string_view other : {"given_frequencies", "axial", "given_table", "mrope", "xpos", "query_scale"}) {
     rope.methods.push_back(other);
   }
   return {

@@ -105,7 +105,8 @@ type AnswerInfo struct {
 	// Fingerprint of 128 bits over everything that determines the table or bias per position. Equal fingerprints mean
 	// equal bytes.
 	PlanFingerprint []byte `protobuf:"bytes,5,opt,name=plan_fingerprint,json=planFingerprint,proto3" json:"plan_fingerprint,omitempty"`
-	// False if the model's layer has no rotary embedding: the input is then returned unchanged.
+	// False if the model's layer has no rotary embedding: the input is then returned unchanged, but for q if there is a
+	// query_scale.
 	Rotated       bool    `protobuf:"varint,6,opt,name=rotated,proto3" json:"rotated,omitempty"`
 	InputPairing  Pairing `protobuf:"varint,7,opt,name=input_pairing,json=inputPairing,proto3,enum=posenc.v1.Pairing" json:"input_pairing,omitempty"`
 	OutputPairing Pairing `protobuf:"varint,8,opt,name=output_pairing,json=outputPairing,proto3,enum=posenc.v1.Pairing" json:"output_pairing,omitempty"`

@@ -182,6 +182,117 @@ func (LongropeBranch) EnumDescriptor() ([]byte, []int) {
 	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{2}
 }
 
+type QueryScaleFunction int32
+
+const (
+	QueryScaleFunction_QUERY_SCALE_FUNCTION_UNSPECIFIED QueryScaleFunction = 0
+	// 1 + attn_scale * log1p(floor((p + 1) / floor_scale)): Llama 4's layers without rotation (arXiv:2501.19399).
+	QueryScaleFunction_QUERY_SCALE_FUNCTION_LLAMA4 QueryScaleFunction = 1
+	// 1 + llama_4_scaling_beta * log(1 + floor(p / original_max_position_embeddings)): Ministral 3, Mistral 4.
+	QueryScaleFunction_QUERY_SCALE_FUNCTION_MINISTRAL3 QueryScaleFunction = 2
+	// exp(0.1 * log1p((p + 1) / 2048)): Beam's layers without rotation.
+	QueryScaleFunction_QUERY_SCALE_FUNCTION_BEAM QueryScaleFunction = 3
+	// log(p + 1) / log(seq_length) where p + 1 > seq_length, else 1: Qwen's use_logn_attn.
+	QueryScaleFunction_QUERY_SCALE_FUNCTION_LOGN QueryScaleFunction = 4
+)
+
+// Enum value maps for QueryScaleFunction.
+var (
+	QueryScaleFunction_name = map[int32]string{
+		0: "QUERY_SCALE_FUNCTION_UNSPECIFIED",
+		1: "QUERY_SCALE_FUNCTION_LLAMA4",
+		2: "QUERY_SCALE_FUNCTION_MINISTRAL3",
+		3: "QUERY_SCALE_FUNCTION_BEAM",
+		4: "QUERY_SCALE_FUNCTION_LOGN",
+	}
+	QueryScaleFunction_value = map[string]int32{
+		"QUERY_SCALE_FUNCTION_UNSPECIFIED": 0,
+		"QUERY_SCALE_FUNCTION_LLAMA4":      1,
+		"QUERY_SCALE_FUNCTION_MINISTRAL3":  2,
+		"QUERY_SCALE_FUNCTION_BEAM":        3,
+		"QUERY_SCALE_FUNCTION_LOGN":        4,
+	}
+)
+
+func (x QueryScaleFunction) Enum() *QueryScaleFunction {
+	p := new(QueryScaleFunction)
+	*p = x
+	return p
+}
+
+func (x QueryScaleFunction) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (QueryScaleFunction) Descriptor() protoreflect.EnumDescriptor {
+	return file_posenc_v1_rotary_proto_enumTypes[3].Descriptor()
+}
+
+func (QueryScaleFunction) Type() protoreflect.EnumType {
+	return &file_posenc_v1_rotary_proto_enumTypes[3]
+}
+
+func (x QueryScaleFunction) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use QueryScaleFunction.Descriptor instead.
+func (QueryScaleFunction) EnumDescriptor() ([]byte, []int) {
+	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{3}
+}
+
+// What p is.
+type PositionSource int32
+
+const (
+	PositionSource_POSITION_SOURCE_UNSPECIFIED PositionSource = 0
+	// The token's position.
+	PositionSource_POSITION_SOURCE_POSITION_IDS PositionSource = 1
+	// The token's index in the KV cache: Positions.cache_index + s for token s of its sequence. Padding counts.
+	PositionSource_POSITION_SOURCE_CACHE_INDEX PositionSource = 2
+)
+
+// Enum value maps for PositionSource.
+var (
+	PositionSource_name = map[int32]string{
+		0: "POSITION_SOURCE_UNSPECIFIED",
+		1: "POSITION_SOURCE_POSITION_IDS",
+		2: "POSITION_SOURCE_CACHE_INDEX",
+	}
+	PositionSource_value = map[string]int32{
+		"POSITION_SOURCE_UNSPECIFIED":  0,
+		"POSITION_SOURCE_POSITION_IDS": 1,
+		"POSITION_SOURCE_CACHE_INDEX":  2,
+	}
+)
+
+func (x PositionSource) Enum() *PositionSource {
+	p := new(PositionSource)
+	*p = x
+	return p
+}
+
+func (x PositionSource) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PositionSource) Descriptor() protoreflect.EnumDescriptor {
+	return file_posenc_v1_rotary_proto_enumTypes[4].Descriptor()
+}
+
+func (PositionSource) Type() protoreflect.EnumType {
+	return &file_posenc_v1_rotary_proto_enumTypes[4]
+}
+
+func (x PositionSource) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PositionSource.Descriptor instead.
+func (PositionSource) EnumDescriptor() ([]byte, []int) {
+	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{4}
+}
+
 type AxisDimension int32
 
 const (
@@ -221,11 +332,11 @@ func (x AxisDimension) String() string {
 }
 
 func (AxisDimension) Descriptor() protoreflect.EnumDescriptor {
-	return file_posenc_v1_rotary_proto_enumTypes[3].Descriptor()
+	return file_posenc_v1_rotary_proto_enumTypes[5].Descriptor()
 }
 
 func (AxisDimension) Type() protoreflect.EnumType {
-	return &file_posenc_v1_rotary_proto_enumTypes[3]
+	return &file_posenc_v1_rotary_proto_enumTypes[5]
 }
 
 func (x AxisDimension) Number() protoreflect.EnumNumber {
@@ -234,7 +345,7 @@ func (x AxisDimension) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AxisDimension.Descriptor instead.
 func (AxisDimension) EnumDescriptor() ([]byte, []int) {
-	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{3}
+	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{5}
 }
 
 type ScalingLengthRule int32
@@ -276,11 +387,11 @@ func (x ScalingLengthRule) String() string {
 }
 
 func (ScalingLengthRule) Descriptor() protoreflect.EnumDescriptor {
-	return file_posenc_v1_rotary_proto_enumTypes[4].Descriptor()
+	return file_posenc_v1_rotary_proto_enumTypes[6].Descriptor()
 }
 
 func (ScalingLengthRule) Type() protoreflect.EnumType {
-	return &file_posenc_v1_rotary_proto_enumTypes[4]
+	return &file_posenc_v1_rotary_proto_enumTypes[6]
 }
 
 func (x ScalingLengthRule) Number() protoreflect.EnumNumber {
@@ -289,7 +400,7 @@ func (x ScalingLengthRule) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ScalingLengthRule.Descriptor instead.
 func (ScalingLengthRule) EnumDescriptor() ([]byte, []int) {
-	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{4}
+	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{6}
 }
 
 type PrecisionPreset int32
@@ -343,11 +454,11 @@ func (x PrecisionPreset) String() string {
 }
 
 func (PrecisionPreset) Descriptor() protoreflect.EnumDescriptor {
-	return file_posenc_v1_rotary_proto_enumTypes[5].Descriptor()
+	return file_posenc_v1_rotary_proto_enumTypes[7].Descriptor()
 }
 
 func (PrecisionPreset) Type() protoreflect.EnumType {
-	return &file_posenc_v1_rotary_proto_enumTypes[5]
+	return &file_posenc_v1_rotary_proto_enumTypes[7]
 }
 
 func (x PrecisionPreset) Number() protoreflect.EnumNumber {
@@ -356,7 +467,7 @@ func (x PrecisionPreset) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PrecisionPreset.Descriptor instead.
 func (PrecisionPreset) EnumDescriptor() ([]byte, []int) {
-	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{5}
+	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{7}
 }
 
 type FrequencyArithmetic int32
@@ -400,11 +511,11 @@ func (x FrequencyArithmetic) String() string {
 }
 
 func (FrequencyArithmetic) Descriptor() protoreflect.EnumDescriptor {
-	return file_posenc_v1_rotary_proto_enumTypes[6].Descriptor()
+	return file_posenc_v1_rotary_proto_enumTypes[8].Descriptor()
 }
 
 func (FrequencyArithmetic) Type() protoreflect.EnumType {
-	return &file_posenc_v1_rotary_proto_enumTypes[6]
+	return &file_posenc_v1_rotary_proto_enumTypes[8]
 }
 
 func (x FrequencyArithmetic) Number() protoreflect.EnumNumber {
@@ -413,7 +524,7 @@ func (x FrequencyArithmetic) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FrequencyArithmetic.Descriptor instead.
 func (FrequencyArithmetic) EnumDescriptor() ([]byte, []int) {
-	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{6}
+	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{8}
 }
 
 // Type of cos and sin when they are multiplied with the data. Not read by GenerateTable, whose dtype field decides.
@@ -454,11 +565,11 @@ func (x TableDtype) String() string {
 }
 
 func (TableDtype) Descriptor() protoreflect.EnumDescriptor {
-	return file_posenc_v1_rotary_proto_enumTypes[7].Descriptor()
+	return file_posenc_v1_rotary_proto_enumTypes[9].Descriptor()
 }
 
 func (TableDtype) Type() protoreflect.EnumType {
-	return &file_posenc_v1_rotary_proto_enumTypes[7]
+	return &file_posenc_v1_rotary_proto_enumTypes[9]
 }
 
 func (x TableDtype) Number() protoreflect.EnumNumber {
@@ -467,7 +578,7 @@ func (x TableDtype) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TableDtype.Descriptor instead.
 func (TableDtype) EnumDescriptor() ([]byte, []int) {
-	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{7}
+	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{9}
 }
 
 type Rounding int32
@@ -505,11 +616,11 @@ func (x Rounding) String() string {
 }
 
 func (Rounding) Descriptor() protoreflect.EnumDescriptor {
-	return file_posenc_v1_rotary_proto_enumTypes[8].Descriptor()
+	return file_posenc_v1_rotary_proto_enumTypes[10].Descriptor()
 }
 
 func (Rounding) Type() protoreflect.EnumType {
-	return &file_posenc_v1_rotary_proto_enumTypes[8]
+	return &file_posenc_v1_rotary_proto_enumTypes[10]
 }
 
 func (x Rounding) Number() protoreflect.EnumNumber {
@@ -518,7 +629,7 @@ func (x Rounding) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Rounding.Descriptor instead.
 func (Rounding) EnumDescriptor() ([]byte, []int) {
-	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{8}
+	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{10}
 }
 
 // Axes of a q, k tensor, outermost first: B sequences, S tokens each, H heads, D elements per head; T = all tokens of
@@ -559,11 +670,11 @@ func (x Layout) String() string {
 }
 
 func (Layout) Descriptor() protoreflect.EnumDescriptor {
-	return file_posenc_v1_rotary_proto_enumTypes[9].Descriptor()
+	return file_posenc_v1_rotary_proto_enumTypes[11].Descriptor()
 }
 
 func (Layout) Type() protoreflect.EnumType {
-	return &file_posenc_v1_rotary_proto_enumTypes[9]
+	return &file_posenc_v1_rotary_proto_enumTypes[11]
 }
 
 func (x Layout) Number() protoreflect.EnumNumber {
@@ -572,7 +683,7 @@ func (x Layout) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Layout.Descriptor instead.
 func (Layout) EnumDescriptor() ([]byte, []int) {
-	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{9}
+	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{11}
 }
 
 // Direction of the rotation: R is the rotation by the position's angles, a = attention_scaling, times any xPos scale.
@@ -616,11 +727,11 @@ func (x Direction) String() string {
 }
 
 func (Direction) Descriptor() protoreflect.EnumDescriptor {
-	return file_posenc_v1_rotary_proto_enumTypes[10].Descriptor()
+	return file_posenc_v1_rotary_proto_enumTypes[12].Descriptor()
 }
 
 func (Direction) Type() protoreflect.EnumType {
-	return &file_posenc_v1_rotary_proto_enumTypes[10]
+	return &file_posenc_v1_rotary_proto_enumTypes[12]
 }
 
 func (x Direction) Number() protoreflect.EnumNumber {
@@ -629,7 +740,7 @@ func (x Direction) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Direction.Descriptor instead.
 func (Direction) EnumDescriptor() ([]byte, []int) {
-	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{10}
+	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{12}
 }
 
 // Width of a table row: one value per pair or one per element.
@@ -672,11 +783,11 @@ func (x TableForm) String() string {
 }
 
 func (TableForm) Descriptor() protoreflect.EnumDescriptor {
-	return file_posenc_v1_rotary_proto_enumTypes[11].Descriptor()
+	return file_posenc_v1_rotary_proto_enumTypes[13].Descriptor()
 }
 
 func (TableForm) Type() protoreflect.EnumType {
-	return &file_posenc_v1_rotary_proto_enumTypes[11]
+	return &file_posenc_v1_rotary_proto_enumTypes[13]
 }
 
 func (x TableForm) Number() protoreflect.EnumNumber {
@@ -685,7 +796,7 @@ func (x TableForm) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TableForm.Descriptor instead.
 func (TableForm) EnumDescriptor() ([]byte, []int) {
-	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{11}
+	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{13}
 }
 
 // Operand of a table; q and k differ only with xpos.
@@ -722,11 +833,11 @@ func (x Operand) String() string {
 }
 
 func (Operand) Descriptor() protoreflect.EnumDescriptor {
-	return file_posenc_v1_rotary_proto_enumTypes[12].Descriptor()
+	return file_posenc_v1_rotary_proto_enumTypes[14].Descriptor()
 }
 
 func (Operand) Type() protoreflect.EnumType {
-	return &file_posenc_v1_rotary_proto_enumTypes[12]
+	return &file_posenc_v1_rotary_proto_enumTypes[14]
 }
 
 func (x Operand) Number() protoreflect.EnumNumber {
@@ -735,7 +846,7 @@ func (x Operand) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Operand.Descriptor instead.
 func (Operand) EnumDescriptor() ([]byte, []int) {
-	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{12}
+	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{14}
 }
 
 // Rotary scaling with the names and the meaning of a `rope_parameters` block of a Hugging Face config.json.
@@ -1377,10 +1488,128 @@ func (x *Xpos) GetCentre() float64 {
 	return 0
 }
 
+// Factor s(p) of q by position. It multiplies the whole head row of q, also elements that do not rotate, and leaves k
+// as it is. DIRECTION_TRANSPOSE multiplies by it, too, and DIRECTION_INVERSE divides by it. Positions must be at least 0
+// and have one axis.
+//
+// FREQUENCY_ARITHMETIC_EXACT: attention_scaling * s(p), a real number rounded once to float64, takes the place of
+// attention_scaling in q's table, so that the products are rounded as they are without a factor. Elements that do not
+// rotate, and all elements with given_table, are multiplied by s(p), rounded once to float32. Other arithmetics: as in
+// the models' code, q is rotated and rounded to its type, then multiplied by s(p) in float32, and rounded again.
+type QueryScale struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required. A parameter that the function does not have is INVALID_ARGUMENT.
+	Function QueryScaleFunction `protobuf:"varint,1,opt,name=function,proto3,enum=posenc.v1.QueryScaleFunction" json:"function,omitempty"`
+	// llama4: finite, >= 0. Required there.
+	AttnScale *float64 `protobuf:"fixed64,2,opt,name=attn_scale,json=attnScale,proto3,oneof" json:"attn_scale,omitempty"`
+	// llama4: tokens, > 0. Required there.
+	FloorScale *float64 `protobuf:"fixed64,3,opt,name=floor_scale,json=floorScale,proto3,oneof" json:"floor_scale,omitempty"`
+	// ministral3: finite, >= 0. Required there.
+	Llama_4ScalingBeta *float64 `protobuf:"fixed64,4,opt,name=llama_4_scaling_beta,json=llama4ScalingBeta,proto3,oneof" json:"llama_4_scaling_beta,omitempty"`
+	// ministral3: tokens, > 0. Required there.
+	OriginalMaxPositionEmbeddings *float64 `protobuf:"fixed64,5,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3,oneof" json:"original_max_position_embeddings,omitempty"`
+	// logn: tokens, > 1. Required there.
+	SeqLength *float64 `protobuf:"fixed64,6,opt,name=seq_length,json=seqLength,proto3,oneof" json:"seq_length,omitempty"`
+	// Default POSITION_SOURCE_POSITION_IDS.
+	PositionSource PositionSource `protobuf:"varint,7,opt,name=position_source,json=positionSource,proto3,enum=posenc.v1.PositionSource" json:"position_source,omitempty"`
+	// If true, s(p) is rounded to q's type before the product (Ministral 3, Mistral 4, Qwen). No effect with
+	// FREQUENCY_ARITHMETIC_EXACT. Default false: it stays a float32 (Llama 4, Beam).
+	RoundsFactor  *bool `protobuf:"varint,8,opt,name=rounds_factor,json=roundsFactor,proto3,oneof" json:"rounds_factor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueryScale) Reset() {
+	*x = QueryScale{}
+	mi := &file_posenc_v1_rotary_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueryScale) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueryScale) ProtoMessage() {}
+
+func (x *QueryScale) ProtoReflect() protoreflect.Message {
+	mi := &file_posenc_v1_rotary_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueryScale.ProtoReflect.Descriptor instead.
+func (*QueryScale) Descriptor() ([]byte, []int) {
+	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *QueryScale) GetFunction() QueryScaleFunction {
+	if x != nil {
+		return x.Function
+	}
+	return QueryScaleFunction_QUERY_SCALE_FUNCTION_UNSPECIFIED
+}
+
+func (x *QueryScale) GetAttnScale() float64 {
+	if x != nil && x.AttnScale != nil {
+		return *x.AttnScale
+	}
+	return 0
+}
+
+func (x *QueryScale) GetFloorScale() float64 {
+	if x != nil && x.FloorScale != nil {
+		return *x.FloorScale
+	}
+	return 0
+}
+
+func (x *QueryScale) GetLlama_4ScalingBeta() float64 {
+	if x != nil && x.Llama_4ScalingBeta != nil {
+		return *x.Llama_4ScalingBeta
+	}
+	return 0
+}
+
+func (x *QueryScale) GetOriginalMaxPositionEmbeddings() float64 {
+	if x != nil && x.OriginalMaxPositionEmbeddings != nil {
+		return *x.OriginalMaxPositionEmbeddings
+	}
+	return 0
+}
+
+func (x *QueryScale) GetSeqLength() float64 {
+	if x != nil && x.SeqLength != nil {
+		return *x.SeqLength
+	}
+	return 0
+}
+
+func (x *QueryScale) GetPositionSource() PositionSource {
+	if x != nil {
+		return x.PositionSource
+	}
+	return PositionSource_POSITION_SOURCE_UNSPECIFIED
+}
+
+func (x *QueryScale) GetRoundsFactor() bool {
+	if x != nil && x.RoundsFactor != nil {
+		return *x.RoundsFactor
+	}
+	return false
+}
+
 // A rotary embedding by explicit parameters.
 type RotarySettings struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Required.
+	// Required, unless query_scale is given: without frequencies nothing rotates, q is multiplied, k is returned as it is,
+	// and no other field may be given.
 	//
 	// Types that are valid to be assigned to Frequencies:
 	//
@@ -1407,13 +1636,15 @@ type RotarySettings struct {
 	// part. 2 in Gemma 4's vision part, one per axis. >= 1, and a divisor of d/2. Default 1. It has no effect if both
 	// pairings are interleaved.
 	HalfSplitParts *int64 `protobuf:"varint,11,opt,name=half_split_parts,json=halfSplitParts,proto3,oneof" json:"half_split_parts,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Factor of q by position. Absent: none.
+	QueryScale    *QueryScale `protobuf:"bytes,12,opt,name=query_scale,json=queryScale,proto3" json:"query_scale,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RotarySettings) Reset() {
 	*x = RotarySettings{}
-	mi := &file_posenc_v1_rotary_proto_msgTypes[6]
+	mi := &file_posenc_v1_rotary_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1425,7 +1656,7 @@ func (x *RotarySettings) String() string {
 func (*RotarySettings) ProtoMessage() {}
 
 func (x *RotarySettings) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_rotary_proto_msgTypes[6]
+	mi := &file_posenc_v1_rotary_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1438,7 +1669,7 @@ func (x *RotarySettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotarySettings.ProtoReflect.Descriptor instead.
 func (*RotarySettings) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{6}
+	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RotarySettings) GetFrequencies() isRotarySettings_Frequencies {
@@ -1533,6 +1764,13 @@ func (x *RotarySettings) GetHalfSplitParts() int64 {
 	return 0
 }
 
+func (x *RotarySettings) GetQueryScale() *QueryScale {
+	if x != nil {
+		return x.QueryScale
+	}
+	return nil
+}
+
 type isRotarySettings_Frequencies interface {
 	isRotarySettings_Frequencies()
 }
@@ -1606,7 +1844,7 @@ type ModelConfig struct {
 
 func (x *ModelConfig) Reset() {
 	*x = ModelConfig{}
-	mi := &file_posenc_v1_rotary_proto_msgTypes[7]
+	mi := &file_posenc_v1_rotary_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1618,7 +1856,7 @@ func (x *ModelConfig) String() string {
 func (*ModelConfig) ProtoMessage() {}
 
 func (x *ModelConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_rotary_proto_msgTypes[7]
+	mi := &file_posenc_v1_rotary_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1631,7 +1869,7 @@ func (x *ModelConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelConfig.ProtoReflect.Descriptor instead.
 func (*ModelConfig) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{7}
+	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ModelConfig) GetConfigJson() []byte {
@@ -1733,7 +1971,7 @@ type RotarySource struct {
 
 func (x *RotarySource) Reset() {
 	*x = RotarySource{}
-	mi := &file_posenc_v1_rotary_proto_msgTypes[8]
+	mi := &file_posenc_v1_rotary_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1745,7 +1983,7 @@ func (x *RotarySource) String() string {
 func (*RotarySource) ProtoMessage() {}
 
 func (x *RotarySource) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_rotary_proto_msgTypes[8]
+	mi := &file_posenc_v1_rotary_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1758,7 +1996,7 @@ func (x *RotarySource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotarySource.ProtoReflect.Descriptor instead.
 func (*RotarySource) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{8}
+	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RotarySource) GetSource() isRotarySource_Source {
@@ -1831,13 +2069,17 @@ type Positions struct {
 	SeqLen []int64 `protobuf:"varint,7,rep,packed,name=seq_len,json=seqLen,proto3" json:"seq_len,omitempty"`
 	// Dimension of the axes in ids. Required for ids with several axes; with one axis, absent means NONE.
 	AxisDimension AxisDimension `protobuf:"varint,8,opt,name=axis_dimension,json=axisDimension,proto3,enum=posenc.v1.AxisDimension" json:"axis_dimension,omitempty"`
+	// Index in the KV cache of each sequence's first token, 0 .. 2^53, for QueryScale.position_source CACHE_INDEX; with
+	// settings not allowed otherwise, because it would not be read. Absent: with offset or offsets, positions are the
+	// indexes; with ids or segments it is required, but with a model, positions are taken, and a note says so.
+	CacheIndex    *int64 `protobuf:"varint,9,opt,name=cache_index,json=cacheIndex,proto3,oneof" json:"cache_index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Positions) Reset() {
 	*x = Positions{}
-	mi := &file_posenc_v1_rotary_proto_msgTypes[9]
+	mi := &file_posenc_v1_rotary_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1849,7 +2091,7 @@ func (x *Positions) String() string {
 func (*Positions) ProtoMessage() {}
 
 func (x *Positions) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_rotary_proto_msgTypes[9]
+	mi := &file_posenc_v1_rotary_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1862,7 +2104,7 @@ func (x *Positions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Positions.ProtoReflect.Descriptor instead.
 func (*Positions) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{9}
+	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Positions) GetSource() isPositions_Source {
@@ -1936,6 +2178,13 @@ func (x *Positions) GetAxisDimension() AxisDimension {
 	return AxisDimension_AXIS_DIMENSION_UNSPECIFIED
 }
 
+func (x *Positions) GetCacheIndex() int64 {
+	if x != nil && x.CacheIndex != nil {
+		return *x.CacheIndex
+	}
+	return 0
+}
+
 type isPositions_Source interface {
 	isPositions_Source()
 }
@@ -1978,7 +2227,7 @@ type PositionOffsets struct {
 
 func (x *PositionOffsets) Reset() {
 	*x = PositionOffsets{}
-	mi := &file_posenc_v1_rotary_proto_msgTypes[10]
+	mi := &file_posenc_v1_rotary_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1990,7 +2239,7 @@ func (x *PositionOffsets) String() string {
 func (*PositionOffsets) ProtoMessage() {}
 
 func (x *PositionOffsets) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_rotary_proto_msgTypes[10]
+	mi := &file_posenc_v1_rotary_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2003,7 +2252,7 @@ func (x *PositionOffsets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PositionOffsets.ProtoReflect.Descriptor instead.
 func (*PositionOffsets) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{10}
+	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PositionOffsets) GetOffset() []int64 {
@@ -2022,7 +2271,7 @@ type PositionSegments struct {
 
 func (x *PositionSegments) Reset() {
 	*x = PositionSegments{}
-	mi := &file_posenc_v1_rotary_proto_msgTypes[11]
+	mi := &file_posenc_v1_rotary_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2034,7 +2283,7 @@ func (x *PositionSegments) String() string {
 func (*PositionSegments) ProtoMessage() {}
 
 func (x *PositionSegments) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_rotary_proto_msgTypes[11]
+	mi := &file_posenc_v1_rotary_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2047,7 +2296,7 @@ func (x *PositionSegments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PositionSegments.ProtoReflect.Descriptor instead.
 func (*PositionSegments) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{11}
+	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PositionSegments) GetSegment() []*PositionSegment {
@@ -2070,7 +2319,7 @@ type PositionSegment struct {
 
 func (x *PositionSegment) Reset() {
 	*x = PositionSegment{}
-	mi := &file_posenc_v1_rotary_proto_msgTypes[12]
+	mi := &file_posenc_v1_rotary_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2082,7 +2331,7 @@ func (x *PositionSegment) String() string {
 func (*PositionSegment) ProtoMessage() {}
 
 func (x *PositionSegment) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_rotary_proto_msgTypes[12]
+	mi := &file_posenc_v1_rotary_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2095,7 +2344,7 @@ func (x *PositionSegment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PositionSegment.ProtoReflect.Descriptor instead.
 func (*PositionSegment) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{12}
+	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PositionSegment) GetKind() isPositionSegment_Kind {
@@ -2153,7 +2402,7 @@ type PositionLine struct {
 
 func (x *PositionLine) Reset() {
 	*x = PositionLine{}
-	mi := &file_posenc_v1_rotary_proto_msgTypes[13]
+	mi := &file_posenc_v1_rotary_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2165,7 +2414,7 @@ func (x *PositionLine) String() string {
 func (*PositionLine) ProtoMessage() {}
 
 func (x *PositionLine) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_rotary_proto_msgTypes[13]
+	mi := &file_posenc_v1_rotary_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2178,7 +2427,7 @@ func (x *PositionLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PositionLine.ProtoReflect.Descriptor instead.
 func (*PositionLine) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{13}
+	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PositionLine) GetCount() int64 {
@@ -2218,7 +2467,7 @@ type PositionGrid struct {
 
 func (x *PositionGrid) Reset() {
 	*x = PositionGrid{}
-	mi := &file_posenc_v1_rotary_proto_msgTypes[14]
+	mi := &file_posenc_v1_rotary_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2230,7 +2479,7 @@ func (x *PositionGrid) String() string {
 func (*PositionGrid) ProtoMessage() {}
 
 func (x *PositionGrid) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_rotary_proto_msgTypes[14]
+	mi := &file_posenc_v1_rotary_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2243,7 +2492,7 @@ func (x *PositionGrid) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PositionGrid.ProtoReflect.Descriptor instead.
 func (*PositionGrid) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{14}
+	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PositionGrid) GetSize() []int64 {
@@ -2282,7 +2531,7 @@ type Precision struct {
 
 func (x *Precision) Reset() {
 	*x = Precision{}
-	mi := &file_posenc_v1_rotary_proto_msgTypes[15]
+	mi := &file_posenc_v1_rotary_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2294,7 +2543,7 @@ func (x *Precision) String() string {
 func (*Precision) ProtoMessage() {}
 
 func (x *Precision) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_rotary_proto_msgTypes[15]
+	mi := &file_posenc_v1_rotary_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2307,7 +2556,7 @@ func (x *Precision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Precision.ProtoReflect.Descriptor instead.
 func (*Precision) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{15}
+	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Precision) GetChoice() isPrecision_Choice {
@@ -2363,7 +2612,7 @@ type PrecisionAxes struct {
 
 func (x *PrecisionAxes) Reset() {
 	*x = PrecisionAxes{}
-	mi := &file_posenc_v1_rotary_proto_msgTypes[16]
+	mi := &file_posenc_v1_rotary_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2375,7 +2624,7 @@ func (x *PrecisionAxes) String() string {
 func (*PrecisionAxes) ProtoMessage() {}
 
 func (x *PrecisionAxes) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_rotary_proto_msgTypes[16]
+	mi := &file_posenc_v1_rotary_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2388,7 +2637,7 @@ func (x *PrecisionAxes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrecisionAxes.ProtoReflect.Descriptor instead.
 func (*PrecisionAxes) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{16}
+	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PrecisionAxes) GetFrequencies() FrequencyArithmetic {
@@ -2415,7 +2664,7 @@ func (x *PrecisionAxes) GetRounding() Rounding {
 // Operand q or k; they differ if there is xpos. Widths, head counts and offsets may differ, B and S (or T) may not.
 type RotaryOperand struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// First element of a head row that rotates; the others pass through bit for bit.
+	// First element of a head row that rotates; the others pass through bit for bit, unless query_scale multiplies q.
 	// 0 <= rotary_offset <= D - rotary_dim. 0 with a config.json: the offset in the model's own heads, if D is their
 	// width (DeepSeek-V3 rotates the last 64 of 192 elements; a note says so), 0 if D = rotary_dim, else MISSING.
 	RotaryOffset int64 `protobuf:"varint,1,opt,name=rotary_offset,json=rotaryOffset,proto3" json:"rotary_offset,omitempty"`
@@ -2432,7 +2681,7 @@ type RotaryOperand struct {
 
 func (x *RotaryOperand) Reset() {
 	*x = RotaryOperand{}
-	mi := &file_posenc_v1_rotary_proto_msgTypes[17]
+	mi := &file_posenc_v1_rotary_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2444,7 +2693,7 @@ func (x *RotaryOperand) String() string {
 func (*RotaryOperand) ProtoMessage() {}
 
 func (x *RotaryOperand) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_rotary_proto_msgTypes[17]
+	mi := &file_posenc_v1_rotary_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2457,7 +2706,7 @@ func (x *RotaryOperand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotaryOperand.ProtoReflect.Descriptor instead.
 func (*RotaryOperand) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{17}
+	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RotaryOperand) GetRotaryOffset() int64 {
@@ -2576,7 +2825,26 @@ const file_posenc_v1_rotary_proto_rawDesc = "" +
 	"scale_base\x18\x01 \x01(\x01H\x00R\tscaleBase\x88\x01\x01\x12\x1b\n" +
 	"\x06centre\x18\x02 \x01(\x01H\x01R\x06centre\x88\x01\x01B\r\n" +
 	"\v_scale_baseB\t\n" +
-	"\a_centre\"\xaf\x05\n" +
+	"\a_centre\"\xa5\x04\n" +
+	"\n" +
+	"QueryScale\x129\n" +
+	"\bfunction\x18\x01 \x01(\x0e2\x1d.posenc.v1.QueryScaleFunctionR\bfunction\x12\"\n" +
+	"\n" +
+	"attn_scale\x18\x02 \x01(\x01H\x00R\tattnScale\x88\x01\x01\x12$\n" +
+	"\vfloor_scale\x18\x03 \x01(\x01H\x01R\n" +
+	"floorScale\x88\x01\x01\x124\n" +
+	"\x14llama_4_scaling_beta\x18\x04 \x01(\x01H\x02R\x11llama4ScalingBeta\x88\x01\x01\x12L\n" +
+	" original_max_position_embeddings\x18\x05 \x01(\x01H\x03R\x1doriginalMaxPositionEmbeddings\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"seq_length\x18\x06 \x01(\x01H\x04R\tseqLength\x88\x01\x01\x12B\n" +
+	"\x0fposition_source\x18\a \x01(\x0e2\x19.posenc.v1.PositionSourceR\x0epositionSource\x12(\n" +
+	"\rrounds_factor\x18\b \x01(\bH\x05R\froundsFactor\x88\x01\x01B\r\n" +
+	"\v_attn_scaleB\x0e\n" +
+	"\f_floor_scaleB\x17\n" +
+	"\x15_llama_4_scaling_betaB#\n" +
+	"!_original_max_position_embeddingsB\r\n" +
+	"\v_seq_lengthB\x10\n" +
+	"\x0e_rounds_factor\"\xe7\x05\n" +
 	"\x0eRotarySettings\x12D\n" +
 	"\x0frope_parameters\x18\x01 \x01(\v2\x19.posenc.v1.RopeParametersH\x00R\x0eropeParameters\x12J\n" +
 	"\x11given_frequencies\x18\x02 \x01(\v2\x1b.posenc.v1.GivenFrequenciesH\x00R\x10givenFrequencies\x12,\n" +
@@ -2591,7 +2859,9 @@ const file_posenc_v1_rotary_proto_rawDesc = "" +
 	"\x0eoutput_pairing\x18\a \x01(\x0e2\x12.posenc.v1.PairingR\routputPairing\x12#\n" +
 	"\x04xpos\x18\n" +
 	" \x01(\v2\x0f.posenc.v1.XposR\x04xpos\x12-\n" +
-	"\x10half_split_parts\x18\v \x01(\x03H\x04R\x0ehalfSplitParts\x88\x01\x01B\r\n" +
+	"\x10half_split_parts\x18\v \x01(\x03H\x04R\x0ehalfSplitParts\x88\x01\x01\x126\n" +
+	"\vquery_scale\x18\f \x01(\v2\x15.posenc.v1.QueryScaleR\n" +
+	"queryScaleB\r\n" +
 	"\vfrequenciesB\r\n" +
 	"\v_rotary_dimB\v\n" +
 	"\t_head_dimB\x1a\n" +
@@ -2613,7 +2883,7 @@ const file_posenc_v1_rotary_proto_rawDesc = "" +
 	"\fRotarySource\x12.\n" +
 	"\x05model\x18\x01 \x01(\v2\x16.posenc.v1.ModelConfigH\x00R\x05model\x127\n" +
 	"\bsettings\x18\x02 \x01(\v2\x19.posenc.v1.RotarySettingsH\x00R\bsettingsB\b\n" +
-	"\x06source\"\xa3\x03\n" +
+	"\x06source\"\xd9\x03\n" +
 	"\tPositions\x12\x18\n" +
 	"\x06offset\x18\x01 \x01(\x03H\x00R\x06offset\x126\n" +
 	"\aoffsets\x18\x02 \x01(\v2\x1a.posenc.v1.PositionOffsetsH\x00R\aoffsets\x12%\n" +
@@ -2623,8 +2893,11 @@ const file_posenc_v1_rotary_proto_rawDesc = "" +
 	"cu_seqlens\x18\x05 \x01(\v2\x11.posenc.v1.TensorR\tcuSeqlens\x12L\n" +
 	"\x13scaling_length_rule\x18\x06 \x01(\x0e2\x1c.posenc.v1.ScalingLengthRuleR\x11scalingLengthRule\x12\x17\n" +
 	"\aseq_len\x18\a \x03(\x03R\x06seqLen\x12?\n" +
-	"\x0eaxis_dimension\x18\b \x01(\x0e2\x18.posenc.v1.AxisDimensionR\raxisDimensionB\b\n" +
-	"\x06source\")\n" +
+	"\x0eaxis_dimension\x18\b \x01(\x0e2\x18.posenc.v1.AxisDimensionR\raxisDimension\x12$\n" +
+	"\vcache_index\x18\t \x01(\x03H\x01R\n" +
+	"cacheIndex\x88\x01\x01B\b\n" +
+	"\x06sourceB\x0e\n" +
+	"\f_cache_index\")\n" +
 	"\x0fPositionOffsets\x12\x16\n" +
 	"\x06offset\x18\x01 \x03(\x03R\x06offset\"H\n" +
 	"\x10PositionSegments\x124\n" +
@@ -2669,7 +2942,17 @@ const file_posenc_v1_rotary_proto_rawDesc = "" +
 	"\x0eLongropeBranch\x12\x1f\n" +
 	"\x1bLONGROPE_BRANCH_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15LONGROPE_BRANCH_SHORT\x10\x01\x12\x18\n" +
-	"\x14LONGROPE_BRANCH_LONG\x10\x02*{\n" +
+	"\x14LONGROPE_BRANCH_LONG\x10\x02*\xbe\x01\n" +
+	"\x12QueryScaleFunction\x12$\n" +
+	" QUERY_SCALE_FUNCTION_UNSPECIFIED\x10\x00\x12\x1f\n" +
+	"\x1bQUERY_SCALE_FUNCTION_LLAMA4\x10\x01\x12#\n" +
+	"\x1fQUERY_SCALE_FUNCTION_MINISTRAL3\x10\x02\x12\x1d\n" +
+	"\x19QUERY_SCALE_FUNCTION_BEAM\x10\x03\x12\x1d\n" +
+	"\x19QUERY_SCALE_FUNCTION_LOGN\x10\x04*t\n" +
+	"\x0ePositionSource\x12\x1f\n" +
+	"\x1bPOSITION_SOURCE_UNSPECIFIED\x10\x00\x12 \n" +
+	"\x1cPOSITION_SOURCE_POSITION_IDS\x10\x01\x12\x1f\n" +
+	"\x1bPOSITION_SOURCE_CACHE_INDEX\x10\x02*{\n" +
 	"\rAxisDimension\x12\x1e\n" +
 	"\x1aAXIS_DIMENSION_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13AXIS_DIMENSION_NONE\x10\x01\x12\x18\n" +
@@ -2737,82 +3020,88 @@ func file_posenc_v1_rotary_proto_rawDescGZIP() []byte {
 	return file_posenc_v1_rotary_proto_rawDescData
 }
 
-var file_posenc_v1_rotary_proto_enumTypes = make([]protoimpl.EnumInfo, 13)
-var file_posenc_v1_rotary_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_posenc_v1_rotary_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
+var file_posenc_v1_rotary_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_posenc_v1_rotary_proto_goTypes = []any{
 	(Pairing)(0),             // 0: posenc.v1.Pairing
 	(MropeOrder)(0),          // 1: posenc.v1.MropeOrder
 	(LongropeBranch)(0),      // 2: posenc.v1.LongropeBranch
-	(AxisDimension)(0),       // 3: posenc.v1.AxisDimension
-	(ScalingLengthRule)(0),   // 4: posenc.v1.ScalingLengthRule
-	(PrecisionPreset)(0),     // 5: posenc.v1.PrecisionPreset
-	(FrequencyArithmetic)(0), // 6: posenc.v1.FrequencyArithmetic
-	(TableDtype)(0),          // 7: posenc.v1.TableDtype
-	(Rounding)(0),            // 8: posenc.v1.Rounding
-	(Layout)(0),              // 9: posenc.v1.Layout
-	(Direction)(0),           // 10: posenc.v1.Direction
-	(TableForm)(0),           // 11: posenc.v1.TableForm
-	(Operand)(0),             // 12: posenc.v1.Operand
-	(*RopeParameters)(nil),   // 13: posenc.v1.RopeParameters
-	(*GivenFrequencies)(nil), // 14: posenc.v1.GivenFrequencies
-	(*AxialRope)(nil),        // 15: posenc.v1.AxialRope
-	(*AxialAxis)(nil),        // 16: posenc.v1.AxialAxis
-	(*GivenTable)(nil),       // 17: posenc.v1.GivenTable
-	(*Xpos)(nil),             // 18: posenc.v1.Xpos
-	(*RotarySettings)(nil),   // 19: posenc.v1.RotarySettings
-	(*ModelConfig)(nil),      // 20: posenc.v1.ModelConfig
-	(*RotarySource)(nil),     // 21: posenc.v1.RotarySource
-	(*Positions)(nil),        // 22: posenc.v1.Positions
-	(*PositionOffsets)(nil),  // 23: posenc.v1.PositionOffsets
-	(*PositionSegments)(nil), // 24: posenc.v1.PositionSegments
-	(*PositionSegment)(nil),  // 25: posenc.v1.PositionSegment
-	(*PositionLine)(nil),     // 26: posenc.v1.PositionLine
-	(*PositionGrid)(nil),     // 27: posenc.v1.PositionGrid
-	(*Precision)(nil),        // 28: posenc.v1.Precision
-	(*PrecisionAxes)(nil),    // 29: posenc.v1.PrecisionAxes
-	(*RotaryOperand)(nil),    // 30: posenc.v1.RotaryOperand
-	(*Tensor)(nil),           // 31: posenc.v1.Tensor
-	(*Region)(nil),           // 32: posenc.v1.Region
+	(QueryScaleFunction)(0),  // 3: posenc.v1.QueryScaleFunction
+	(PositionSource)(0),      // 4: posenc.v1.PositionSource
+	(AxisDimension)(0),       // 5: posenc.v1.AxisDimension
+	(ScalingLengthRule)(0),   // 6: posenc.v1.ScalingLengthRule
+	(PrecisionPreset)(0),     // 7: posenc.v1.PrecisionPreset
+	(FrequencyArithmetic)(0), // 8: posenc.v1.FrequencyArithmetic
+	(TableDtype)(0),          // 9: posenc.v1.TableDtype
+	(Rounding)(0),            // 10: posenc.v1.Rounding
+	(Layout)(0),              // 11: posenc.v1.Layout
+	(Direction)(0),           // 12: posenc.v1.Direction
+	(TableForm)(0),           // 13: posenc.v1.TableForm
+	(Operand)(0),             // 14: posenc.v1.Operand
+	(*RopeParameters)(nil),   // 15: posenc.v1.RopeParameters
+	(*GivenFrequencies)(nil), // 16: posenc.v1.GivenFrequencies
+	(*AxialRope)(nil),        // 17: posenc.v1.AxialRope
+	(*AxialAxis)(nil),        // 18: posenc.v1.AxialAxis
+	(*GivenTable)(nil),       // 19: posenc.v1.GivenTable
+	(*Xpos)(nil),             // 20: posenc.v1.Xpos
+	(*QueryScale)(nil),       // 21: posenc.v1.QueryScale
+	(*RotarySettings)(nil),   // 22: posenc.v1.RotarySettings
+	(*ModelConfig)(nil),      // 23: posenc.v1.ModelConfig
+	(*RotarySource)(nil),     // 24: posenc.v1.RotarySource
+	(*Positions)(nil),        // 25: posenc.v1.Positions
+	(*PositionOffsets)(nil),  // 26: posenc.v1.PositionOffsets
+	(*PositionSegments)(nil), // 27: posenc.v1.PositionSegments
+	(*PositionSegment)(nil),  // 28: posenc.v1.PositionSegment
+	(*PositionLine)(nil),     // 29: posenc.v1.PositionLine
+	(*PositionGrid)(nil),     // 30: posenc.v1.PositionGrid
+	(*Precision)(nil),        // 31: posenc.v1.Precision
+	(*PrecisionAxes)(nil),    // 32: posenc.v1.PrecisionAxes
+	(*RotaryOperand)(nil),    // 33: posenc.v1.RotaryOperand
+	(*Tensor)(nil),           // 34: posenc.v1.Tensor
+	(*Region)(nil),           // 35: posenc.v1.Region
 }
 var file_posenc_v1_rotary_proto_depIdxs = []int32{
 	2,  // 0: posenc.v1.RopeParameters.longrope_branch:type_name -> posenc.v1.LongropeBranch
 	1,  // 1: posenc.v1.RopeParameters.mrope_order:type_name -> posenc.v1.MropeOrder
-	16, // 2: posenc.v1.AxialRope.axes:type_name -> posenc.v1.AxialAxis
-	31, // 3: posenc.v1.GivenTable.cos:type_name -> posenc.v1.Tensor
-	31, // 4: posenc.v1.GivenTable.sin:type_name -> posenc.v1.Tensor
-	11, // 5: posenc.v1.GivenTable.form:type_name -> posenc.v1.TableForm
-	13, // 6: posenc.v1.RotarySettings.rope_parameters:type_name -> posenc.v1.RopeParameters
-	14, // 7: posenc.v1.RotarySettings.given_frequencies:type_name -> posenc.v1.GivenFrequencies
-	15, // 8: posenc.v1.RotarySettings.axial:type_name -> posenc.v1.AxialRope
-	17, // 9: posenc.v1.RotarySettings.given_table:type_name -> posenc.v1.GivenTable
-	0,  // 10: posenc.v1.RotarySettings.input_pairing:type_name -> posenc.v1.Pairing
-	0,  // 11: posenc.v1.RotarySettings.output_pairing:type_name -> posenc.v1.Pairing
-	18, // 12: posenc.v1.RotarySettings.xpos:type_name -> posenc.v1.Xpos
-	0,  // 13: posenc.v1.ModelConfig.input_pairing:type_name -> posenc.v1.Pairing
-	0,  // 14: posenc.v1.ModelConfig.output_pairing:type_name -> posenc.v1.Pairing
-	20, // 15: posenc.v1.RotarySource.model:type_name -> posenc.v1.ModelConfig
-	19, // 16: posenc.v1.RotarySource.settings:type_name -> posenc.v1.RotarySettings
-	23, // 17: posenc.v1.Positions.offsets:type_name -> posenc.v1.PositionOffsets
-	31, // 18: posenc.v1.Positions.ids:type_name -> posenc.v1.Tensor
-	24, // 19: posenc.v1.Positions.segments:type_name -> posenc.v1.PositionSegments
-	31, // 20: posenc.v1.Positions.cu_seqlens:type_name -> posenc.v1.Tensor
-	4,  // 21: posenc.v1.Positions.scaling_length_rule:type_name -> posenc.v1.ScalingLengthRule
-	3,  // 22: posenc.v1.Positions.axis_dimension:type_name -> posenc.v1.AxisDimension
-	25, // 23: posenc.v1.PositionSegments.segment:type_name -> posenc.v1.PositionSegment
-	26, // 24: posenc.v1.PositionSegment.line:type_name -> posenc.v1.PositionLine
-	27, // 25: posenc.v1.PositionSegment.grid:type_name -> posenc.v1.PositionGrid
-	5,  // 26: posenc.v1.Precision.preset:type_name -> posenc.v1.PrecisionPreset
-	29, // 27: posenc.v1.Precision.axes:type_name -> posenc.v1.PrecisionAxes
-	6,  // 28: posenc.v1.PrecisionAxes.frequencies:type_name -> posenc.v1.FrequencyArithmetic
-	7,  // 29: posenc.v1.PrecisionAxes.table_dtype:type_name -> posenc.v1.TableDtype
-	8,  // 30: posenc.v1.PrecisionAxes.rounding:type_name -> posenc.v1.Rounding
-	32, // 31: posenc.v1.RotaryOperand.output:type_name -> posenc.v1.Region
-	31, // 32: posenc.v1.RotaryOperand.tensor:type_name -> posenc.v1.Tensor
-	33, // [33:33] is the sub-list for method output_type
-	33, // [33:33] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	18, // 2: posenc.v1.AxialRope.axes:type_name -> posenc.v1.AxialAxis
+	34, // 3: posenc.v1.GivenTable.cos:type_name -> posenc.v1.Tensor
+	34, // 4: posenc.v1.GivenTable.sin:type_name -> posenc.v1.Tensor
+	13, // 5: posenc.v1.GivenTable.form:type_name -> posenc.v1.TableForm
+	3,  // 6: posenc.v1.QueryScale.function:type_name -> posenc.v1.QueryScaleFunction
+	4,  // 7: posenc.v1.QueryScale.position_source:type_name -> posenc.v1.PositionSource
+	15, // 8: posenc.v1.RotarySettings.rope_parameters:type_name -> posenc.v1.RopeParameters
+	16, // 9: posenc.v1.RotarySettings.given_frequencies:type_name -> posenc.v1.GivenFrequencies
+	17, // 10: posenc.v1.RotarySettings.axial:type_name -> posenc.v1.AxialRope
+	19, // 11: posenc.v1.RotarySettings.given_table:type_name -> posenc.v1.GivenTable
+	0,  // 12: posenc.v1.RotarySettings.input_pairing:type_name -> posenc.v1.Pairing
+	0,  // 13: posenc.v1.RotarySettings.output_pairing:type_name -> posenc.v1.Pairing
+	20, // 14: posenc.v1.RotarySettings.xpos:type_name -> posenc.v1.Xpos
+	21, // 15: posenc.v1.RotarySettings.query_scale:type_name -> posenc.v1.QueryScale
+	0,  // 16: posenc.v1.ModelConfig.input_pairing:type_name -> posenc.v1.Pairing
+	0,  // 17: posenc.v1.ModelConfig.output_pairing:type_name -> posenc.v1.Pairing
+	23, // 18: posenc.v1.RotarySource.model:type_name -> posenc.v1.ModelConfig
+	22, // 19: posenc.v1.RotarySource.settings:type_name -> posenc.v1.RotarySettings
+	26, // 20: posenc.v1.Positions.offsets:type_name -> posenc.v1.PositionOffsets
+	34, // 21: posenc.v1.Positions.ids:type_name -> posenc.v1.Tensor
+	27, // 22: posenc.v1.Positions.segments:type_name -> posenc.v1.PositionSegments
+	34, // 23: posenc.v1.Positions.cu_seqlens:type_name -> posenc.v1.Tensor
+	6,  // 24: posenc.v1.Positions.scaling_length_rule:type_name -> posenc.v1.ScalingLengthRule
+	5,  // 25: posenc.v1.Positions.axis_dimension:type_name -> posenc.v1.AxisDimension
+	28, // 26: posenc.v1.PositionSegments.segment:type_name -> posenc.v1.PositionSegment
+	29, // 27: posenc.v1.PositionSegment.line:type_name -> posenc.v1.PositionLine
+	30, // 28: posenc.v1.PositionSegment.grid:type_name -> posenc.v1.PositionGrid
+	7,  // 29: posenc.v1.Precision.preset:type_name -> posenc.v1.PrecisionPreset
+	32, // 30: posenc.v1.Precision.axes:type_name -> posenc.v1.PrecisionAxes
+	8,  // 31: posenc.v1.PrecisionAxes.frequencies:type_name -> posenc.v1.FrequencyArithmetic
+	9,  // 32: posenc.v1.PrecisionAxes.table_dtype:type_name -> posenc.v1.TableDtype
+	10, // 33: posenc.v1.PrecisionAxes.rounding:type_name -> posenc.v1.Rounding
+	35, // 34: posenc.v1.RotaryOperand.output:type_name -> posenc.v1.Region
+	34, // 35: posenc.v1.RotaryOperand.tensor:type_name -> posenc.v1.Tensor
+	36, // [36:36] is the sub-list for method output_type
+	36, // [36:36] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_posenc_v1_rotary_proto_init() }
@@ -2825,32 +3114,33 @@ func file_posenc_v1_rotary_proto_init() {
 	file_posenc_v1_rotary_proto_msgTypes[1].OneofWrappers = []any{}
 	file_posenc_v1_rotary_proto_msgTypes[3].OneofWrappers = []any{}
 	file_posenc_v1_rotary_proto_msgTypes[5].OneofWrappers = []any{}
-	file_posenc_v1_rotary_proto_msgTypes[6].OneofWrappers = []any{
+	file_posenc_v1_rotary_proto_msgTypes[6].OneofWrappers = []any{}
+	file_posenc_v1_rotary_proto_msgTypes[7].OneofWrappers = []any{
 		(*RotarySettings_RopeParameters)(nil),
 		(*RotarySettings_GivenFrequencies)(nil),
 		(*RotarySettings_Axial)(nil),
 		(*RotarySettings_GivenTable)(nil),
 	}
-	file_posenc_v1_rotary_proto_msgTypes[7].OneofWrappers = []any{
+	file_posenc_v1_rotary_proto_msgTypes[8].OneofWrappers = []any{
 		(*ModelConfig_LayerType)(nil),
 		(*ModelConfig_LayerIndex)(nil),
 	}
-	file_posenc_v1_rotary_proto_msgTypes[8].OneofWrappers = []any{
+	file_posenc_v1_rotary_proto_msgTypes[9].OneofWrappers = []any{
 		(*RotarySource_Model)(nil),
 		(*RotarySource_Settings)(nil),
 	}
-	file_posenc_v1_rotary_proto_msgTypes[9].OneofWrappers = []any{
+	file_posenc_v1_rotary_proto_msgTypes[10].OneofWrappers = []any{
 		(*Positions_Offset)(nil),
 		(*Positions_Offsets)(nil),
 		(*Positions_Ids)(nil),
 		(*Positions_Segments)(nil),
 	}
-	file_posenc_v1_rotary_proto_msgTypes[12].OneofWrappers = []any{
+	file_posenc_v1_rotary_proto_msgTypes[13].OneofWrappers = []any{
 		(*PositionSegment_Line)(nil),
 		(*PositionSegment_Grid)(nil),
 	}
-	file_posenc_v1_rotary_proto_msgTypes[13].OneofWrappers = []any{}
-	file_posenc_v1_rotary_proto_msgTypes[15].OneofWrappers = []any{
+	file_posenc_v1_rotary_proto_msgTypes[14].OneofWrappers = []any{}
+	file_posenc_v1_rotary_proto_msgTypes[16].OneofWrappers = []any{
 		(*Precision_Preset)(nil),
 		(*Precision_Axes)(nil),
 	}
@@ -2859,8 +3149,8 @@ func file_posenc_v1_rotary_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_posenc_v1_rotary_proto_rawDesc), len(file_posenc_v1_rotary_proto_rawDesc)),
-			NumEnums:      13,
-			NumMessages:   18,
+			NumEnums:      15,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

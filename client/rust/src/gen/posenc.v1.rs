@@ -297,6 +297,43 @@ pub struct Xpos {
     #[prost(double, optional, tag = "2")]
     pub centre: ::core::option::Option<f64>,
 }
+/// Factor s(p) of q by position. It multiplies the whole head row of q, also elements that do not rotate, and leaves k
+/// as it is. DIRECTION_TRANSPOSE multiplies by it, too, and DIRECTION_INVERSE divides by it. Positions must be at least 0
+/// and have one axis.
+///
+/// FREQUENCY_ARITHMETIC_EXACT: attention_scaling * s(p), a real number rounded once to float64, takes the place of
+/// attention_scaling in q's table, so that the products are rounded as they are without a factor. Elements that do not
+/// rotate, and all elements with given_table, are multiplied by s(p), rounded once to float32. Other arithmetics: as in
+/// the models' code, q is rotated and rounded to its type, then multiplied by s(p) in float32, and rounded again.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct QueryScale {
+    /// Required. A parameter that the function does not have is INVALID_ARGUMENT.
+    #[prost(enumeration = "QueryScaleFunction", tag = "1")]
+    pub function: i32,
+    /// llama4: finite, >= 0. Required there.
+    #[prost(double, optional, tag = "2")]
+    pub attn_scale: ::core::option::Option<f64>,
+    /// llama4: tokens, > 0. Required there.
+    #[prost(double, optional, tag = "3")]
+    pub floor_scale: ::core::option::Option<f64>,
+    /// ministral3: finite, >= 0. Required there.
+    #[prost(double, optional, tag = "4")]
+    pub llama_4_scaling_beta: ::core::option::Option<f64>,
+    /// ministral3: tokens, > 0. Required there.
+    #[prost(double, optional, tag = "5")]
+    pub original_max_position_embeddings: ::core::option::Option<f64>,
+    /// logn: tokens, > 1. Required there.
+    #[prost(double, optional, tag = "6")]
+    pub seq_length: ::core::option::Option<f64>,
+    /// Default POSITION_SOURCE_POSITION_IDS.
+    #[prost(enumeration = "PositionSource", tag = "7")]
+    pub position_source: i32,
+    /// If true, s(p) is rounded to q's type before the product (Ministral 3, Mistral 4, Qwen). No effect with
+    /// FREQUENCY_ARITHMETIC_EXACT. Default false: it stays a float32 (Llama 4, Beam).
+    #[prost(bool, optional, tag = "8")]
+    pub rounds_factor: ::core::option::Option<bool>,
+}
 /// A rotary embedding by explicit parameters.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -326,13 +363,18 @@ pub struct RotarySettings {
     /// pairings are interleaved.
     #[prost(int64, optional, tag = "11")]
     pub half_split_parts: ::core::option::Option<i64>,
-    /// Required.
+    /// Factor of q by position. Absent: none.
+    #[prost(message, optional, tag = "12")]
+    pub query_scale: ::core::option::Option<QueryScale>,
+    /// Required, unless query_scale is given: without frequencies nothing rotates, q is multiplied, k is returned as it is,
+    /// and no other field may be given.
     #[prost(oneof = "rotary_settings::Frequencies", tags = "1, 2, 8, 9")]
     pub frequencies: ::core::option::Option<rotary_settings::Frequencies>,
 }
 /// Nested message and enum types in `RotarySettings`.
 pub mod rotary_settings {
-    /// Required.
+    /// Required, unless query_scale is given: without frequencies nothing rotates, q is multiplied, k is returned as it is,
+    /// and no other field may be given.
     #[allow(clippy::all)]
     #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Frequencies {
@@ -448,6 +490,11 @@ pub struct Positions {
     /// Dimension of the axes in ids. Required for ids with several axes; with one axis, absent means NONE.
     #[prost(enumeration = "AxisDimension", tag = "8")]
     pub axis_dimension: i32,
+    /// Index in the KV cache of each sequence's first token, 0 .. 2^53, for QueryScale.position_source CACHE_INDEX; with
+    /// settings not allowed otherwise, because it would not be read. Absent: with offset or offsets, positions are the
+    /// indexes; with ids or segments it is required, but with a model, positions are taken, and a note says so.
+    #[prost(int64, optional, tag = "9")]
+    pub cache_index: ::core::option::Option<i64>,
     #[prost(oneof = "positions::Source", tags = "1, 2, 3, 4")]
     pub source: ::core::option::Option<positions::Source>,
 }
@@ -562,7 +609,7 @@ pub struct PrecisionAxes {
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RotaryOperand {
-    /// First element of a head row that rotates; the others pass through bit for bit.
+    /// First element of a head row that rotates; the others pass through bit for bit, unless query_scale multiplies q.
     /// 0 \<= rotary_offset \<= D - rotary_dim. 0 with a config.json: the offset in the model's own heads, if D is their
     /// width (DeepSeek-V3 rotates the last 64 of 192 elements; a note says so), 0 if D = rotary_dim, else MISSING.
     #[prost(int64, tag = "1")]
@@ -678,6 +725,79 @@ impl LongropeBranch {
             "LONGROPE_BRANCH_UNSPECIFIED" => Some(Self::Unspecified),
             "LONGROPE_BRANCH_SHORT" => Some(Self::Short),
             "LONGROPE_BRANCH_LONG" => Some(Self::Long),
+            _ => None,
+        }
+    }
+}
+#[allow(clippy::all)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum QueryScaleFunction {
+    Unspecified = 0,
+    /// 1 + attn_scale * log1p(floor((p + 1) / floor_scale)): Llama 4's layers without rotation (arXiv:2501.19399).
+    Llama4 = 1,
+    /// 1 + llama_4_scaling_beta * log(1 + floor(p / original_max_position_embeddings)): Ministral 3, Mistral 4.
+    Ministral3 = 2,
+    /// exp(0.1 * log1p((p + 1) / 2048)): Beam's layers without rotation.
+    Beam = 3,
+    /// log(p + 1) / log(seq_length) where p + 1 > seq_length, else 1: Qwen's use_logn_attn.
+    Logn = 4,
+}
+impl QueryScaleFunction {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "QUERY_SCALE_FUNCTION_UNSPECIFIED",
+            Self::Llama4 => "QUERY_SCALE_FUNCTION_LLAMA4",
+            Self::Ministral3 => "QUERY_SCALE_FUNCTION_MINISTRAL3",
+            Self::Beam => "QUERY_SCALE_FUNCTION_BEAM",
+            Self::Logn => "QUERY_SCALE_FUNCTION_LOGN",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "QUERY_SCALE_FUNCTION_UNSPECIFIED" => Some(Self::Unspecified),
+            "QUERY_SCALE_FUNCTION_LLAMA4" => Some(Self::Llama4),
+            "QUERY_SCALE_FUNCTION_MINISTRAL3" => Some(Self::Ministral3),
+            "QUERY_SCALE_FUNCTION_BEAM" => Some(Self::Beam),
+            "QUERY_SCALE_FUNCTION_LOGN" => Some(Self::Logn),
+            _ => None,
+        }
+    }
+}
+/// What p is.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum PositionSource {
+    Unspecified = 0,
+    /// The token's position.
+    PositionIds = 1,
+    /// The token's index in the KV cache: Positions.cache_index + s for token s of its sequence. Padding counts.
+    CacheIndex = 2,
+}
+impl PositionSource {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "POSITION_SOURCE_UNSPECIFIED",
+            Self::PositionIds => "POSITION_SOURCE_POSITION_IDS",
+            Self::CacheIndex => "POSITION_SOURCE_CACHE_INDEX",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "POSITION_SOURCE_UNSPECIFIED" => Some(Self::Unspecified),
+            "POSITION_SOURCE_POSITION_IDS" => Some(Self::PositionIds),
+            "POSITION_SOURCE_CACHE_INDEX" => Some(Self::CacheIndex),
             _ => None,
         }
     }
@@ -2513,7 +2633,8 @@ pub struct AnswerInfo {
     /// equal bytes.
     #[prost(bytes = "bytes", tag = "5")]
     pub plan_fingerprint: ::prost::bytes::Bytes,
-    /// False if the model's layer has no rotary embedding: the input is then returned unchanged.
+    /// False if the model's layer has no rotary embedding: the input is then returned unchanged, but for q if there is a
+    /// query_scale.
     #[prost(bool, tag = "6")]
     pub rotated: bool,
     #[prost(enumeration = "Pairing", tag = "7")]
@@ -2882,7 +3003,8 @@ pub struct Explanation {
     #[prost(message, repeated, tag = "2")]
     pub departures: ::prost::alloc::vec::Vec<Departure>,
     /// Settings that, sent to ApplyRotary with the fields below, reproduce what was compared. Exceptions: AXES_EXCHANGED,
-    /// XPOS_EXCHANGED, XPOS_OF_ONE, positions that are no shift of the stated ones, and departures of tables that no settings make (see Departure.code). A given_table is
+    /// XPOS_EXCHANGED, XPOS_OF_ONE, QUERY_SCALE_OF_KEYS, QUERY_SCALE_EXCHANGED, QUERY_SCALE_TWICE, positions that are no shift
+    /// of the stated ones, and departures of tables that no settings make (see Departure.code). A given_table is
     /// not repeated.
     #[prost(message, optional, tag = "3")]
     pub settings: ::core::option::Option<RotarySettings>,
@@ -2951,13 +3073,15 @@ pub struct Departure {
     /// SHORT_FACTORS, LONG_FACTORS, TRUNCATE, ORIGINAL_LENGTH, SECTIONS, SECTION_ORDER, SECTIONS_IGNORED, AXES_EXCHANGED,
     /// OTHER_LAYERS, XPOS, XPOS_EXCHANGED, XPOS_OF_ONE, UNKNOWN_FREQUENCIES, NOT_ROTATED, ROTATED, ROTATED_TWICE, FACTOR,
     /// LOW_FREQ_FACTOR, HIGH_FREQ_FACTOR, LOW_HIGH_EXCHANGED, BETA_FAST, BETA_SLOW, ALPHA, ORDER_REVERSED, RAMP_REVERSED,
-    /// RAMP_INDEX, WAVELENGTHS_BLENDED, EXPONENTS. Departures from the expected precision: FLOAT32_PHASES, PRECISE_PHASES,
-    /// TABLES_ROUNDED, ROUNDING. Other recipes of frequencies, which match: THETA_SCALE_ROUNDED, EXPONENTS_ROUNDED,
-    /// RECURRENCE. Departures of tables that no settings make: INV_FREQ_ROUNDED, POSITIONS_ROUNDED, ANGLES_ROUNDED,
-    /// TABLES_ROUNDED, COS_SIN_EXCHANGED. Descriptions, of which the cause is not proven: NOT_FINITE, ZEROS, NOT_ROTATED,
-    /// ATTENTION_FACTOR, OTHER_ANGLES, AXIS_OF_PAIRS, NORMS_CHANGED, PASS_THROUGH_CHANGED, ROUNDING, OTHER_FREQUENCIES,
-    /// OTHER_VALUES. Departures of a bias from the expected method: METHOD, SLOPES, SIGN, SCALE, FORM, BUCKETS, TABLE,
-    /// TRANSPOSED, QUERY_OFFSET, ROUNDING, CLIPPED, MASK, ROW_CONSTANT.
+    /// RAMP_INDEX, WAVELENGTHS_BLENDED, EXPONENTS. Departures from the expected query_scale: QUERY_SCALE_MISSING,
+    /// QUERY_SCALE_TWICE, QUERY_SCALE_OF_KEYS, QUERY_SCALE_EXCHANGED, QUERY_SCALE_POSITIONS, QUERY_SCALE_INDEX,
+    /// QUERY_SCALE_OTHER_LAYERS. Departures from the expected precision: FLOAT32_PHASES, PRECISE_PHASES, TABLES_ROUNDED,
+    /// ROUNDING. Other recipes of frequencies, which match: THETA_SCALE_ROUNDED, EXPONENTS_ROUNDED, RECURRENCE. Departures
+    /// of tables that no settings make: INV_FREQ_ROUNDED, POSITIONS_ROUNDED, ANGLES_ROUNDED, TABLES_ROUNDED,
+    /// COS_SIN_EXCHANGED. Descriptions, of which the cause is not proven: NOT_FINITE, ZEROS, NOT_ROTATED, ATTENTION_FACTOR,
+    /// OTHER_ANGLES, AXIS_OF_PAIRS, NORMS_CHANGED, PASS_THROUGH_CHANGED, ROUNDING, OTHER_FREQUENCIES, OTHER_VALUES.
+    /// Departures of a bias from the expected method: METHOD, SLOPES, SIGN, SCALE, FORM, BUCKETS, TABLE, TRANSPOSED,
+    /// QUERY_OFFSET, ROUNDING, CLIPPED, MASK, ROW_CONSTANT.
     #[prost(string, tag = "1")]
     pub code: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]

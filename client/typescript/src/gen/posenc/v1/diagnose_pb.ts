@@ -145,7 +145,8 @@ export type Explanation = Message<"posenc.v1.Explanation"> & {
 
   /**
    * Settings that, sent to ApplyRotary with the fields below, reproduce what was compared. Exceptions: AXES_EXCHANGED,
-   * XPOS_EXCHANGED, XPOS_OF_ONE, positions that are no shift of the stated ones, and departures of tables that no settings make (see Departure.code). A given_table is
+   * XPOS_EXCHANGED, XPOS_OF_ONE, QUERY_SCALE_OF_KEYS, QUERY_SCALE_EXCHANGED, QUERY_SCALE_TWICE, positions that are no shift
+   * of the stated ones, and departures of tables that no settings make (see Departure.code). A given_table is
    * not repeated.
    *
    * @generated from field: posenc.v1.RotarySettings settings = 3;
@@ -297,13 +298,15 @@ export type Departure = Message<"posenc.v1.Departure"> & {
    * SHORT_FACTORS, LONG_FACTORS, TRUNCATE, ORIGINAL_LENGTH, SECTIONS, SECTION_ORDER, SECTIONS_IGNORED, AXES_EXCHANGED,
    * OTHER_LAYERS, XPOS, XPOS_EXCHANGED, XPOS_OF_ONE, UNKNOWN_FREQUENCIES, NOT_ROTATED, ROTATED, ROTATED_TWICE, FACTOR,
    * LOW_FREQ_FACTOR, HIGH_FREQ_FACTOR, LOW_HIGH_EXCHANGED, BETA_FAST, BETA_SLOW, ALPHA, ORDER_REVERSED, RAMP_REVERSED,
-   * RAMP_INDEX, WAVELENGTHS_BLENDED, EXPONENTS. Departures from the expected precision: FLOAT32_PHASES, PRECISE_PHASES,
-   * TABLES_ROUNDED, ROUNDING. Other recipes of frequencies, which match: THETA_SCALE_ROUNDED, EXPONENTS_ROUNDED,
-   * RECURRENCE. Departures of tables that no settings make: INV_FREQ_ROUNDED, POSITIONS_ROUNDED, ANGLES_ROUNDED,
-   * TABLES_ROUNDED, COS_SIN_EXCHANGED. Descriptions, of which the cause is not proven: NOT_FINITE, ZEROS, NOT_ROTATED,
-   * ATTENTION_FACTOR, OTHER_ANGLES, AXIS_OF_PAIRS, NORMS_CHANGED, PASS_THROUGH_CHANGED, ROUNDING, OTHER_FREQUENCIES,
-   * OTHER_VALUES. Departures of a bias from the expected method: METHOD, SLOPES, SIGN, SCALE, FORM, BUCKETS, TABLE,
-   * TRANSPOSED, QUERY_OFFSET, ROUNDING, CLIPPED, MASK, ROW_CONSTANT.
+   * RAMP_INDEX, WAVELENGTHS_BLENDED, EXPONENTS. Departures from the expected query_scale: QUERY_SCALE_MISSING,
+   * QUERY_SCALE_TWICE, QUERY_SCALE_OF_KEYS, QUERY_SCALE_EXCHANGED, QUERY_SCALE_POSITIONS, QUERY_SCALE_INDEX,
+   * QUERY_SCALE_OTHER_LAYERS. Departures from the expected precision: FLOAT32_PHASES, PRECISE_PHASES, TABLES_ROUNDED,
+   * ROUNDING. Other recipes of frequencies, which match: THETA_SCALE_ROUNDED, EXPONENTS_ROUNDED, RECURRENCE. Departures
+   * of tables that no settings make: INV_FREQ_ROUNDED, POSITIONS_ROUNDED, ANGLES_ROUNDED, TABLES_ROUNDED,
+   * COS_SIN_EXCHANGED. Descriptions, of which the cause is not proven: NOT_FINITE, ZEROS, NOT_ROTATED, ATTENTION_FACTOR,
+   * OTHER_ANGLES, AXIS_OF_PAIRS, NORMS_CHANGED, PASS_THROUGH_CHANGED, ROUNDING, OTHER_FREQUENCIES, OTHER_VALUES.
+   * Departures of a bias from the expected method: METHOD, SLOPES, SIGN, SCALE, FORM, BUCKETS, TABLE, TRANSPOSED,
+   * QUERY_OFFSET, ROUNDING, CLIPPED, MASK, ROW_CONSTANT.
    *
    * @generated from field: string code = 1;
    */

@@ -103,7 +103,8 @@ export type AnswerInfo = Message<"posenc.v1.AnswerInfo"> & {
   planFingerprint: Uint8Array;
 
   /**
-   * False if the model's layer has no rotary embedding: the input is then returned unchanged.
+   * False if the model's layer has no rotary embedding: the input is then returned unchanged, but for q if there is a
+   * query_scale.
    *
    * @generated from field: bool rotated = 6;
    */

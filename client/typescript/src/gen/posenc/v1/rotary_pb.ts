@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file posenc/v1/rotary.proto.
  */
 export const file_posenc_v1_rotary: GenFile = /*@__PURE__*/
-  fileDesc("ChZwb3NlbmMvdjEvcm90YXJ5LnByb3RvEglwb3NlbmMudjEixQgKDlJvcGVQYXJhbWV0ZXJzEhEKCXJvcGVfdHlwZRgBIAEoCRIXCgpyb3BlX3RoZXRhGAIgASgBSACIAQESIgoVcGFydGlhbF9yb3RhcnlfZmFjdG9yGAMgASgBSAGIAQESEwoGZmFjdG9yGAQgASgBSAKIAQESLQogb3JpZ2luYWxfbWF4X3Bvc2l0aW9uX2VtYmVkZGluZ3MYBSABKAFIA4gBARIdChBhdHRlbnRpb25fZmFjdG9yGAYgASgBSASIAQESFgoJYmV0YV9mYXN0GAcgASgBSAWIAQESFgoJYmV0YV9zbG93GAggASgBSAaIAQESEwoGbXNjYWxlGAkgASgBSAeIAQESGwoObXNjYWxlX2FsbF9kaW0YCiABKAFICIgBARIVCgh0cnVuY2F0ZRgLIAEoCEgJiAEBEhwKD2xvd19mcmVxX2ZhY3RvchgMIAEoAUgKiAEBEh0KEGhpZ2hfZnJlcV9mYWN0b3IYDSABKAFIC4gBARIUCgxzaG9ydF9mYWN0b3IYDiADKAESEwoLbG9uZ19mYWN0b3IYDyADKAESMgoPbG9uZ3JvcGVfYnJhbmNoGBAgASgOMhkucG9zZW5jLnYxLkxvbmdyb3BlQnJhbmNoEhIKBWFscGhhGBEgASgBSAyIAQESGgoNZnJlcXVlbmN5X2RpbRgSIAEoAUgNiAEBEhkKDG5lZ2F0ZV9hbmdsZRgTIAEoCEgOiAEBEhQKB21peGVkX2IYFCABKAFID4gBARIXCgpleHRfZmFjdG9yGBUgASgBSBCIAQESGAoLYXR0bl9mYWN0b3IYFiABKAFIEYgBARIUCgxmcmVxX2ZhY3RvcnMYFyADKAESFQoIbWF4X2ZyZXEYGCABKAFIEogBARIVCg1tcm9wZV9zZWN0aW9uGBkgAygDEioKC21yb3BlX29yZGVyGBogASgOMhUucG9zZW5jLnYxLk1yb3BlT3JkZXISFgoJcmVzb25hbmNlGBsgASgISBOIAQFCDQoLX3JvcGVfdGhldGFCGAoWX3BhcnRpYWxfcm90YXJ5X2ZhY3RvckIJCgdfZmFjdG9yQiMKIV9vcmlnaW5hbF9tYXhfcG9zaXRpb25fZW1iZWRkaW5nc0ITChFfYXR0ZW50aW9uX2ZhY3RvckIMCgpfYmV0YV9mYXN0QgwKCl9iZXRhX3Nsb3dCCQoHX21zY2FsZUIRCg9fbXNjYWxlX2FsbF9kaW1CCwoJX3RydW5jYXRlQhIKEF9sb3dfZnJlcV9mYWN0b3JCEwoRX2hpZ2hfZnJlcV9mYWN0b3JCCAoGX2FscGhhQhAKDl9mcmVxdWVuY3lfZGltQg8KDV9uZWdhdGVfYW5nbGVCCgoIX21peGVkX2JCDQoLX2V4dF9mYWN0b3JCDgoMX2F0dG5fZmFjdG9yQgsKCV9tYXhfZnJlcUIMCgpfcmVzb25hbmNlImgKEEdpdmVuRnJlcXVlbmNpZXMSEAoIaW52X2ZyZXEYASADKAESHgoRYXR0ZW50aW9uX3NjYWxpbmcYAiABKAFIAIgBARIMCgRheGlzGAMgAygDQhQKEl9hdHRlbnRpb25fc2NhbGluZyJECglBeGlhbFJvcGUSIgoEYXhlcxgBIAMoCzIULnBvc2VuYy52MS5BeGlhbEF4aXMSEwoLYWx0ZXJuYXRpbmcYAiABKAgiWQoJQXhpYWxBeGlzEgsKA2RpbRgBIAEoAxIXCgpyb3BlX3RoZXRhGAIgASgBSACIAQESFwoPZnJlcXVlbmN5X3N0YXJ0GAMgASgBQg0KC19yb3BlX3RoZXRhInAKCkdpdmVuVGFibGUSHgoDY29zGAEgASgLMhEucG9zZW5jLnYxLlRlbnNvchIeCgNzaW4YAiABKAsyES5wb3NlbmMudjEuVGVuc29yEiIKBGZvcm0YAyABKA4yFC5wb3NlbmMudjEuVGFibGVGb3JtIk4KBFhwb3MSFwoKc2NhbGVfYmFzZRgBIAEoAUgAiAEBEhMKBmNlbnRyZRgCIAEoAUgBiAEBQg0KC19zY2FsZV9iYXNlQgkKB19jZW50cmUinAQKDlJvdGFyeVNldHRpbmdzEjQKD3JvcGVfcGFyYW1ldGVycxgBIAEoCzIZLnBvc2VuYy52MS5Sb3BlUGFyYW1ldGVyc0gAEjgKEWdpdmVuX2ZyZXF1ZW5jaWVzGAIgASgLMhsucG9zZW5jLnYxLkdpdmVuRnJlcXVlbmNpZXNIABIlCgVheGlhbBgIIAEoCzIULnBvc2VuYy52MS5BeGlhbFJvcGVIABIsCgtnaXZlbl90YWJsZRgJIAEoCzIVLnBvc2VuYy52MS5HaXZlblRhYmxlSAASFwoKcm90YXJ5X2RpbRgDIAEoA0gBiAEBEhUKCGhlYWRfZGltGAQgASgDSAKIAQESJAoXbWF4X3Bvc2l0aW9uX2VtYmVkZGluZ3MYBSABKAFIA4gBARIpCg1pbnB1dF9wYWlyaW5nGAYgASgOMhIucG9zZW5jLnYxLlBhaXJpbmcSKgoOb3V0cHV0X3BhaXJpbmcYByABKA4yEi5wb3NlbmMudjEuUGFpcmluZxIdCgR4cG9zGAogASgLMg8ucG9zZW5jLnYxLlhwb3MSHQoQaGFsZl9zcGxpdF9wYXJ0cxgLIAEoA0gEiAEBQg0KC2ZyZXF1ZW5jaWVzQg0KC19yb3RhcnlfZGltQgsKCV9oZWFkX2RpbUIaChhfbWF4X3Bvc2l0aW9uX2VtYmVkZGluZ3NCEwoRX2hhbGZfc3BsaXRfcGFydHMi6gEKC01vZGVsQ29uZmlnEhMKC2NvbmZpZ19qc29uGAEgASgMEhEKCWNvbXBvbmVudBgCIAEoCRIUCgpsYXllcl90eXBlGAMgASgJSAASFQoLbGF5ZXJfaW5kZXgYBCABKA1IABIpCg1pbnB1dF9wYWlyaW5nGAUgASgOMhIucG9zZW5jLnYxLlBhaXJpbmcSKgoOb3V0cHV0X3BhaXJpbmcYBiABKA4yEi5wb3NlbmMudjEuUGFpcmluZxIYChBjb25maWdfanNvbl90ZXh0GAcgASgJEgwKBGdndWYYCCABKAxCBwoFbGF5ZXIicAoMUm90YXJ5U291cmNlEicKBW1vZGVsGAEgASgLMhYucG9zZW5jLnYxLk1vZGVsQ29uZmlnSAASLQoIc2V0dGluZ3MYAiABKAsyGS5wb3NlbmMudjEuUm90YXJ5U2V0dGluZ3NIAEIICgZzb3VyY2UizgIKCVBvc2l0aW9ucxIQCgZvZmZzZXQYASABKANIABItCgdvZmZzZXRzGAIgASgLMhoucG9zZW5jLnYxLlBvc2l0aW9uT2Zmc2V0c0gAEiAKA2lkcxgDIAEoCzIRLnBvc2VuYy52MS5UZW5zb3JIABIvCghzZWdtZW50cxgEIAEoCzIbLnBvc2VuYy52MS5Qb3NpdGlvblNlZ21lbnRzSAASJQoKY3Vfc2VxbGVucxgFIAEoCzIRLnBvc2VuYy52MS5UZW5zb3ISOQoTc2NhbGluZ19sZW5ndGhfcnVsZRgGIAEoDjIcLnBvc2VuYy52MS5TY2FsaW5nTGVuZ3RoUnVsZRIPCgdzZXFfbGVuGAcgAygDEjAKDmF4aXNfZGltZW5zaW9uGAggASgOMhgucG9zZW5jLnYxLkF4aXNEaW1lbnNpb25CCAoGc291cmNlIiEKD1Bvc2l0aW9uT2Zmc2V0cxIOCgZvZmZzZXQYASADKAMiPwoQUG9zaXRpb25TZWdtZW50cxIrCgdzZWdtZW50GAEgAygLMhoucG9zZW5jLnYxLlBvc2l0aW9uU2VnbWVudCJrCg9Qb3NpdGlvblNlZ21lbnQSJwoEbGluZRgBIAEoCzIXLnBvc2VuYy52MS5Qb3NpdGlvbkxpbmVIABInCgRncmlkGAIgASgLMhcucG9zZW5jLnYxLlBvc2l0aW9uR3JpZEgAQgYKBGtpbmQiSAoMUG9zaXRpb25MaW5lEg0KBWNvdW50GAEgASgDEg0KBXN0YXJ0GAIgASgBEhEKBHN0ZXAYAyABKAFIAIgBAUIHCgVfc3RlcCI5CgxQb3NpdGlvbkdyaWQSDAoEc2l6ZRgBIAMoAxINCgVzdGFydBgCIAMoARIMCgRzdGVwGAMgAygBIm0KCVByZWNpc2lvbhIsCgZwcmVzZXQYASABKA4yGi5wb3NlbmMudjEuUHJlY2lzaW9uUHJlc2V0SAASKAoEYXhlcxgCIAEoCzIYLnBvc2VuYy52MS5QcmVjaXNpb25BeGVzSABCCAoGY2hvaWNlIpcBCg1QcmVjaXNpb25BeGVzEjMKC2ZyZXF1ZW5jaWVzGAEgASgOMh4ucG9zZW5jLnYxLkZyZXF1ZW5jeUFyaXRobWV0aWMSKgoLdGFibGVfZHR5cGUYAiABKA4yFS5wb3NlbmMudjEuVGFibGVEdHlwZRIlCghyb3VuZGluZxgDIAEoDjITLnBvc2VuYy52MS5Sb3VuZGluZyKDAQoNUm90YXJ5T3BlcmFuZBIVCg1yb3Rhcnlfb2Zmc2V0GAEgASgDEiEKBm91dHB1dBgCIAEoCzIRLnBvc2VuYy52MS5SZWdpb24SFQoNcm90YXRlc19maXJzdBgDIAEoCBIhCgZ0ZW5zb3IYDyABKAsyES5wb3NlbmMudjEuVGVuc29yKlMKB1BhaXJpbmcSFwoTUEFJUklOR19VTlNQRUNJRklFRBAAEhcKE1BBSVJJTkdfSU5URVJMRUFWRUQQARIWChJQQUlSSU5HX0hBTEZfU1BMSVQQAip5CgpNcm9wZU9yZGVyEhsKF01ST1BFX09SREVSX1VOU1BFQ0lGSUVEEAASGgoWTVJPUEVfT1JERVJfQ09OVElHVU9VUxABEhsKF01ST1BFX09SREVSX0lOVEVSTEVBVkVEEAISFQoRTVJPUEVfT1JERVJfRVJOSUUQAypmCg5Mb25ncm9wZUJyYW5jaBIfChtMT05HUk9QRV9CUkFOQ0hfVU5TUEVDSUZJRUQQABIZChVMT05HUk9QRV9CUkFOQ0hfU0hPUlQQARIYChRMT05HUk9QRV9CUkFOQ0hfTE9ORxACKnsKDUF4aXNEaW1lbnNpb24SHgoaQVhJU19ESU1FTlNJT05fVU5TUEVDSUZJRUQQABIXChNBWElTX0RJTUVOU0lPTl9OT05FEAESGAoUQVhJU19ESU1FTlNJT05fRklSU1QQAhIXChNBWElTX0RJTUVOU0lPTl9MQVNUEAMqogEKEVNjYWxpbmdMZW5ndGhSdWxlEiMKH1NDQUxJTkdfTEVOR1RIX1JVTEVfVU5TUEVDSUZJRUQQABIkCiBTQ0FMSU5HX0xFTkdUSF9SVUxFX1BFUl9TRVFVRU5DRRABEiMKH1NDQUxJTkdfTEVOR1RIX1JVTEVfV0hPTEVfQkFUQ0gQAhIdChlTQ0FMSU5HX0xFTkdUSF9SVUxFX0dJVkVOEAMq2gEKD1ByZWNpc2lvblByZXNldBIgChxQUkVDSVNJT05fUFJFU0VUX1VOU1BFQ0lGSUVEEAASGgoWUFJFQ0lTSU9OX1BSRVNFVF9FWEFDVBABEhgKFFBSRUNJU0lPTl9QUkVTRVRfRjMyEAISHQoZUFJFQ0lTSU9OX1BSRVNFVF9IRl9FQUdFUhADEhkKFVBSRUNJU0lPTl9QUkVTRVRfVkxMTRAEEhkKFVBSRUNJU0lPTl9QUkVTRVRfRkxVWBAFEhoKFlBSRUNJU0lPTl9QUkVTRVRfTU9ERUwQBiqfAQoTRnJlcXVlbmN5QXJpdGhtZXRpYxIkCiBGUkVRVUVOQ1lfQVJJVEhNRVRJQ19VTlNQRUNJRklFRBAAEh4KGkZSRVFVRU5DWV9BUklUSE1FVElDX0VYQUNUEAESIAocRlJFUVVFTkNZX0FSSVRITUVUSUNfRkxPQVQ2NBACEiAKHEZSRVFVRU5DWV9BUklUSE1FVElDX0ZMT0FUMzIQAypzCgpUYWJsZUR0eXBlEhsKF1RBQkxFX0RUWVBFX1VOU1BFQ0lGSUVEEAASFwoTVEFCTEVfRFRZUEVfRkxPQVQzMhABEhYKElRBQkxFX0RUWVBFX1RFTlNPUhACEhcKE1RBQkxFX0RUWVBFX0ZMT0FUNjQQAypUCghSb3VuZGluZxIYChRST1VORElOR19VTlNQRUNJRklFRBAAEhEKDVJPVU5ESU5HX09OQ0UQARIbChdST1VORElOR19FQUNIX09QRVJBVElPThACKlIKBkxheW91dBIWChJMQVlPVVRfVU5TUEVDSUZJRUQQABIPCgtMQVlPVVRfQlNIRBABEg8KC0xBWU9VVF9CSFNEEAISDgoKTEFZT1VUX1RIRBADKm0KCURpcmVjdGlvbhIZChVESVJFQ1RJT05fVU5TUEVDSUZJRUQQABIVChFESVJFQ1RJT05fRk9SV0FSRBABEhcKE0RJUkVDVElPTl9UUkFOU1BPU0UQAhIVChFESVJFQ1RJT05fSU5WRVJTRRADKoABCglUYWJsZUZvcm0SGgoWVEFCTEVfRk9STV9VTlNQRUNJRklFRBAAEhkKFVRBQkxFX0ZPUk1fSEFMRl9XSURUSBABEhkKFVRBQkxFX0ZPUk1fRFVQTElDQVRFRBACEiEKHVRBQkxFX0ZPUk1fUkVQRUFUX0lOVEVSTEVBVkVEEAMqRgoHT3BlcmFuZBIXChNPUEVSQU5EX1VOU1BFQ0lGSUVEEAASEQoNT1BFUkFORF9RVUVSWRABEg8KC09QRVJBTkRfS0VZEAJCSQoNZGV2LnBvc2VuYy52MUILUm90YXJ5UHJvdG9QAVodcG9zZW5jLmRldi9wb3NlbmMvdjE7cG9zZW5jdjGqAglQb3NlbmMuVjFiBnByb3RvMw", [file_posenc_v1_tensor]);
+  fileDesc("ChZwb3NlbmMvdjEvcm90YXJ5LnByb3RvEglwb3NlbmMudjEixQgKDlJvcGVQYXJhbWV0ZXJzEhEKCXJvcGVfdHlwZRgBIAEoCRIXCgpyb3BlX3RoZXRhGAIgASgBSACIAQESIgoVcGFydGlhbF9yb3RhcnlfZmFjdG9yGAMgASgBSAGIAQESEwoGZmFjdG9yGAQgASgBSAKIAQESLQogb3JpZ2luYWxfbWF4X3Bvc2l0aW9uX2VtYmVkZGluZ3MYBSABKAFIA4gBARIdChBhdHRlbnRpb25fZmFjdG9yGAYgASgBSASIAQESFgoJYmV0YV9mYXN0GAcgASgBSAWIAQESFgoJYmV0YV9zbG93GAggASgBSAaIAQESEwoGbXNjYWxlGAkgASgBSAeIAQESGwoObXNjYWxlX2FsbF9kaW0YCiABKAFICIgBARIVCgh0cnVuY2F0ZRgLIAEoCEgJiAEBEhwKD2xvd19mcmVxX2ZhY3RvchgMIAEoAUgKiAEBEh0KEGhpZ2hfZnJlcV9mYWN0b3IYDSABKAFIC4gBARIUCgxzaG9ydF9mYWN0b3IYDiADKAESEwoLbG9uZ19mYWN0b3IYDyADKAESMgoPbG9uZ3JvcGVfYnJhbmNoGBAgASgOMhkucG9zZW5jLnYxLkxvbmdyb3BlQnJhbmNoEhIKBWFscGhhGBEgASgBSAyIAQESGgoNZnJlcXVlbmN5X2RpbRgSIAEoAUgNiAEBEhkKDG5lZ2F0ZV9hbmdsZRgTIAEoCEgOiAEBEhQKB21peGVkX2IYFCABKAFID4gBARIXCgpleHRfZmFjdG9yGBUgASgBSBCIAQESGAoLYXR0bl9mYWN0b3IYFiABKAFIEYgBARIUCgxmcmVxX2ZhY3RvcnMYFyADKAESFQoIbWF4X2ZyZXEYGCABKAFIEogBARIVCg1tcm9wZV9zZWN0aW9uGBkgAygDEioKC21yb3BlX29yZGVyGBogASgOMhUucG9zZW5jLnYxLk1yb3BlT3JkZXISFgoJcmVzb25hbmNlGBsgASgISBOIAQFCDQoLX3JvcGVfdGhldGFCGAoWX3BhcnRpYWxfcm90YXJ5X2ZhY3RvckIJCgdfZmFjdG9yQiMKIV9vcmlnaW5hbF9tYXhfcG9zaXRpb25fZW1iZWRkaW5nc0ITChFfYXR0ZW50aW9uX2ZhY3RvckIMCgpfYmV0YV9mYXN0QgwKCl9iZXRhX3Nsb3dCCQoHX21zY2FsZUIRCg9fbXNjYWxlX2FsbF9kaW1CCwoJX3RydW5jYXRlQhIKEF9sb3dfZnJlcV9mYWN0b3JCEwoRX2hpZ2hfZnJlcV9mYWN0b3JCCAoGX2FscGhhQhAKDl9mcmVxdWVuY3lfZGltQg8KDV9uZWdhdGVfYW5nbGVCCgoIX21peGVkX2JCDQoLX2V4dF9mYWN0b3JCDgoMX2F0dG5fZmFjdG9yQgsKCV9tYXhfZnJlcUIMCgpfcmVzb25hbmNlImgKEEdpdmVuRnJlcXVlbmNpZXMSEAoIaW52X2ZyZXEYASADKAESHgoRYXR0ZW50aW9uX3NjYWxpbmcYAiABKAFIAIgBARIMCgRheGlzGAMgAygDQhQKEl9hdHRlbnRpb25fc2NhbGluZyJECglBeGlhbFJvcGUSIgoEYXhlcxgBIAMoCzIULnBvc2VuYy52MS5BeGlhbEF4aXMSEwoLYWx0ZXJuYXRpbmcYAiABKAgiWQoJQXhpYWxBeGlzEgsKA2RpbRgBIAEoAxIXCgpyb3BlX3RoZXRhGAIgASgBSACIAQESFwoPZnJlcXVlbmN5X3N0YXJ0GAMgASgBQg0KC19yb3BlX3RoZXRhInAKCkdpdmVuVGFibGUSHgoDY29zGAEgASgLMhEucG9zZW5jLnYxLlRlbnNvchIeCgNzaW4YAiABKAsyES5wb3NlbmMudjEuVGVuc29yEiIKBGZvcm0YAyABKA4yFC5wb3NlbmMudjEuVGFibGVGb3JtIk4KBFhwb3MSFwoKc2NhbGVfYmFzZRgBIAEoAUgAiAEBEhMKBmNlbnRyZRgCIAEoAUgBiAEBQg0KC19zY2FsZV9iYXNlQgkKB19jZW50cmUiqQMKClF1ZXJ5U2NhbGUSLwoIZnVuY3Rpb24YASABKA4yHS5wb3NlbmMudjEuUXVlcnlTY2FsZUZ1bmN0aW9uEhcKCmF0dG5fc2NhbGUYAiABKAFIAIgBARIYCgtmbG9vcl9zY2FsZRgDIAEoAUgBiAEBEiEKFGxsYW1hXzRfc2NhbGluZ19iZXRhGAQgASgBSAKIAQESLQogb3JpZ2luYWxfbWF4X3Bvc2l0aW9uX2VtYmVkZGluZ3MYBSABKAFIA4gBARIXCgpzZXFfbGVuZ3RoGAYgASgBSASIAQESMgoPcG9zaXRpb25fc291cmNlGAcgASgOMhkucG9zZW5jLnYxLlBvc2l0aW9uU291cmNlEhoKDXJvdW5kc19mYWN0b3IYCCABKAhIBYgBAUINCgtfYXR0bl9zY2FsZUIOCgxfZmxvb3Jfc2NhbGVCFwoVX2xsYW1hXzRfc2NhbGluZ19iZXRhQiMKIV9vcmlnaW5hbF9tYXhfcG9zaXRpb25fZW1iZWRkaW5nc0INCgtfc2VxX2xlbmd0aEIQCg5fcm91bmRzX2ZhY3RvciLIBAoOUm90YXJ5U2V0dGluZ3MSNAoPcm9wZV9wYXJhbWV0ZXJzGAEgASgLMhkucG9zZW5jLnYxLlJvcGVQYXJhbWV0ZXJzSAASOAoRZ2l2ZW5fZnJlcXVlbmNpZXMYAiABKAsyGy5wb3NlbmMudjEuR2l2ZW5GcmVxdWVuY2llc0gAEiUKBWF4aWFsGAggASgLMhQucG9zZW5jLnYxLkF4aWFsUm9wZUgAEiwKC2dpdmVuX3RhYmxlGAkgASgLMhUucG9zZW5jLnYxLkdpdmVuVGFibGVIABIXCgpyb3RhcnlfZGltGAMgASgDSAGIAQESFQoIaGVhZF9kaW0YBCABKANIAogBARIkChdtYXhfcG9zaXRpb25fZW1iZWRkaW5ncxgFIAEoAUgDiAEBEikKDWlucHV0X3BhaXJpbmcYBiABKA4yEi5wb3NlbmMudjEuUGFpcmluZxIqCg5vdXRwdXRfcGFpcmluZxgHIAEoDjISLnBvc2VuYy52MS5QYWlyaW5nEh0KBHhwb3MYCiABKAsyDy5wb3NlbmMudjEuWHBvcxIdChBoYWxmX3NwbGl0X3BhcnRzGAsgASgDSASIAQESKgoLcXVlcnlfc2NhbGUYDCABKAsyFS5wb3NlbmMudjEuUXVlcnlTY2FsZUINCgtmcmVxdWVuY2llc0INCgtfcm90YXJ5X2RpbUILCglfaGVhZF9kaW1CGgoYX21heF9wb3NpdGlvbl9lbWJlZGRpbmdzQhMKEV9oYWxmX3NwbGl0X3BhcnRzIuoBCgtNb2RlbENvbmZpZxITCgtjb25maWdfanNvbhgBIAEoDBIRCgljb21wb25lbnQYAiABKAkSFAoKbGF5ZXJfdHlwZRgDIAEoCUgAEhUKC2xheWVyX2luZGV4GAQgASgNSAASKQoNaW5wdXRfcGFpcmluZxgFIAEoDjISLnBvc2VuYy52MS5QYWlyaW5nEioKDm91dHB1dF9wYWlyaW5nGAYgASgOMhIucG9zZW5jLnYxLlBhaXJpbmcSGAoQY29uZmlnX2pzb25fdGV4dBgHIAEoCRIMCgRnZ3VmGAggASgMQgcKBWxheWVyInAKDFJvdGFyeVNvdXJjZRInCgVtb2RlbBgBIAEoCzIWLnBvc2VuYy52MS5Nb2RlbENvbmZpZ0gAEi0KCHNldHRpbmdzGAIgASgLMhkucG9zZW5jLnYxLlJvdGFyeVNldHRpbmdzSABCCAoGc291cmNlIvgCCglQb3NpdGlvbnMSEAoGb2Zmc2V0GAEgASgDSAASLQoHb2Zmc2V0cxgCIAEoCzIaLnBvc2VuYy52MS5Qb3NpdGlvbk9mZnNldHNIABIgCgNpZHMYAyABKAsyES5wb3NlbmMudjEuVGVuc29ySAASLwoIc2VnbWVudHMYBCABKAsyGy5wb3NlbmMudjEuUG9zaXRpb25TZWdtZW50c0gAEiUKCmN1X3NlcWxlbnMYBSABKAsyES5wb3NlbmMudjEuVGVuc29yEjkKE3NjYWxpbmdfbGVuZ3RoX3J1bGUYBiABKA4yHC5wb3NlbmMudjEuU2NhbGluZ0xlbmd0aFJ1bGUSDwoHc2VxX2xlbhgHIAMoAxIwCg5heGlzX2RpbWVuc2lvbhgIIAEoDjIYLnBvc2VuYy52MS5BeGlzRGltZW5zaW9uEhgKC2NhY2hlX2luZGV4GAkgASgDSAGIAQFCCAoGc291cmNlQg4KDF9jYWNoZV9pbmRleCIhCg9Qb3NpdGlvbk9mZnNldHMSDgoGb2Zmc2V0GAEgAygDIj8KEFBvc2l0aW9uU2VnbWVudHMSKwoHc2VnbWVudBgBIAMoCzIaLnBvc2VuYy52MS5Qb3NpdGlvblNlZ21lbnQiawoPUG9zaXRpb25TZWdtZW50EicKBGxpbmUYASABKAsyFy5wb3NlbmMudjEuUG9zaXRpb25MaW5lSAASJwoEZ3JpZBgCIAEoCzIXLnBvc2VuYy52MS5Qb3NpdGlvbkdyaWRIAEIGCgRraW5kIkgKDFBvc2l0aW9uTGluZRINCgVjb3VudBgBIAEoAxINCgVzdGFydBgCIAEoARIRCgRzdGVwGAMgASgBSACIAQFCBwoFX3N0ZXAiOQoMUG9zaXRpb25HcmlkEgwKBHNpemUYASADKAMSDQoFc3RhcnQYAiADKAESDAoEc3RlcBgDIAMoASJtCglQcmVjaXNpb24SLAoGcHJlc2V0GAEgASgOMhoucG9zZW5jLnYxLlByZWNpc2lvblByZXNldEgAEigKBGF4ZXMYAiABKAsyGC5wb3NlbmMudjEuUHJlY2lzaW9uQXhlc0gAQggKBmNob2ljZSKXAQoNUHJlY2lzaW9uQXhlcxIzCgtmcmVxdWVuY2llcxgBIAEoDjIeLnBvc2VuYy52MS5GcmVxdWVuY3lBcml0aG1ldGljEioKC3RhYmxlX2R0eXBlGAIgASgOMhUucG9zZW5jLnYxLlRhYmxlRHR5cGUSJQoIcm91bmRpbmcYAyABKA4yEy5wb3NlbmMudjEuUm91bmRpbmcigwEKDVJvdGFyeU9wZXJhbmQSFQoNcm90YXJ5X29mZnNldBgBIAEoAxIhCgZvdXRwdXQYAiABKAsyES5wb3NlbmMudjEuUmVnaW9uEhUKDXJvdGF0ZXNfZmlyc3QYAyABKAgSIQoGdGVuc29yGA8gASgLMhEucG9zZW5jLnYxLlRlbnNvcipTCgdQYWlyaW5nEhcKE1BBSVJJTkdfVU5TUEVDSUZJRUQQABIXChNQQUlSSU5HX0lOVEVSTEVBVkVEEAESFgoSUEFJUklOR19IQUxGX1NQTElUEAIqeQoKTXJvcGVPcmRlchIbChdNUk9QRV9PUkRFUl9VTlNQRUNJRklFRBAAEhoKFk1ST1BFX09SREVSX0NPTlRJR1VPVVMQARIbChdNUk9QRV9PUkRFUl9JTlRFUkxFQVZFRBACEhUKEU1ST1BFX09SREVSX0VSTklFEAMqZgoOTG9uZ3JvcGVCcmFuY2gSHwobTE9OR1JPUEVfQlJBTkNIX1VOU1BFQ0lGSUVEEAASGQoVTE9OR1JPUEVfQlJBTkNIX1NIT1JUEAESGAoUTE9OR1JPUEVfQlJBTkNIX0xPTkcQAiq+AQoSUXVlcnlTY2FsZUZ1bmN0aW9uEiQKIFFVRVJZX1NDQUxFX0ZVTkNUSU9OX1VOU1BFQ0lGSUVEEAASHwobUVVFUllfU0NBTEVfRlVOQ1RJT05fTExBTUE0EAESIwofUVVFUllfU0NBTEVfRlVOQ1RJT05fTUlOSVNUUkFMMxACEh0KGVFVRVJZX1NDQUxFX0ZVTkNUSU9OX0JFQU0QAxIdChlRVUVSWV9TQ0FMRV9GVU5DVElPTl9MT0dOEAQqdAoOUG9zaXRpb25Tb3VyY2USHwobUE9TSVRJT05fU09VUkNFX1VOU1BFQ0lGSUVEEAASIAocUE9TSVRJT05fU09VUkNFX1BPU0lUSU9OX0lEUxABEh8KG1BPU0lUSU9OX1NPVVJDRV9DQUNIRV9JTkRFWBACKnsKDUF4aXNEaW1lbnNpb24SHgoaQVhJU19ESU1FTlNJT05fVU5TUEVDSUZJRUQQABIXChNBWElTX0RJTUVOU0lPTl9OT05FEAESGAoUQVhJU19ESU1FTlNJT05fRklSU1QQAhIXChNBWElTX0RJTUVOU0lPTl9MQVNUEAMqogEKEVNjYWxpbmdMZW5ndGhSdWxlEiMKH1NDQUxJTkdfTEVOR1RIX1JVTEVfVU5TUEVDSUZJRUQQABIkCiBTQ0FMSU5HX0xFTkdUSF9SVUxFX1BFUl9TRVFVRU5DRRABEiMKH1NDQUxJTkdfTEVOR1RIX1JVTEVfV0hPTEVfQkFUQ0gQAhIdChlTQ0FMSU5HX0xFTkdUSF9SVUxFX0dJVkVOEAMq2gEKD1ByZWNpc2lvblByZXNldBIgChxQUkVDSVNJT05fUFJFU0VUX1VOU1BFQ0lGSUVEEAASGgoWUFJFQ0lTSU9OX1BSRVNFVF9FWEFDVBABEhgKFFBSRUNJU0lPTl9QUkVTRVRfRjMyEAISHQoZUFJFQ0lTSU9OX1BSRVNFVF9IRl9FQUdFUhADEhkKFVBSRUNJU0lPTl9QUkVTRVRfVkxMTRAEEhkKFVBSRUNJU0lPTl9QUkVTRVRfRkxVWBAFEhoKFlBSRUNJU0lPTl9QUkVTRVRfTU9ERUwQBiqfAQoTRnJlcXVlbmN5QXJpdGhtZXRpYxIkCiBGUkVRVUVOQ1lfQVJJVEhNRVRJQ19VTlNQRUNJRklFRBAAEh4KGkZSRVFVRU5DWV9BUklUSE1FVElDX0VYQUNUEAESIAocRlJFUVVFTkNZX0FSSVRITUVUSUNfRkxPQVQ2NBACEiAKHEZSRVFVRU5DWV9BUklUSE1FVElDX0ZMT0FUMzIQAypzCgpUYWJsZUR0eXBlEhsKF1RBQkxFX0RUWVBFX1VOU1BFQ0lGSUVEEAASFwoTVEFCTEVfRFRZUEVfRkxPQVQzMhABEhYKElRBQkxFX0RUWVBFX1RFTlNPUhACEhcKE1RBQkxFX0RUWVBFX0ZMT0FUNjQQAypUCghSb3VuZGluZxIYChRST1VORElOR19VTlNQRUNJRklFRBAAEhEKDVJPVU5ESU5HX09OQ0UQARIbChdST1VORElOR19FQUNIX09QRVJBVElPThACKlIKBkxheW91dBIWChJMQVlPVVRfVU5TUEVDSUZJRUQQABIPCgtMQVlPVVRfQlNIRBABEg8KC0xBWU9VVF9CSFNEEAISDgoKTEFZT1VUX1RIRBADKm0KCURpcmVjdGlvbhIZChVESVJFQ1RJT05fVU5TUEVDSUZJRUQQABIVChFESVJFQ1RJT05fRk9SV0FSRBABEhcKE0RJUkVDVElPTl9UUkFOU1BPU0UQAhIVChFESVJFQ1RJT05fSU5WRVJTRRADKoABCglUYWJsZUZvcm0SGgoWVEFCTEVfRk9STV9VTlNQRUNJRklFRBAAEhkKFVRBQkxFX0ZPUk1fSEFMRl9XSURUSBABEhkKFVRBQkxFX0ZPUk1fRFVQTElDQVRFRBACEiEKHVRBQkxFX0ZPUk1fUkVQRUFUX0lOVEVSTEVBVkVEEAMqRgoHT3BlcmFuZBIXChNPUEVSQU5EX1VOU1BFQ0lGSUVEEAASEQoNT1BFUkFORF9RVUVSWRABEg8KC09QRVJBTkRfS0VZEAJCSQoNZGV2LnBvc2VuYy52MUILUm90YXJ5UHJvdG9QAVodcG9zZW5jLmRldi9wb3NlbmMvdjE7cG9zZW5jdjGqAglQb3NlbmMuVjFiBnByb3RvMw", [file_posenc_v1_tensor]);
 
 /**
  * Rotary scaling with the names and the meaning of a `rope_parameters` block of a Hugging Face config.json.
@@ -432,13 +432,92 @@ export const XposSchema: GenMessage<Xpos> = /*@__PURE__*/
   messageDesc(file_posenc_v1_rotary, 5);
 
 /**
+ * Factor s(p) of q by position. It multiplies the whole head row of q, also elements that do not rotate, and leaves k
+ * as it is. DIRECTION_TRANSPOSE multiplies by it, too, and DIRECTION_INVERSE divides by it. Positions must be at least 0
+ * and have one axis.
+ *
+ * FREQUENCY_ARITHMETIC_EXACT: attention_scaling * s(p), a real number rounded once to float64, takes the place of
+ * attention_scaling in q's table, so that the products are rounded as they are without a factor. Elements that do not
+ * rotate, and all elements with given_table, are multiplied by s(p), rounded once to float32. Other arithmetics: as in
+ * the models' code, q is rotated and rounded to its type, then multiplied by s(p) in float32, and rounded again.
+ *
+ * @generated from message posenc.v1.QueryScale
+ */
+export type QueryScale = Message<"posenc.v1.QueryScale"> & {
+  /**
+   * Required. A parameter that the function does not have is INVALID_ARGUMENT.
+   *
+   * @generated from field: posenc.v1.QueryScaleFunction function = 1;
+   */
+  function: QueryScaleFunction;
+
+  /**
+   * llama4: finite, >= 0. Required there.
+   *
+   * @generated from field: optional double attn_scale = 2;
+   */
+  attnScale?: number | undefined;
+
+  /**
+   * llama4: tokens, > 0. Required there.
+   *
+   * @generated from field: optional double floor_scale = 3;
+   */
+  floorScale?: number | undefined;
+
+  /**
+   * ministral3: finite, >= 0. Required there.
+   *
+   * @generated from field: optional double llama_4_scaling_beta = 4;
+   */
+  llama4ScalingBeta?: number | undefined;
+
+  /**
+   * ministral3: tokens, > 0. Required there.
+   *
+   * @generated from field: optional double original_max_position_embeddings = 5;
+   */
+  originalMaxPositionEmbeddings?: number | undefined;
+
+  /**
+   * logn: tokens, > 1. Required there.
+   *
+   * @generated from field: optional double seq_length = 6;
+   */
+  seqLength?: number | undefined;
+
+  /**
+   * Default POSITION_SOURCE_POSITION_IDS.
+   *
+   * @generated from field: posenc.v1.PositionSource position_source = 7;
+   */
+  positionSource: PositionSource;
+
+  /**
+   * If true, s(p) is rounded to q's type before the product (Ministral 3, Mistral 4, Qwen). No effect with
+   * FREQUENCY_ARITHMETIC_EXACT. Default false: it stays a float32 (Llama 4, Beam).
+   *
+   * @generated from field: optional bool rounds_factor = 8;
+   */
+  roundsFactor?: boolean | undefined;
+};
+
+/**
+ * Describes the message posenc.v1.QueryScale.
+ * Use `create(QueryScaleSchema)` to create a new message.
+ */
+export const QueryScaleSchema: GenMessage<QueryScale> = /*@__PURE__*/
+  messageDesc(file_posenc_v1_rotary, 6);
+
+/**
  * A rotary embedding by explicit parameters.
  *
  * @generated from message posenc.v1.RotarySettings
  */
 export type RotarySettings = Message<"posenc.v1.RotarySettings"> & {
   /**
-   * Required.
+   * Required, unless query_scale is given: without frequencies nothing rotates, q is multiplied, k is returned as it is,
+   * and no other field may be given.
    *
    * @generated from oneof posenc.v1.RotarySettings.frequencies
    */
@@ -520,6 +599,13 @@ export type RotarySettings = Message<"posenc.v1.RotarySettings"> & {
    * @generated from field: optional int64 half_split_parts = 11;
    */
   halfSplitParts?: bigint | undefined;
+
+  /**
+   * Factor of q by position. Absent: none.
+   *
+   * @generated from field: posenc.v1.QueryScale query_scale = 12;
+   */
+  queryScale?: QueryScale | undefined;
 };
 
 /**
@@ -527,7 +613,7 @@ export type RotarySettings = Message<"posenc.v1.RotarySettings"> & {
  * Use `create(RotarySettingsSchema)` to create a new message.
  */
 export const RotarySettingsSchema: GenMessage<RotarySettings> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_rotary, 6);
+  messageDesc(file_posenc_v1_rotary, 7);
 
 /**
  * Settings of a model by the text of its config.json. The server computes what transformers computes from the file
@@ -623,7 +709,7 @@ export type ModelConfig = Message<"posenc.v1.ModelConfig"> & {
  * Use `create(ModelConfigSchema)` to create a new message.
  */
 export const ModelConfigSchema: GenMessage<ModelConfig> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_rotary, 7);
+  messageDesc(file_posenc_v1_rotary, 8);
 
 /**
  * Source of a rotary embedding. Required.
@@ -654,7 +740,7 @@ export type RotarySource = Message<"posenc.v1.RotarySource"> & {
  * Use `create(RotarySourceSchema)` to create a new message.
  */
 export const RotarySourceSchema: GenMessage<RotarySource> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_rotary, 8);
+  messageDesc(file_posenc_v1_rotary, 9);
 
 /**
  * Position of each token. There is no default.
@@ -738,6 +824,15 @@ export type Positions = Message<"posenc.v1.Positions"> & {
    * @generated from field: posenc.v1.AxisDimension axis_dimension = 8;
    */
   axisDimension: AxisDimension;
+
+  /**
+   * Index in the KV cache of each sequence's first token, 0 .. 2^53, for QueryScale.position_source CACHE_INDEX; with
+   * settings not allowed otherwise, because it would not be read. Absent: with offset or offsets, positions are the
+   * indexes; with ids or segments it is required, but with a model, positions are taken, and a note says so.
+   *
+   * @generated from field: optional int64 cache_index = 9;
+   */
+  cacheIndex?: bigint | undefined;
 };
 
 /**
@@ -745,7 +840,7 @@ export type Positions = Message<"posenc.v1.Positions"> & {
  * Use `create(PositionsSchema)` to create a new message.
  */
 export const PositionsSchema: GenMessage<Positions> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_rotary, 9);
+  messageDesc(file_posenc_v1_rotary, 10);
 
 /**
  * @generated from message posenc.v1.PositionOffsets
@@ -762,7 +857,7 @@ export type PositionOffsets = Message<"posenc.v1.PositionOffsets"> & {
  * Use `create(PositionOffsetsSchema)` to create a new message.
  */
 export const PositionOffsetsSchema: GenMessage<PositionOffsets> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_rotary, 10);
+  messageDesc(file_posenc_v1_rotary, 11);
 
 /**
  * @generated from message posenc.v1.PositionSegments
@@ -779,7 +874,7 @@ export type PositionSegments = Message<"posenc.v1.PositionSegments"> & {
  * Use `create(PositionSegmentsSchema)` to create a new message.
  */
 export const PositionSegmentsSchema: GenMessage<PositionSegments> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_rotary, 11);
+  messageDesc(file_posenc_v1_rotary, 12);
 
 /**
  * @generated from message posenc.v1.PositionSegment
@@ -808,7 +903,7 @@ export type PositionSegment = Message<"posenc.v1.PositionSegment"> & {
  * Use `create(PositionSegmentSchema)` to create a new message.
  */
 export const PositionSegmentSchema: GenMessage<PositionSegment> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_rotary, 12);
+  messageDesc(file_posenc_v1_rotary, 13);
 
 /**
  * Line of positions start + n*step for n = 0 .. count-1, evaluated in float64.
@@ -841,7 +936,7 @@ export type PositionLine = Message<"posenc.v1.PositionLine"> & {
  * Use `create(PositionLineSchema)` to create a new message.
  */
 export const PositionLineSchema: GenMessage<PositionLine> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_rotary, 13);
+  messageDesc(file_posenc_v1_rotary, 14);
 
 /**
  * Points of a grid, with the last axis fastest: on axis k start[k] + i*step[k] for i = 0 .. size[k]-1, evaluated in
@@ -877,7 +972,7 @@ export type PositionGrid = Message<"posenc.v1.PositionGrid"> & {
  * Use `create(PositionGridSchema)` to create a new message.
  */
 export const PositionGridSchema: GenMessage<PositionGrid> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_rotary, 14);
+  messageDesc(file_posenc_v1_rotary, 15);
 
 /**
  * Rounding of the arithmetic. docs/accuracy.md is the contract; every answer echoes the axes used. Absent, or present
@@ -909,7 +1004,7 @@ export type Precision = Message<"posenc.v1.Precision"> & {
  * Use `create(PrecisionSchema)` to create a new message.
  */
 export const PrecisionSchema: GenMessage<Precision> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_rotary, 15);
+  messageDesc(file_posenc_v1_rotary, 16);
 
 /**
  * Axes of a precision; all three are required.
@@ -938,7 +1033,7 @@ export type PrecisionAxes = Message<"posenc.v1.PrecisionAxes"> & {
  * Use `create(PrecisionAxesSchema)` to create a new message.
  */
 export const PrecisionAxesSchema: GenMessage<PrecisionAxes> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_rotary, 16);
+  messageDesc(file_posenc_v1_rotary, 17);
 
 /**
  * Operand q or k; they differ if there is xpos. Widths, head counts and offsets may differ, B and S (or T) may not.
@@ -947,7 +1042,7 @@ export const PrecisionAxesSchema: GenMessage<PrecisionAxes> = /*@__PURE__*/
  */
 export type RotaryOperand = Message<"posenc.v1.RotaryOperand"> & {
   /**
-   * First element of a head row that rotates; the others pass through bit for bit.
+   * First element of a head row that rotates; the others pass through bit for bit, unless query_scale multiplies q.
    * 0 <= rotary_offset <= D - rotary_dim. 0 with a config.json: the offset in the model's own heads, if D is their
    * width (DeepSeek-V3 rotates the last 64 of 192 elements; a note says so), 0 if D = rotary_dim, else MISSING.
    *
@@ -983,7 +1078,7 @@ export type RotaryOperand = Message<"posenc.v1.RotaryOperand"> & {
  * Use `create(RotaryOperandSchema)` to create a new message.
  */
 export const RotaryOperandSchema: GenMessage<RotaryOperand> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_rotary, 17);
+  messageDesc(file_posenc_v1_rotary, 18);
 
 /**
  * Element pairs for the rotation; there are P = rotary_dim / 2 pairs:
@@ -1086,6 +1181,82 @@ export const LongropeBranchSchema: GenEnum<LongropeBranch> = /*@__PURE__*/
   enumDesc(file_posenc_v1_rotary, 2);
 
 /**
+ * @generated from enum posenc.v1.QueryScaleFunction
+ */
+export enum QueryScaleFunction {
+  /**
+   * @generated from enum value: QUERY_SCALE_FUNCTION_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * 1 + attn_scale * log1p(floor((p + 1) / floor_scale)): Llama 4's layers without rotation (arXiv:2501.19399).
+   *
+   * @generated from enum value: QUERY_SCALE_FUNCTION_LLAMA4 = 1;
+   */
+  LLAMA4 = 1,
+
+  /**
+   * 1 + llama_4_scaling_beta * log(1 + floor(p / original_max_position_embeddings)): Ministral 3, Mistral 4.
+   *
+   * @generated from enum value: QUERY_SCALE_FUNCTION_MINISTRAL3 = 2;
+   */
+  MINISTRAL3 = 2,
+
+  /**
+   * exp(0.1 * log1p((p + 1) / 2048)): Beam's layers without rotation.
+   *
+   * @generated from enum value: QUERY_SCALE_FUNCTION_BEAM = 3;
+   */
+  BEAM = 3,
+
+  /**
+   * log(p + 1) / log(seq_length) where p + 1 > seq_length, else 1: Qwen's use_logn_attn.
+   *
+   * @generated from enum value: QUERY_SCALE_FUNCTION_LOGN = 4;
+   */
+  LOGN = 4,
+}
+
+/**
+ * Describes the enum posenc.v1.QueryScaleFunction.
+ */
+export const QueryScaleFunctionSchema: GenEnum<QueryScaleFunction> = /*@__PURE__*/
+  enumDesc(file_posenc_v1_rotary, 3);
+
+/**
+ * What p is.
+ *
+ * @generated from enum posenc.v1.PositionSource
+ */
+export enum PositionSource {
+  /**
+   * @generated from enum value: POSITION_SOURCE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The token's position.
+   *
+   * @generated from enum value: POSITION_SOURCE_POSITION_IDS = 1;
+   */
+  POSITION_IDS = 1,
+
+  /**
+   * The token's index in the KV cache: Positions.cache_index + s for token s of its sequence. Padding counts.
+   *
+   * @generated from enum value: POSITION_SOURCE_CACHE_INDEX = 2;
+   */
+  CACHE_INDEX = 2,
+}
+
+/**
+ * Describes the enum posenc.v1.PositionSource.
+ */
+export const PositionSourceSchema: GenEnum<PositionSource> = /*@__PURE__*/
+  enumDesc(file_posenc_v1_rotary, 4);
+
+/**
  * @generated from enum posenc.v1.AxisDimension
  */
 export enum AxisDimension {
@@ -1120,7 +1291,7 @@ export enum AxisDimension {
  * Describes the enum posenc.v1.AxisDimension.
  */
 export const AxisDimensionSchema: GenEnum<AxisDimension> = /*@__PURE__*/
-  enumDesc(file_posenc_v1_rotary, 3);
+  enumDesc(file_posenc_v1_rotary, 5);
 
 /**
  * @generated from enum posenc.v1.ScalingLengthRule
@@ -1157,7 +1328,7 @@ export enum ScalingLengthRule {
  * Describes the enum posenc.v1.ScalingLengthRule.
  */
 export const ScalingLengthRuleSchema: GenEnum<ScalingLengthRule> = /*@__PURE__*/
-  enumDesc(file_posenc_v1_rotary, 4);
+  enumDesc(file_posenc_v1_rotary, 6);
 
 /**
  * @generated from enum posenc.v1.PrecisionPreset
@@ -1215,7 +1386,7 @@ export enum PrecisionPreset {
  * Describes the enum posenc.v1.PrecisionPreset.
  */
 export const PrecisionPresetSchema: GenEnum<PrecisionPreset> = /*@__PURE__*/
-  enumDesc(file_posenc_v1_rotary, 5);
+  enumDesc(file_posenc_v1_rotary, 7);
 
 /**
  * @generated from enum posenc.v1.FrequencyArithmetic
@@ -1254,7 +1425,7 @@ export enum FrequencyArithmetic {
  * Describes the enum posenc.v1.FrequencyArithmetic.
  */
 export const FrequencyArithmeticSchema: GenEnum<FrequencyArithmetic> = /*@__PURE__*/
-  enumDesc(file_posenc_v1_rotary, 6);
+  enumDesc(file_posenc_v1_rotary, 8);
 
 /**
  * Type of cos and sin when they are multiplied with the data. Not read by GenerateTable, whose dtype field decides.
@@ -1289,7 +1460,7 @@ export enum TableDtype {
  * Describes the enum posenc.v1.TableDtype.
  */
 export const TableDtypeSchema: GenEnum<TableDtype> = /*@__PURE__*/
-  enumDesc(file_posenc_v1_rotary, 7);
+  enumDesc(file_posenc_v1_rotary, 9);
 
 /**
  * @generated from enum posenc.v1.Rounding
@@ -1319,7 +1490,7 @@ export enum Rounding {
  * Describes the enum posenc.v1.Rounding.
  */
 export const RoundingSchema: GenEnum<Rounding> = /*@__PURE__*/
-  enumDesc(file_posenc_v1_rotary, 8);
+  enumDesc(file_posenc_v1_rotary, 10);
 
 /**
  * Axes of a q, k tensor, outermost first: B sequences, S tokens each, H heads, D elements per head; T = all tokens of
@@ -1353,7 +1524,7 @@ export enum Layout {
  * Describes the enum posenc.v1.Layout.
  */
 export const LayoutSchema: GenEnum<Layout> = /*@__PURE__*/
-  enumDesc(file_posenc_v1_rotary, 9);
+  enumDesc(file_posenc_v1_rotary, 11);
 
 /**
  * Direction of the rotation: R is the rotation by the position's angles, a = attention_scaling, times any xPos scale.
@@ -1394,7 +1565,7 @@ export enum Direction {
  * Describes the enum posenc.v1.Direction.
  */
 export const DirectionSchema: GenEnum<Direction> = /*@__PURE__*/
-  enumDesc(file_posenc_v1_rotary, 10);
+  enumDesc(file_posenc_v1_rotary, 12);
 
 /**
  * Width of a table row: one value per pair or one per element.
@@ -1433,7 +1604,7 @@ export enum TableForm {
  * Describes the enum posenc.v1.TableForm.
  */
 export const TableFormSchema: GenEnum<TableForm> = /*@__PURE__*/
-  enumDesc(file_posenc_v1_rotary, 11);
+  enumDesc(file_posenc_v1_rotary, 13);
 
 /**
  * Operand of a table; q and k differ only with xpos.
@@ -1461,5 +1632,5 @@ export enum Operand {
  * Describes the enum posenc.v1.Operand.
  */
 export const OperandSchema: GenEnum<Operand> = /*@__PURE__*/
-  enumDesc(file_posenc_v1_rotary, 12);
+  enumDesc(file_posenc_v1_rotary, 14);
 
