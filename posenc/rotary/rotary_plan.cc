@@ -233,8 +233,7 @@ absl::Status CheckScalesOnly(const RotarySettings& settings) {
 absl::Status CompleteFrequencies(RotarySettings& settings, const Limits& limits) {
   if (std::holds_alternative<std::monostate>(settings.frequencies)) {
     return InvalidArgument("MISSING", "frequencies", "",
-                           "must be given: rope_parameters, given_frequencies, axial or given_table; without them, "
-                           "query_scale alone multiplies q");
+                           "must be given: rope_parameters, given_frequencies, axial or given_table");
   }
   if (const auto* parameters = std::get_if<RopeParameters>(&settings.frequencies)) {
     const double partial = parameters->partial_rotary_factor.value_or(1);

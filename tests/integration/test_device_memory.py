@@ -114,6 +114,27 @@ def test_to_another_place(start, client):
     assert memory.bytes[place.start + 4096:place.stop + 4096] == expected
 
 
+def test_queries_are_multiplied_only_by_their_table(start, client):
+    on_device, side, memory = start()
+    token = register(side, memory).token
+    request = rotation()
+    request.rotary.settings.query_scale.function = rotary_pb2.QUERY_SCALE_FUNCTION_BEAM
+    moved, places = in_memory(request, token)
+    for name, place in places:
+        memory.bytes[place] = getattr(request, name).tensor.data
+    expected = client.call("ApplyRotary", request)
+    on_device.call("ApplyRotary", moved)
+    for name, place in places:
+        assert memory.bytes[place] == getattr(expected, name).data
+    moved.precision.preset = rotary_pb2.PRECISION_PRESET_HF_EAGER  # q is multiplied after its rotation
+    refusal = on_device.refusal("ApplyRotary", moved)
+    assert (refusal.reason, refusal.field) == ("UNSUPPORTED", "q.tensor") and "query_scale" in refusal.message
+    moved.rotary.settings.ClearField("rope_parameters")  # and not rotated
+    moved.rotary.settings.ClearField("rotary_dim")
+    moved.rotary.settings.ClearField("input_pairing")
+    assert on_device.refusal("ApplyRotary", moved).reason == "UNSUPPORTED"
+
+
 def test_what_does_not_lie_there(start):
     on_device, side, memory = start()
     token, other = (register(side, memory, device=device).token for device in ("fake:0", "fake:1"))
