@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "posenc/diagnose/departures.h"
+#include "posenc/diagnose/equal_bits.h"
 #include "posenc/diagnose/pairs.h"
 
 namespace posenc::diagnose {
@@ -53,7 +54,8 @@ Fault FaultMaker::Make(const Explanation& explanation, const std::vector<Explana
   AddRanges(explanation.candidate.settings, call_.limits, &fault.departures);
   fault.sentence = Sentence(fault.departures);
   // Where positions were measured, other tokens are as stated: the fault is not hidden there.
-  fault.parts = PartsOf(call_.evidence, rows, explanation.candidate.positions ? rows : Fitting(explanation));
+  const RowSet widened = reference_ == nullptr ? rows : Widened(call_, *reference_, explanation, rows);
+  fault.parts = PartsOf(call_.evidence, widened, explanation.candidate.positions ? widened : Fitting(explanation));
   SetPairs(&fault, rows);
   return fault;
 }

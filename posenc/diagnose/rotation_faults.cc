@@ -7,6 +7,7 @@
 #include "posenc/base/status.h"
 #include "posenc/diagnose/departures.h"
 #include "posenc/diagnose/describe_rows.h"
+#include "posenc/diagnose/equal_bits.h"
 #include "posenc/diagnose/make_fault.h"
 #include "posenc/diagnose/position_faults.h"
 #include "posenc/diagnose/rotation_call.h"
@@ -47,8 +48,18 @@ class FaultFinder {
     return std::move(found_);
   }
 
-  // Explains what is within the tolerance by a fault of all rows.
+  // Explains what is within the tolerance: by a fault of the heads that are less equal than others, or else of all
+  // rows.
   absl::StatusOr<FoundFaults> ExplainNearer() {
+    if (const RowSet unequal = UnequalHeads(call_, *reference_); !IsEmpty(unequal)) {
+      const Box box = BoxesOf(call_.evidence, unequal)[0];
+      POSENC_ASSIGN_OR_RETURN(const std::vector<Explanation> candidates, ExplainBox(box, nullptr));
+      const auto count = [&](const Explanation& one) { return static_cast<double>(CountUnequal(one, unequal)); };
+      if (const Explanation* nearer = Nearest(candidates, unequal, count)) {
+        found_.faults.push_back(maker_.Make(*nearer, candidates, unequal));
+        return std::move(found_);
+      }
+    }
     const RowSet every = EveryRow(call_.evidence);
     const auto mean_log = [](const Explanation& one) { return one.proof.comparison.mean_log(); };
     const Explanation* nearer = Nearest(whole_.explanations, every, mean_log);
@@ -185,10 +196,11 @@ class FaultFinder {
       if (count == 0 || !ComesNearer(one, explained)) continue;
       const uint64_t unequal = CountUnequal(one, explained);
       const bool nearer =
-          count == most && BitsCount() && 2 * unequal < least && one.candidate.digits <= best->candidate.digits;
+          count == most && BitsCount(call_) && 2 * unequal < least && one.candidate.digits <= best->candidate.digits;
       if (count > most || nearer) best = &one, most = count, least = unequal, rows = std::move(explained);
     }
     if (best == nullptr) return false;
+    rows = WithBits(call_, *best, std::move(rows));
     Fault fault = maker_.Make(*best, explanations, rows);
     if (fault.values < 2 * fault.free_values) return false;  // it would explain itself
     found_.faults.push_back(std::move(fault));
@@ -230,13 +242,10 @@ class FaultFinder {
   // True if the explanation gives clearly more bits of these rows than the reference does, and the more so the more it
   // departs. Near position 0 another small departure may be within the tolerance, too.
   bool ComesNearer(const Explanation& explanation, const RowSet& rows) const {
-    if (reference_ == nullptr || !BitsCount()) return true;
+    if (reference_ == nullptr || !BitsCount(call_)) return true;
     const uint64_t times = call_.AllDepartures(explanation).size() > 1 ? 8 : 2;
     return times * CountUnequal(explanation, rows) <= CountUnequal(*reference_, rows);
   }
-
-  // Equal bits of wide types say nothing, because phases round otherwise.
-  bool BitsCount() const { return RoundingOf(call_.NarrowestAfter()) > RoundingOf(DType::kFP32); }
 
   bool IsWhole(const Box& box) const {
     if (box.operands.size() != call_.evidence.operands.size()) return false;
@@ -282,19 +291,10 @@ class FaultFinder {
       if (rounds_frequencies || !IsEmpty(Without(rows, Complement(one.proof.misfits->rows)))) continue;
       const bool simple = one.candidate.free_values == 0 && departures.size() == 1;
       const double found = distance(one);
-      const bool much_nearer = found == 0 || (simple && BitsCount() && found < kRatio * distance(*reference_));
+      const bool much_nearer = found == 0 || (simple && BitsCount(call_) && found < kRatio * distance(*reference_));
       if (much_nearer && found < least) nearest = &one, least = found;
     }
     return nearest;
-  }
-
-  static uint64_t CountUnequal(const Explanation& explanation, const RowSet& rows) {
-    uint64_t count = 0;
-    for (size_t n = 0; n < rows.size(); ++n) {
-      for (size_t row = 0; row < rows[n].size(); ++row)
-        count += rows[n][row] ? explanation.proof.misfits->unequal[n][row] : 0;
-    }
-    return count;
   }
 
   const RotationCall& call_;
