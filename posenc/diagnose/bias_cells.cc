@@ -108,7 +108,7 @@ std::vector<Part> CellSet::PartsOf(const Group& group) const {
 
 std::vector<IndexRange> CellSet::Distances(const Matrix& matrix) const {
   std::vector<IndexRange> ranges = Ranges(matrix.distances);
-  for (IndexRange& range : ranges) range.first += 1 - queries_, range.last += 1 - queries_;
+  for (IndexRange& range : ranges) range.first += first_distance_, range.last += first_distance_;
   return ranges;
 }
 

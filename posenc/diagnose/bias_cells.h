@@ -15,9 +15,12 @@ namespace posenc::diagnose {
 
 class CellSet {
  public:
-  // The index of a cell's distance j - i is the distance - first_distance.
   explicit CellSet(const BiasEvidence& evidence)
-      : queries_(evidence.queries()), keys_(evidence.keys()), batch_(evidence.batch()), heads_(evidence.heads()) {}
+      : queries_(evidence.queries()),
+        keys_(evidence.keys()),
+        batch_(evidence.batch()),
+        heads_(evidence.heads()),
+        first_distance_(1 - queries_ - evidence.query_offset.value_or(keys_ - queries_)) {}
 
   void Add(const Cell& cell);
   bool empty() const { return matrices_.empty(); }
@@ -47,6 +50,7 @@ class CellSet {
   std::array<int64_t, 8> Count(const Matrix& matrix, const Group& group, const Counts& counts) const;
 
   const int64_t queries_, keys_, batch_, heads_;
+  const int64_t first_distance_;  // of the first key and the last query
   std::map<Index, Matrix> matrices_;
 };
 

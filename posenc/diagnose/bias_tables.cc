@@ -15,12 +15,12 @@ class TableReader {
  public:
   TableReader(const BiasStructure& structure, const BiasExplanation& asked, int64_t offset, DType dtype)
       : values_(structure.values),
-        first_(structure.first_distance),
+        first_(structure.first_distance - offset),
         table_(*asked.method.table),
         head_(*asked.geometry.head_start),
         bidirectional_(*std::get<T5Settings>(asked.method.settings).bidirectional),
         dtype_(dtype),
-        buckets_(T5Buckets(asked.precision.frequencies, std::get<T5Settings>(asked.method.settings), first_ - offset,
+        buckets_(T5Buckets(asked.precision.frequencies, std::get<T5Settings>(asked.method.settings), first_,
                            static_cast<int64_t>(values_[0].size()))) {}
 
   std::optional<FittedFault> Read() const {

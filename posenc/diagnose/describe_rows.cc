@@ -136,7 +136,7 @@ class Describer {
     const bool turned = most <= least * (1 + 16 * rounding);
     const double factor = std::sqrt(norms / wanted_norms);
     const double uncertainty = 4 * rounding / std::sqrt(static_cast<double>(off.size()));
-    const bool scaled = turned && same_angles && least > 0 && std::fabs(factor - 1) > 4 * uncertainty;
+    const bool scaled = turned && same_angles && least > 0;
     const Kind kind = !before_finite ? Kind::kBeforeNotFinite
                       : !finite      ? Kind::kNotFinite
                       : off.empty()  ? (outside ? Kind::kOutside : Kind::kNear)
@@ -203,24 +203,29 @@ class Describer {
   // One fault for each factor.
   std::vector<Fault> ScaledFaults() {
     constexpr size_t kMostFactors = 6;
+    constexpr double kNearOne = 1e-3;
     std::sort(scaled_.begin(), scaled_.end(), [](const Scaled& a, const Scaled& b) { return a.factor < b.factor; });
-    std::vector<Class> classes;
-    for (const Scaled& one : scaled_) {
-      if (classes.empty() || one.factor > classes.back().most * (1 + one.uncertainty)) {
-        classes.push_back({.rows = NoRows(call_.evidence), .least = one.factor});
-      }
-      classes.back().sum += one.factor;
-      classes.back().rows[one.operand][one.row] = 1;
-      classes.back().most = one.factor;
+    std::vector<size_t> ends;  // of rows with one factor
+    for (size_t n = 1; n <= scaled_.size() && ends.size() <= kMostFactors; ++n) {
+      if (n < scaled_.size() && scaled_[n].factor <= scaled_[n - 1].factor * (1 + scaled_[n].uncertainty)) continue;
+      ends.push_back(n);
     }
-    while (classes.size() > kMostFactors) {
-      AddRows(classes.back().rows, &classes.front().rows);
-      classes.front().sum += classes.back().sum;
-      classes.front().most = std::max(classes.front().most, classes.back().most);
-      classes.pop_back();
+    if (ends.size() > kMostFactors) ends = {scaled_.size()};
+    std::vector<Class> classes;
+    for (size_t n = 0, k = 0; k < ends.size(); ++k) {
+      Class& found = classes.emplace_back();
+      found.rows = NoRows(call_.evidence);
+      found.least = scaled_[n].factor, found.most = scaled_[ends[k] - 1].factor;
+      for (; n < ends[k]; ++n) {
+        found.sum += scaled_[n].factor;
+        found.rows[scaled_[n].operand][scaled_[n].row] = 1;
+      }
     }
     std::vector<Fault> faults;
-    for (const Class& found : classes) faults.push_back(ToFault(Kind::kScaled, found));
+    for (const Class& found : classes) {
+      const bool is_near = found.least > 1 - kNearOne && found.most < 1 + kNearOne;
+      faults.push_back(ToFault(is_near ? Kind::kNear : Kind::kScaled, found));
+    }
     return faults;
   }
 

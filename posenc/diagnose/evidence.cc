@@ -217,33 +217,37 @@ absl::StatusOr<Rows> MakeTable(const TablePair& given, const Limits& limits) {
                            fmt::format("must be a multiple of half_split_parts, {}, in pairs", table.half_split_parts));
   }
   const int64_t part = std::max<int64_t>(pairs / table.half_split_parts, 1);
-  const auto column = [&](int64_t k) {
+  const auto column = [&](int64_t head, int64_t k) {
     switch (form) {
       case TableForm::kHalfWidth: return k;
-      case TableForm::kDuplicated: return k + k / part * part;
-      case TableForm::kRepeatInterleaved: return 2 * k;
+      case TableForm::kDuplicated: return k + (k / part + head) * part;
+      case TableForm::kRepeatInterleaved: return 2 * k + head;
     }
     __builtin_unreachable();
   };
+  const int64_t heads = columns / pairs;  // the first and the second elements of the pairs
   const LargeBlocksMayBeRefused scope;
-  std::vector<std::byte> before(rows * 2 * pairs * size), after(before.size()), line(columns * size);
+  std::vector<std::byte> before(rows * heads * 2 * pairs * size), after(before.size()), line(columns * size);
   std::vector<std::byte> ones(pairs * size);
   Convert(DType::kFP64, table.cos.dtype, std::vector<double>(pairs, 1).data(), ones.data(), pairs);
   int64_t steps = 0;
   for (int64_t row = 0; row < rows; ++row) {
-    std::memcpy(before.data() + 2 * row * ones.size(), ones.data(), ones.size());
     for (const bool sines : {false, true}) {
       Copy(sines ? *table.sin_bytes : *table.cos_bytes, row * columns * size, line.size(), line.data());
-      std::byte* const out = after.data() + (2 * row + (sines ? 1 : 0)) * ones.size();
-      for (int64_t k = 0; k < pairs; ++k) {
-        InterruptionPointOfStep(++steps);
-        std::memcpy(out + k * size, line.data() + column(k) * size, size);
+      for (int64_t head = 0; head < heads; ++head) {
+        const int64_t half_row = 2 * (row * heads + head);
+        if (!sines) std::memcpy(before.data() + half_row * ones.size(), ones.data(), ones.size());
+        std::byte* const out = after.data() + (half_row + (sines ? 1 : 0)) * ones.size();
+        for (int64_t k = 0; k < pairs; ++k) {
+          InterruptionPointOfStep(++steps);
+          std::memcpy(out + k * size, line.data() + column(head, k) * size, size);
+        }
       }
     }
   }
   Rows made{.layout = Layout::kTHD, .before_dtype = table.cos.dtype, .after_dtype = table.cos.dtype};
   made.length = rows;
-  made.heads = 1;
+  made.heads = heads;
   made.width = 2 * pairs;
   made.before = std::make_shared<const OwnedBytes>(std::move(before));
   made.after = std::make_shared<const OwnedBytes>(std::move(after));

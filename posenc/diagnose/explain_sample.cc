@@ -220,19 +220,20 @@ class Explainer {
             TableFault::kPositionsFP16, TableFault::kRecurrence}) {
         if (!asked_.precision && IsOwnType(fault)) continue;
         Candidate candidate = base;
-        candidate.fault = fault;
         if (candidate.attention_scaling) {  // measured through the rounded tables
           candidate.attention_scaling.reset();
           std::erase_if(candidate.departures, [](const Departure& one) { return one.code == "ATTENTION_FACTOR"; });
         }
+        const Candidate exact = candidate;
+        candidate.fault = fault;
         candidate.departures.push_back(FaultDeparture(fault));
         const size_t before = f_.explanations.size();
         POSENC_RETURN_IF_ERROR(Try(candidate));
         if (f_.explanations.size() == before) continue;
         const auto without =
-            Prove(base, f_.explanations.back().variant, f_.sample, limits_, pool_, cancelled_, &tolerance_);
+            Prove(exact, f_.explanations.back().variant, f_.sample, limits_, pool_, cancelled_, &tolerance_);
         POSENC_RETURN_IF_ERROR(cancelled_());
-        if (without.ok() && !Explains(fault, base, *without, f_.explanations.back().proof)) f_.explanations.pop_back();
+        if (without.ok() && !Explains(fault, exact, *without, f_.explanations.back().proof)) f_.explanations.pop_back();
       }
     }
     Rank(&f_.explanations);

@@ -266,9 +266,13 @@ class PositionFinder {
       const auto row = rows_of(one, &found.rows);
       return std::find(row, row + heads, 1) == row + heads;
     });
+    // Rows at position 0 that miss their factor are rows that were not rotated.
+    const bool unscaled = found.explanation.candidate.attention_scaling == 1;
     Placement as_stated = found;
     for (const Placed& one : placed) {
-      const bool moved = one.stated != one.applied;
+      const auto is_zero = [](double p) { return p == 0; };
+      const bool at_zero = std::all_of(one.applied.begin(), one.applied.end(), is_zero);
+      const bool moved = one.stated != one.applied || (unscaled && at_zero);
       const auto row = rows_of(one, moved ? &as_stated.rows : &found.rows);
       std::fill(row, row + heads, 0);
     }
@@ -290,6 +294,9 @@ class PositionFinder {
     std::vector<Departure>& departures = found.explanation.candidate.departures;
     const std::vector<Departure> where = PositionDepartures(placed, AsStated(turns.operand), AxisNames());
     if (where.empty()) return;
+    if (where[0].code == "NOT_ROTATED" && unscaled) {
+      std::erase_if(departures, [](const Departure& one) { return one.code == "ATTENTION_FACTOR"; });
+    }
     const auto at_head = [&](const Placed& one) {
       return one.stated == one.applied || one.applied[0] == static_cast<double>(turns.heads[0]);
     };

@@ -141,21 +141,25 @@ std::vector<Departure> PositionDepartures(const std::vector<Placed>& placed,
   }
   const size_t count = placed.empty() ? 0 : placed[0].applied.size();
   std::vector<std::string> names, uncertainties;  // of the axes that moved
+  std::vector<std::vector<double>> tokens;
   for (size_t axis = 0; axis < count; ++axis) {
     std::vector<Pair> all, moved;
     std::vector<double> stated, applied;
     bool by_index = true;
     double uncertain = 0;
+    std::vector<double> moved_tokens;
     for (const Placed& one : placed) {
       all.push_back({one.stated[axis], one.applied[axis]});
       by_index &= static_cast<double>(one.index) == one.applied[axis];
       if (one.stated[axis] == one.applied[axis]) continue;
       moved.push_back(all.back());
+      moved_tokens.push_back(static_cast<double>(one.index));
       stated.push_back(one.stated[axis]);
       applied.push_back(one.applied[axis]);
       uncertain = std::max(uncertain, one.uncertainty[axis]);
     }
     if (moved.empty()) continue;
+    tokens.push_back(moved_tokens);
     const bool everywhere = as_stated.empty() && moved.size() == all.size();
     for (const std::vector<double>& other : as_stated) all.push_back({other[axis], other[axis]});
     std::optional<Departure> found;
@@ -183,8 +187,11 @@ std::vector<Departure> PositionDepartures(const std::vector<Placed>& placed,
     departures[0].message += ", on all axes";
     return departures;
   }
+  const bool in_other_tokens =
+      std::any_of(tokens.begin(), tokens.end(), [&](const auto& of) { return of != tokens[0]; });
   for (size_t n = 0; n < departures.size(); ++n) {
     departures[n].message = names[n] + departures[n].message + uncertainties[n];
+    if (in_other_tokens) departures[n].message += fmt::format(" (tokens {})", Runs(tokens[n]));
   }
   return departures;
 }

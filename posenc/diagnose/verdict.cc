@@ -168,7 +168,11 @@ std::string Describe(const Part& part, const TokenAxis& axis) {
   std::vector<std::string> words;
   for (const Operand operand : part.operands) words.emplace_back(operand == Operand::kKey ? "k" : "q");
   if (!part.batch_rows.empty()) words.push_back(Named("batch row", "batch rows", part.batch_rows));
-  if (!part.heads.empty()) words.push_back(Named("head", "heads", part.heads));
+  if (!part.heads.empty() && axis.is_table) {
+    words.emplace_back(part.heads[0].first == 0 ? "the first elements of pairs" : "the second elements of pairs");
+  } else if (!part.heads.empty()) {
+    words.push_back(Named("head", "heads", part.heads));
+  }
   if (part.has_tokens()) {
     const IndexRange& last = part.tokens.back();
     const bool to_the_end =
@@ -186,7 +190,8 @@ std::string Describe(const Part& part, const TokenAxis& axis) {
 
 void Conclude(const Evidence& evidence, bool rest_matches, Verdict* verdict) {
   const int64_t longest = BatchRows(evidence, evidence.operands[0]).longest();
-  const TokenAxis axis = evidence.is_table ? TokenAxis{"row", "rows", longest} : TokenAxis{"token", "tokens", longest};
+  const TokenAxis axis =
+      evidence.is_table ? TokenAxis{"row", "rows", longest, true} : TokenAxis{"token", "tokens", longest};
   Conclude(axis, rest_matches, verdict);
 }
 

@@ -75,6 +75,7 @@ std::vector<Part> PartsOf(const Evidence& evidence, const RowSet& rows, const Ro
 struct TokenAxis {
   const char *one, *several;
   int64_t count;
+  bool is_table = false;  // heads are the first and the second elements of pairs
 };
 
 // "k, batch row 1, heads 3 and 5, tokens 40-63"; empty for everything. Ranges up to the last token are "from 40 on".

@@ -202,7 +202,6 @@ std::vector<Fault2> Unnamed() {
                 for (double v : *y) sum += v * v;
                 for (double& v : *y) v /= std::sqrt(sum / 64);
               }),
-          frequencies("pairs reversed", [](auto* f) { std::reverse(f->begin(), f->end()); }),
           frequencies("pair 5 stands", [](auto* f) { (*f)[5] = 0; }),
           frequencies("one pair later", [](auto* f) { std::rotate(f->begin(), f->begin() + 1, f->end()); }),
           frequencies("pairs 4 .. 11 at 1.3 times",
@@ -266,6 +265,20 @@ bool InPart(const Fault& fault, const Part& wanted) {
   if (wanted.tokens.empty()) return true;
   return !part.tokens.empty() && part.tokens[0].first >= wanted.tokens[0].first &&
          part.tokens[0].first <= wanted.tokens[0].first + 8;
+}
+
+bool IsWithin(const std::vector<IndexRange>& ranges, const std::vector<IndexRange>& wanted) {
+  const auto fits = [&](const IndexRange& one) { return one.first >= wanted[0].first && one.last <= wanted[0].last; };
+  return wanted.empty() || (!ranges.empty() && std::all_of(ranges.begin(), ranges.end(), fits));
+}
+
+// True if no part has rows outside the wanted one. In single rows an unnamed fault may not show.
+bool IsWithin(const Fault& fault, const Part& wanted) {
+  return std::all_of(fault.parts.begin(), fault.parts.end(), [&](const Part& part) {
+    return (wanted.operands.empty() || part.operands == wanted.operands) &&
+           IsWithin(part.batch_rows, wanted.batch_rows) && IsWithin(part.heads, wanted.heads) &&
+           IsWithin(part.tokens, wanted.tokens);
+  });
 }
 
 Diagnosis Ask(const Evidence& evidence, const Asked& asked) {
@@ -398,7 +411,7 @@ TEST(DiagnoseVerdict, FaultsWithoutAName) {
             },
             [&](const Verdict& verdict) {
               const bool described = std::all_of(verdict.faults.begin(), verdict.faults.end(), [&](const Fault& one) {
-                return one.described && InPart(one, where.part);
+                return one.described && IsWithin(one, where.part);
               });
               return described ? Outcome::kNamed : Outcome::kMisleading;
             });
