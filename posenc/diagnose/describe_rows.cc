@@ -15,6 +15,7 @@
 #include "posenc/diagnose/blocks.h"
 #include "posenc/diagnose/compute_rows.h"
 #include "posenc/diagnose/options.h"
+#include "posenc/diagnose/pair_products.h"
 #include "posenc/diagnose/pairs.h"
 #include "posenc/kernels/convert.h"
 
@@ -157,6 +158,13 @@ class Describer {
       all.axes.resize(layout.rotary_dim / 2, ~uint32_t{0});
     }
     for (size_t k = 0; k < axes.size(); ++k) all.axes[k] &= axes[k];
+    if (kind == Kind::kOther) {
+      for (int64_t k = 0; k < layout.rotary_dim / 2; ++k) {
+        const int64_t p = layout.First(layout.output, k), q = layout.Second(layout.output, k);
+        products_.Add({x[layout.First(layout.input, k)], x[layout.Second(layout.input, k)]}, {e[p], e[q]},
+                      {y[p], y[q]});
+      }
+    }
     all.rows[operand][row] = 1;
     for (const int64_t k : off) all.pairs[k] = 1;
     all.least = std::min(all.least, least), all.most = std::max(all.most, most);
@@ -274,6 +282,7 @@ class Describer {
         return {"OTHER_ANGLES", fmt::format("{} turn by other angles{}: {}", what, factor, Angles(found))};
       }
       case Kind::kOther:
+        if (auto products = products_.Words()) return {"NORMS_CHANGED", *std::move(products)};
         return {"NORMS_CHANGED", fmt::format("norms of pairs are not kept: {:.4g} to {:.4g} times the expected ones",
                                              found.least, found.most)};
       case Kind::kOutside: {
@@ -290,6 +299,7 @@ class Describer {
   std::mutex mutex_;
   std::map<Kind, Class> classes_;
   std::vector<Scaled> scaled_;
+  PairProducts products_;  // of rows of kind kOther
 };
 
 }  // namespace

@@ -267,12 +267,15 @@ class PositionFinder {
       return std::find(row, row + heads, 1) == row + heads;
     });
     // Rows at position 0 that miss their factor are rows that were not rotated.
-    const bool unscaled = found.explanation.candidate.attention_scaling == 1;
+    const auto at_zero = [](const Placed& one) {
+      return std::all_of(one.applied.begin(), one.applied.end(), [](double p) { return p == 0; });
+    };
+    const bool unscaled = found.explanation.candidate.attention_scaling == 1 &&
+                          std::all_of(placed.begin(), placed.end(),
+                                      [&](const Placed& one) { return one.stated == one.applied || at_zero(one); });
     Placement as_stated = found;
     for (const Placed& one : placed) {
-      const auto is_zero = [](double p) { return p == 0; };
-      const bool at_zero = std::all_of(one.applied.begin(), one.applied.end(), is_zero);
-      const bool moved = one.stated != one.applied || (unscaled && at_zero);
+      const bool moved = one.stated != one.applied || (unscaled && at_zero(one));
       const auto row = rows_of(one, moved ? &as_stated.rows : &found.rows);
       std::fill(row, row + heads, 0);
     }

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <functional>
 #include <random>
+#include <tuple>
+#include <utility>
 
 #include "tests/diagnose/diagnose_case.h"
 #include "tests/service/call.h"
@@ -30,8 +32,15 @@ Entry EntryAt(float angle) {
           static_cast<float>(std::sin(static_cast<double>(angle)))};
 }
 
+// What a pair (a, b) becomes.
+using Turn = std::function<std::pair<float, float>(float a, float b, Entry entry)>;
+std::pair<float, float> Rotate(float a, float b, Entry entry) {
+  return {a * entry.cos - b * entry.sin, b * entry.cos + a * entry.sin};
+}
+
 // Half-split FP32 data [1, kLength, kHeads, kWidth] from position `first` on.
-Made ByLoops(double first, const std::function<Entry(double position, int64_t pair)>& table) {
+Made ByLoops(double first, const std::function<Entry(double position, int64_t pair)>& table,
+             const Turn& turn = Rotate) {
   Made made;
   made.x = RandomElements(DType::kFP32, kLength * kHeads * kWidth, 3);
   made.y.resize(made.x.size());
@@ -41,8 +50,7 @@ Made ByLoops(double first, const std::function<Entry(double position, int64_t pa
     const int64_t token = row / kHeads;
     for (int64_t k = 0; k < kWidth / 2; ++k) {
       const Entry entry = table(first + static_cast<double>(token), k);
-      y[k] = x[k] * entry.cos - x[k + kWidth / 2] * entry.sin;
-      y[k + kWidth / 2] = x[k + kWidth / 2] * entry.cos + x[k] * entry.sin;
+      std::tie(y[k], y[k + kWidth / 2]) = turn(x[k], x[k + kWidth / 2], entry);
     }
   }
   Rows rows{.layout = Layout::kBSHD, .length = kLength, .heads = kHeads, .width = kWidth};
@@ -123,6 +131,33 @@ TEST(DiagnoseFaults, ARecurrence) {
   const std::string recipe = "angles were computed by a float32 recurrence over pairs: the error grows with position";
   ExpectFirst(made, AskFor(Plain()), recipe, 0.9);
   ExpectRecipe(made, recipe);
+}
+
+TEST(DiagnoseFaults, OtherProductsOfAPair) {
+  const struct {
+    Turn turn;
+    const char* words;
+  } cases[] = {
+      {[](float a, float b, Entry e) { return std::pair(a * e.cos + b * e.sin, b * e.cos + a * e.sin); },
+       "the first elements of the pairs (a, b) are a cos + b sin, not a cos - b sin, in tokens from 1 on; the rest "
+       "matches"},
+      {[](float a, float b, Entry e) { return std::pair(a * e.cos - b * e.sin, b * e.cos - a * e.sin); },
+       "the second elements of the pairs (a, b) are -a sin + b cos, not a sin + b cos, in tokens from 1 on; the rest "
+       "matches"},
+      {[](float a, float b, Entry e) { return std::pair(a * e.cos - b * e.sin, a * e.cos - b * e.sin); },
+       "the second elements of the pairs (a, b) are a cos - b sin, not a sin + b cos"},
+      {[](float a, float b, Entry e) { return std::pair(a * e.cos - a * e.sin, b * e.cos + a * e.sin); },
+       "the first elements of the pairs (a, b) are a cos - a sin, not a cos - b sin, in tokens from 1 on"},
+      {[](float a, float b, Entry e) { return std::pair(1.5f * a * e.cos - b * e.sin, b * e.cos + a * e.sin); },
+       "norms of pairs are not kept: "}};
+  for (const auto& one : cases) {
+    const auto diagnosis =
+        Ask(ByLoops(
+                0, [](double p, int64_t k) { return EntryAt(static_cast<float>(p) * InvFreq(k)); }, one.turn),
+            AskFor(Plain()));
+    ASSERT_THAT(diagnosis, IsOk());
+    EXPECT_THAT(diagnosis->verdict.sentence, testing::StartsWith(one.words));
+  }
 }
 
 TEST(DiagnoseFaults, ExponentsInFloat32) {

@@ -927,11 +927,13 @@ type EvidencePart struct {
 	Operands []Operand              `protobuf:"varint,1,rep,packed,name=operands,proto3,enum=posenc.v1.Operand" json:"operands,omitempty"`
 	// Batch rows; sequences of packed tokens.
 	BatchRows []*IndexRange `protobuf:"bytes,2,rep,name=batch_rows,json=batchRows,proto3" json:"batch_rows,omitempty"`
-	Heads     []*IndexRange `protobuf:"bytes,3,rep,name=heads,proto3" json:"heads,omitempty"`
+	// Heads; of a table with an entry for each element, 0 for the first elements of the pairs and 1 for the second ones.
+	Heads []*IndexRange `protobuf:"bytes,3,rep,name=heads,proto3" json:"heads,omitempty"`
 	// Tokens within a batch row; rows of a table; queries of a bias.
 	Tokens []*IndexRange `protobuf:"bytes,4,rep,name=tokens,proto3" json:"tokens,omitempty"`
 	Pairs  []*IndexRange `protobuf:"bytes,5,rep,name=pairs,proto3" json:"pairs,omitempty"`
-	// Distances j - i of a bias, query i and key j counted from 0.
+	// Distances of a bias: positions of keys minus positions of queries. Queries begin at query_offset, or by default are
+	// the last keys.
 	Distances []*IndexRange `protobuf:"bytes,6,rep,name=distances,proto3" json:"distances,omitempty"`
 	// Keys of a bias. Its part are the cells that fulfil all of the fields.
 	Keys []*IndexRange `protobuf:"bytes,7,rep,name=keys,proto3" json:"keys,omitempty"`

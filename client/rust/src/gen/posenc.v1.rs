@@ -3148,6 +3148,7 @@ pub struct EvidencePart {
     /// Batch rows; sequences of packed tokens.
     #[prost(message, repeated, tag = "2")]
     pub batch_rows: ::prost::alloc::vec::Vec<IndexRange>,
+    /// Heads; of a table with an entry for each element, 0 for the first elements of the pairs and 1 for the second ones.
     #[prost(message, repeated, tag = "3")]
     pub heads: ::prost::alloc::vec::Vec<IndexRange>,
     /// Tokens within a batch row; rows of a table; queries of a bias.
@@ -3155,7 +3156,8 @@ pub struct EvidencePart {
     pub tokens: ::prost::alloc::vec::Vec<IndexRange>,
     #[prost(message, repeated, tag = "5")]
     pub pairs: ::prost::alloc::vec::Vec<IndexRange>,
-    /// Distances j - i of a bias, query i and key j counted from 0.
+    /// Distances of a bias: positions of keys minus positions of queries. Queries begin at query_offset, or by default are
+    /// the last keys.
     #[prost(message, repeated, tag = "6")]
     pub distances: ::prost::alloc::vec::Vec<IndexRange>,
     /// Keys of a bias. Its part are the cells that fulfil all of the fields.

@@ -471,6 +471,8 @@ export type EvidencePart = Message<"posenc.v1.EvidencePart"> & {
   batchRows: IndexRange[];
 
   /**
+   * Heads; of a table with an entry for each element, 0 for the first elements of the pairs and 1 for the second ones.
+   *
    * @generated from field: repeated posenc.v1.IndexRange heads = 3;
    */
   heads: IndexRange[];
@@ -488,7 +490,8 @@ export type EvidencePart = Message<"posenc.v1.EvidencePart"> & {
   pairs: IndexRange[];
 
   /**
-   * Distances j - i of a bias, query i and key j counted from 0.
+   * Distances of a bias: positions of keys minus positions of queries. Queries begin at query_offset, or by default are
+   * the last keys.
    *
    * @generated from field: repeated posenc.v1.IndexRange distances = 6;
    */
