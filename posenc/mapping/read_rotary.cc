@@ -27,6 +27,7 @@ inline constexpr EnumPairs<v1::QueryScaleFunction, QueryScaleFunction> kEnumPair
     {v1::QUERY_SCALE_FUNCTION_MINISTRAL3, QueryScaleFunction::kMinistral3},
     {v1::QUERY_SCALE_FUNCTION_BEAM, QueryScaleFunction::kBeam},
     {v1::QUERY_SCALE_FUNCTION_LOGN, QueryScaleFunction::kLogn},
+    {v1::QUERY_SCALE_FUNCTION_INKLING, QueryScaleFunction::kInkling},
 };
 template <>
 inline constexpr EnumPairs<v1::PositionSource, PositionSource> kEnumPairs<PositionSource> = {

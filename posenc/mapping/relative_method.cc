@@ -47,6 +47,12 @@ inline constexpr EnumPairs<v1::WprDistance, WprDistance> kEnumPairs<WprDistance>
     {v1::WPR_DISTANCE_KEY_MINUS_QUERY, WprDistance::kKeyMinusQuery},
 };
 
+template <>
+inline constexpr EnumPairs<v1::InklingScaled, InklingScaled> kEnumPairs<InklingScaled> = {
+    {v1::INKLING_SCALED_BIAS, InklingScaled::kBias},
+    {v1::INKLING_SCALED_STATES, InklingScaled::kStates},
+};
+
 // A projection is [outputs, inputs], whichever layout the weight has in the message.
 template <>
 absl::Status ReadFields(const Reader& reader, const google::protobuf::Message& any, Projection* projection) {
@@ -110,7 +116,8 @@ absl::StatusOr<RelativeMethod> Method(std::string_view name, absl::StatusOr<Sett
 absl::StatusOr<RelativeMethod> ReadRelativeMethod(const Reader& reader, const v1::RelativeMethod& message) {
   switch (message.method_case()) {
     case v1::RelativeMethod::METHOD_NOT_SET:
-      return InvalidArgument("MISSING", "", "", "must be given: shaw, transformer_xl, tupe, deberta, wpr or cope");
+      return InvalidArgument("MISSING", "", "",
+                             "must be given: shaw, transformer_xl, tupe, deberta, wpr, cope or inkling");
     case v1::RelativeMethod::kShaw: return Method("shaw", Read<ShawSettings>(reader, message.shaw()));
     case v1::RelativeMethod::kTransformerXl:
       return Method("transformer_xl", Read<TransformerXlSettings>(reader, message.transformer_xl()));
@@ -118,6 +125,7 @@ absl::StatusOr<RelativeMethod> ReadRelativeMethod(const Reader& reader, const v1
     case v1::RelativeMethod::kDeberta: return Method("deberta", Read<DebertaSettings>(reader, message.deberta()));
     case v1::RelativeMethod::kWpr: return Method("wpr", Read<WprSettings>(reader, message.wpr()));
     case v1::RelativeMethod::kCope: return Method("cope", Read<CopeSettings>(reader, message.cope()));
+    case v1::RelativeMethod::kInkling: return Method("inkling", Read<InklingSettings>(reader, message.inkling()));
   }
   __builtin_unreachable();
 }

@@ -21,6 +21,7 @@ const v1::ModelConfig* ModelOf(const v1::RelativeMethod& method) {
     case v1::RelativeMethod::kTransformerXl:
       return method.transformer_xl().has_model() ? &method.transformer_xl().model() : nullptr;
     case v1::RelativeMethod::kDeberta: return method.deberta().has_model() ? &method.deberta().model() : nullptr;
+    case v1::RelativeMethod::kInkling: return method.inkling().has_model() ? &method.inkling().model() : nullptr;
     default: return nullptr;
   }
 }
@@ -38,6 +39,9 @@ absl::Status CheckTables(const ModelTerms& model, const RelativeMethod& given) {
   }
   if (const auto* deberta = std::get_if<DebertaSettings>(&given)) {
     return CheckTable("deberta.relative_embeddings", deberta->relative_embeddings, model.rows, model.width);
+  }
+  if (const auto* inkling = std::get_if<InklingSettings>(&given)) {
+    return CheckTable("inkling.projection", inkling->projection, model.rows, model.width);
   }
   const Projection& position = std::get<TransformerXlSettings>(given).position;
   if (!position.weight || model.width == 0) return absl::OkStatus();  // the method's Complete() reports it

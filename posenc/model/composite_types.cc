@@ -194,7 +194,7 @@ std::vector<ModelType> MakeCompositeTypes() {
       Composite("flava", {{"text_config", "flava_text_model"}, {"image_config", "flava_image_model"}}),
       Composite("glm5_next", {{"vision_config", "glm5_next_vision"}}),
       Composite("glmasr", {{"text_config", "llama"}, {"audio_config", "glmasr_encoder"}}),
-      Composite("inkling2", {{"vision_config", "inkling2_vision"}}),
+      Composite("inkling2", {{"text_config", "inkling2_text"}, {"vision_config", "inkling2_vision"}}),
       Composite("instructblip",
                 {{"text_config", "opt"},
                  {"vision_config", "instructblip_vision_model"},

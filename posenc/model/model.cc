@@ -224,6 +224,8 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
   for (int64_t n = 0; n < layers; ++n) common.layer_index.push_back(static_cast<uint32_t>(n));
   if (wanted == Wanted::kTerms) {
     POSENC_RETURN_IF_ERROR(CheckTerms(part));
+    if (part.type.terms == Terms::kInkling1 || part.type.terms == Terms::kInkling2)
+      return InklingLayersOf(part, common);
     POSENC_ASSIGN_OR_RETURN(common.terms, TermsOf(part));
     common.notes = std::move(part.notes);
     common.fields = std::move(part.fields);

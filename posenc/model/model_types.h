@@ -56,6 +56,8 @@ enum class Terms {
   kBert,             // Shaw's, by position_embedding_type
   kNezha,
   kSpeechT5,
+  kInkling1,
+  kInkling2,
 };
 
 // Row of a learned table for position 0.

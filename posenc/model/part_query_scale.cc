@@ -85,6 +85,7 @@ absl::StatusOr<std::optional<QueryScale>> QueryScaleOf(Part& part, const RopeBlo
       if (block == nullptr) return std::nullopt;
       return Ministral3(part, *block);
     case QueryScaleFunction::kLogn: return Qwen(part);
+    case QueryScaleFunction::kInkling: return std::nullopt;  // its files select a score term
   }
   __builtin_unreachable();
 }

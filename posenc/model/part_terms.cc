@@ -233,7 +233,9 @@ absl::StatusOr<ModelTerms> VitsOf(Part& part) {
 
 absl::StatusOr<ModelTerms> SettingsOf(Part& part) {
   switch (part.type.terms) {
-    case Terms::kNone: break;
+    case Terms::kNone:
+    case Terms::kInkling1:
+    case Terms::kInkling2: break;
     case Terms::kDeberta:
     case Terms::kDebertaV2: return DebertaOf(part);
     case Terms::kXlnet: return XlnetOf(part);
@@ -247,7 +249,7 @@ absl::StatusOr<ModelTerms> SettingsOf(Part& part) {
     case Terms::kGraniteSpeech: return GraniteSpeechOf(part);
     case Terms::kVits: return VitsOf(part);
   }
-  __builtin_unreachable();  // CheckTerms refuses kNone
+  __builtin_unreachable();  // CheckTerms refuses kNone; Inkling: InklingLayersOf
 }
 
 }  // namespace

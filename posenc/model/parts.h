@@ -96,8 +96,11 @@ absl::StatusOr<BeitSettings> BeitOf(Part& part);
 // Returns INVALID_ARGUMENT (UNSUPPORTED) naming the field that switches the term off, or the type that has none.
 absl::Status CheckTerms(const Part& part);
 
-// Requires CheckTerms(part).ok().
+// Requires CheckTerms(part).ok(), and terms that are not Inkling's.
 absl::StatusOr<ModelTerms> TermsOf(Part& part);
+
+// Returns the term of each layer type of an Inkling part (kInkling1, kInkling2).
+absl::StatusOr<std::vector<ModelLayers>> InklingLayersOf(const Part& part, const ModelLayers& common);
 
 // Learned table of a part's positions, which comes with the request.
 

@@ -22,8 +22,7 @@ std::vector<ModelType> MakeUnselectedTypes() {
       &types);
   Add(Scheme::kSinusoidal, {"sam3_geometry_encoder", "sam3_lite_text_geometry_encoder"}, &types);
   Add(Scheme::kRelativeTerms, {
-      "funnel", "inkling2_text", "inkling_text", "phi4_multimodal_audio", "sam3_detr_decoder",
-      "sam3_lite_text_detr_decoder"},
+      "funnel", "phi4_multimodal_audio", "sam3_detr_decoder", "sam3_lite_text_detr_decoder"},
       &types);
   Add(Scheme::kWindowBias, {"dinat", "levit"}, &types);
   Add(Scheme::kOwnRotary, {"hunyuan_vl_text", "lightglue", "vjepa2"}, &types);

@@ -66,6 +66,10 @@ absl::Status RelativeScores::LayOut(const Limits& limits) {
   relative_.content = call_.content;
   POSENC_RETURN_IF_ERROR(Within("method", Complete(call_.method, relative_, limits)));
 
+  if (call_.content && std::holds_alternative<InklingSettings>(call_.method)) {
+    return InvalidArgument("CONFLICT", "content", "true",
+                           "must be false with method.inkling: q holds its relative states, not the queries");
+  }
   const bool reads_keys = call_.content || ReadsKeys(call_.method);
   if (reads_keys != call_.k.has_value()) {
     return call_.k ? InvalidArgument("NOT_READ", "k", "", "must be absent without content for this method")
@@ -172,8 +176,15 @@ absl::Status RelativeScores::WriteScores(const Buffers& buffers, WorkPool& pool,
     const LargeBlocksMayBeRefused scope;
     return MakeTables(call_.method, relative_, call_.precision.frequencies, pool, cancelled);
   }());
+  // Where nothing but the answer is rounded, it does not matter what the factors multiply.
+  std::vector<double> of_term, of_queries;
+  if (const auto* inkling = std::get_if<InklingSettings>(&call_.method)) {
+    const LargeBlocksMayBeRefused scope;
+    const bool states = RoundsTerm() && inkling->scaled == InklingScaled::kStates;
+    (states ? of_queries : of_term) = InklingFactors(*inkling, call_.precision.frequencies, query_positions_.values);
+  }
   const RelativeSums terms(q_, buffers.q, k_, buffers.k, tables, relative_, head_start_, query_positions_,
-                           key_positions_);
+                           key_positions_, of_queries);
   const bool is_cope = std::holds_alternative<CopeSettings>(call_.method);
   const int64_t queries = std::min(
       {std::clamp(kSums / keys_, kFewestQueries, kQueries), std::max<int64_t>(kMostSums / keys_, 1), q_.tokens});
@@ -193,7 +204,7 @@ absl::Status RelativeScores::WriteScores(const Buffers& buffers, WorkPool& pool,
           } else {
             terms.AddByDistance(slab, sums.data());
           }
-          Write(terms, tables, slab, buffers, sums.data());
+          Write(terms, tables, slab, buffers, of_term, sums.data());
         }
       },
       SlabBytes(terms, queries));
@@ -209,26 +220,39 @@ int64_t RelativeScores::SlabBytes(const RelativeSums& terms, int64_t queries) co
   return bytes;
 }
 
+bool RelativeScores::RoundsTerm() const {
+  return call_.precision.table_dtype == TableDtype::kTensor || call_.precision.rounding == Rounding::kEachOperation;
+}
+
 void RelativeScores::Write(const RelativeSums& terms, const RelativeTables& tables, const Slab& slab,
-                           const Buffers& buffers, const double* sums) const {
+                           const Buffers& buffers, const std::vector<double>& factors, const double* sums) const {
   const size_t row_bytes = keys_ * SizeOf(call_.dtype);
   const double* query_positions = query_positions_.row(slab.b) + slab.begin;
   const double* key_positions = key_positions_.row(slab.b);
   std::vector<float> row(keys_);
+  const double* of_slab = factors.empty() ? nullptr : factors.data() + (query_positions - query_positions_.row(0));
   for (int64_t i = 0; i < slab.count; ++i) {
+    const double factor = of_slab == nullptr ? 1 : of_slab[i];
+    const double early = RoundsTerm() ? 1 : factor, late = RoundsTerm() ? factor : 1;
     InPieces(keys_, [&](int64_t begin, int64_t end) {
       for (int64_t j = begin; j < end; ++j) {
-        double value = scale_ * sums[i * keys_ + j];
+        double value = scale_ * sums[i * keys_ + j] * early;
+        if (tables.zero_row && terms.RowOf(slab, i, j) == *tables.zero_row) value = 0;
         const bool without_bias = tables.cls_without_bias && (query_positions[i] == 0 || key_positions[j] == 0);
         if (tables.bias && !without_bias) value += tables.bias->row(head_start_ + slab.h)[terms.RowOf(slab, i, j)];
         // Every NaN becomes the default quiet NaN: the bias kernel rounds other NaNs as if they were numbers.
         row[j] = std::isnan(value) ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(value);
       }
     });
+    if (late != 1) {
+      InPieces(keys_, [&](int64_t begin, int64_t end) {
+        RoundTo(call_.dtype, row.data() + begin, end - begin);
+        for (int64_t j = begin; j < end; ++j) row[j] *= static_cast<float>(late);
+      });
+    }
     const size_t at = ((slab.b * q_.heads + slab.h) * q_.tokens + slab.begin + i) * row_bytes;
     DistanceBias work = RowWork(slab, i);
-    const bool term_in_dtype = call_.precision.table_dtype == TableDtype::kTensor;
-    work.rounding = term_in_dtype ? Rounding::kEachOperation : call_.precision.rounding;
+    work.rounding = RoundsTerm() ? Rounding::kEachOperation : call_.precision.rounding;
     work.bias = GivenBias{row.data()};
     work.scores = buffers.add_to == nullptr ? nullptr : buffers.add_to + at;
     work.out = buffers.out + at;

@@ -17,12 +17,18 @@ struct Slab {
   int64_t b, h, begin, count;
 };
 
+// Rounds the values to `dtype`.
+void RoundTo(DType dtype, float* values, int64_t count);
+
 // Each Add...() adds to a slab's sums, [count, keys]. The constructor's arguments must outlive the object. Thread-safe.
+// query_factors: by these q is multiplied before its products with tables, and rounded to its type; of each query
+// position, or empty.
 class RelativeSums {
  public:
   RelativeSums(const HeadRows& q, const std::byte* q_data, const std::optional<HeadRows>& k, const std::byte* k_data,
                const RelativeTables& tables, const RelativeShape& shape, int64_t head_start,
-               const Matrix<double>& query_positions, const Matrix<double>& key_positions)
+               const Matrix<double>& query_positions, const Matrix<double>& key_positions,
+               const std::vector<double>& query_factors)
       : q_(q),
         q_data_(q_data),
         k_(k),
@@ -32,7 +38,8 @@ class RelativeSums {
         head_start_(head_start),
         keys_(key_positions.columns),
         query_positions_(query_positions),
-        key_positions_(key_positions) {}
+        key_positions_(key_positions),
+        query_factors_(query_factors) {}
 
   // Adds (q_i + bias) . k_j.
   void AddContent(const Slab& slab, double* sums) const;
@@ -62,6 +69,7 @@ class RelativeSums {
   double first_distance_;
   int64_t head_start_, keys_;
   const Matrix<double>&query_positions_, &key_positions_;
+  const std::vector<double>& query_factors_;
 };
 
 }  // namespace posenc

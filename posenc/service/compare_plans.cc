@@ -159,8 +159,10 @@ std::map<std::string, std::string> SizesOfWeights(const ModelLayers& layers) {
     add("rows", layers.terms->rows);
     add("width", layers.terms->width);
     add("head_dim", layers.terms->head_dim);
-    // All heads share Shaw's tables.
-    if (!std::holds_alternative<ShawSettings>(layers.terms->settings)) add("heads", layers.terms->heads);
+    // All heads share Shaw's tables and Inkling's.
+    const RelativeMethod& method = layers.terms->settings;
+    const bool shared = std::holds_alternative<ShawSettings>(method) || std::holds_alternative<InklingSettings>(method);
+    if (!shared) add("heads", layers.terms->heads);
   }
   add("heads", layers.bias_heads);
   if (!layers.bias_table_heads.empty()) sizes["heads"] = fmt::format("{}", fmt::join(layers.bias_table_heads, ", "));

@@ -86,7 +86,17 @@ struct CopeSettings {
   POSENC_FIELDS(position_embeddings);
 };
 
-using RelativeMethod =
-    std::variant<ShawSettings, TransformerXlSettings, TupeSettings, DebertaSettings, WprSettings, CopeSettings>;
+enum class InklingScaled { kBias, kStates };
+
+struct InklingSettings {
+  Matrix<float> projection;  // [d_rel, extent]
+  std::optional<double> log_scaling_alpha;
+  std::optional<double> log_scaling_n_floor;
+  std::optional<InklingScaled> scaled;
+  POSENC_FIELDS(projection, log_scaling_alpha, log_scaling_n_floor, scaled);
+};
+
+using RelativeMethod = std::variant<ShawSettings, TransformerXlSettings, TupeSettings, DebertaSettings, WprSettings,
+                                    CopeSettings, InklingSettings>;
 
 }  // namespace posenc

@@ -92,7 +92,7 @@ struct Xpos {
   POSENC_FIELDS(scale_base, centre);
 };
 
-enum class QueryScaleFunction { kLlama4, kMinistral3, kBeam, kLogn };
+enum class QueryScaleFunction { kLlama4, kMinistral3, kBeam, kLogn, kInkling };
 enum class PositionSource { kPositionIds, kCacheIndex };
 
 struct QueryScale {
@@ -104,8 +104,10 @@ struct QueryScale {
   std::optional<double> seq_length;
   PositionSource position_source = PositionSource::kPositionIds;
   bool rounds_factor = false;
+  std::optional<double> log_scaling_alpha;
+  std::optional<double> log_scaling_n_floor;
   POSENC_FIELDS(function, attn_scale, floor_scale, llama_4_scaling_beta, original_max_position_embeddings, seq_length,
-                position_source, rounds_factor);
+                position_source, rounds_factor, log_scaling_alpha, log_scaling_n_floor);
 };
 
 struct RotarySettings {

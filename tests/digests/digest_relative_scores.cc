@@ -77,6 +77,14 @@ RelativeMethod MethodOf(const ScoresCase& c) {
         .distance = c.variant < 2 ? WprDistance::kQueryMinusKey : WprDistance::kKeyMinusQuery,
         .morlet_frequency = c.variant == 2 ? std::optional(1.5) : std::nullopt};
   }
+  if (c.method == "inkling") {
+    InklingSettings s = {.projection = Table(3, c.dim, Turn<int64_t>(c.variant, {1, 6, 20}))};
+    if (c.variant == 0) return s;
+    s.log_scaling_alpha = 0.5;
+    s.log_scaling_n_floor = 3;
+    s.scaled = c.variant == 1 ? InklingScaled::kBias : InklingScaled::kStates;
+    return s;
+  }
   return CopeSettings{Table(3, Turn<int64_t>(c.variant, {1, 2, 4, 50}), c.dim)};
 }
 
@@ -170,6 +178,11 @@ std::vector<Case> ScoresCases() {
   // More columns than four of the widest vectors, in q and k.
   inputs.push_back({"shaw", 0, DType::kFP32, true, 1, 1, 33, 290, 3, 150});
   AddMasked(&inputs);
+  for (int variant = 0; variant < 3; ++variant) {
+    for (const DType dtype : {DType::kFP32, DType::kBF16, DType::kFP16}) {
+      inputs.push_back({"inkling", variant, dtype, false, 2, 1, 7, 19, 4, 9});
+    }
+  }
   std::vector<Case> cases;
   for (const ScoresCase& c : inputs) cases.push_back({WordsOf(c), [c] { return RunScores(c); }});
   return cases;

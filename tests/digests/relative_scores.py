@@ -182,6 +182,16 @@ def cope(case, distance, q, products):
     return {"term": term}
 
 
+def inkling(case, distance):
+    extent = (1, 6, 20)[case["variant"]]
+    columns = table(3, case["dim"], extent).T
+    away = -distance
+    rows = numpy.where(((away >= 0) & (away < extent))[..., None], columns[numpy.clip(away, 0, extent - 1)], 0)
+    taus = [certain(lambda p=p: 1 + mpmath.log(mpmath.mpf(p + 1) / 3) / 2 if p + 1 > 3 else mpmath.mpf(1), Format("FP64"))
+            for p in range(case["offset"], case["offset"] + case["queries"])]
+    return {"of_query": rows[None], "scale": 1, "factor": numpy.array(taus)[:, None] if case["variant"] else 1}
+
+
 def relative_scores(case):
     form = Format(case["dtype"])
     heads, key_heads, dim = case["heads"], case["key_heads"], case["dim"]
@@ -203,7 +213,8 @@ def relative_scores(case):
         total = total + dot(with_bias(made.get("query_bias"))[:, :, None], made["of_query"])
     if made.get("of_key") is not None:
         total = total + dot(k[:, None], made["of_key"])
-    value = 1 / math.sqrt(dim * made.get("terms", 1)) * total + made.get("bias", 0)
+    scale = made.get("scale", 1 / math.sqrt(dim * made.get("terms", 1)))
+    value = scale * total * made.get("factor", 1) + made.get("bias", 0)
     value = FP32.round(value)
     if "added" in case:
         if case["added"] == "each":

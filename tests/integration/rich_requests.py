@@ -179,6 +179,8 @@ def scaled_queries():
         rotary_pb2.QueryScale(function=rotary_pb2.QUERY_SCALE_FUNCTION_BEAM,
                               position_source=rotary_pb2.POSITION_SOURCE_POSITION_IDS),
         rotary_pb2.QueryScale(function=rotary_pb2.QUERY_SCALE_FUNCTION_LOGN, seq_length=4),
+        rotary_pb2.QueryScale(function=rotary_pb2.QUERY_SCALE_FUNCTION_INKLING, log_scaling_alpha=0.1,
+                              log_scaling_n_floor=4),
     ]
     found = [rotary(numpy.ones((1, 2, 1, 12)), numpy.ones((1, 2, 1, 8)), BF16, offset=3) for _ in functions]
     for request, scale in zip(found, functions, strict=True):
@@ -372,6 +374,19 @@ def methods_of_files():
     ]
 
 
+def inklings():
+    """Inkling's bias by each order of tau, and with a config.json."""
+    file = model("inkling2_text", num_hidden_layers=6, d_rel=4, rel_extent=3, num_attention_heads=2,
+                 log_scaling_n_floor=2)
+    file.layer_type = "hybrid"
+    scaled = {"log_scaling_alpha": 0.5, "log_scaling_n_floor": 2}
+    settings = ({}, {"scaled": relative_pb2.INKLING_SCALED_BIAS, **scaled},
+                {"scaled": relative_pb2.INKLING_SCALED_STATES, **scaled}, {"model": file})
+    methods = [relative_pb2.RelativeMethod(inkling=relative_pb2.Inkling(projection=weights(4, 3), **fields))
+               for fields in settings]
+    return [relative(method, dtype=BF16, content=False) for method in methods]
+
+
 def relative_scores():
     found = [relative(method) for method in relative_methods()]
     for request in found:
@@ -384,7 +399,8 @@ def relative_scores():
     conformer = relative(relative_pb2.RelativeMethod(transformer_xl=relative_pb2.TransformerXl(
         position=projection(8, 6), encoding=relative_pb2.TRANSFORMER_XL_ENCODING_INTERLEAVED)))
     before = relative(relative_pb2.RelativeMethod(shaw=shaw(5, 4, before=1)))
-    return [*found, conformer, before, *(relative(method) for method in methods_of_files())]
+    return [*found, conformer, before, *(relative(method) for method in methods_of_files()),
+            *inklings()]
 
 
 def relative_values():

@@ -141,6 +141,18 @@ def test_queries_in_words(client, config, rotates, said):
     assert "QUERY_SCALE" in [note.code for note in scaled.info.notes]
 
 
+def test_the_bias_of_inkling(client):
+    config = {"model_type": "inkling2", "text_config": {"model_type": "inkling2_text", "num_hidden_layers": 6},
+              "vision_config": {"model_type": "inkling2_vision"}}
+    sliding, full, vision = explain(client, json.dumps(config).encode())
+    assert [layer.layer_type for layer in (sliding, full)] == ["hybrid_sliding", "hybrid"]
+    assert vision.component == "vision" and vision.info.plan.HasField("rotary")
+    assert not sliding.info.plan.relative.inkling.HasField("log_scaling_alpha")
+    assert full.info.plan.relative.inkling.log_scaling_n_floor == 128000
+    said = {note.code: note.message for note in full.info.notes}
+    assert "proj, [16, 1024]" in said["WEIGHTS"] and "from position 128000 on" in said["QUERY_SCALE"]
+
+
 def test_the_command_prints_words_picture_and_numbers(posenc, configs):
     printed = posenc("explain", "--model", configs / "llama-3.1-8b.json").stdout
     assert "Pairs 0-28 kept, pairs 29-34 blended" in printed

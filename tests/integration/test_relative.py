@@ -1,5 +1,7 @@
 """Compares terms of q, k and probabilities by distance, over gRPC, with numpy in float64."""
 
+import json
+
 import grpc
 import numpy
 import pytest
@@ -86,6 +88,63 @@ def test_the_order_and_the_edge_of_transformers_table(client):
     method.shaw.CopyFrom(samples.shaw(77, DIM, order, clip=False))  # one row too few: 39 keys before the last query
     refusal = client.refusal("RelativeScores", request(method, q))
     assert (refusal.reason, refusal.field) == ("OUT_OF_RANGE", "method.shaw.table")
+
+
+@pytest.mark.parametrize("tau", (False, True))
+@pytest.mark.parametrize("extent", (5, 100))
+@pytest.mark.parametrize("dtype", (FP32, FP16, BF16))
+def test_inkling(client, dtype, extent, tau):
+    states = random_values(BATCH, HEADS, QUERIES, DIM, dtype=dtype)
+    inkling = relative_pb2.Inkling(projection=samples.weights(DIM, extent))
+    if tau:
+        inkling.MergeFrom(relative_pb2.Inkling(
+            log_scaling_alpha=0.5, log_scaling_n_floor=34, scaled=relative_pb2.INKLING_SCALED_BIAS))
+    away = -distances()
+    columns = array(inkling.projection).astype("<f8")[:, numpy.clip(away, 0, extent - 1)]
+    expected = numpy.einsum("bhid,dij->bhij", states.astype("<f8"), columns)
+    expected = numpy.where((away >= 0) & (away < extent), expected, 0)
+    if tau:
+        positions = numpy.arange(QUERIES) + OFFSET
+        expected *= 1 + 0.5 * numpy.log(numpy.maximum(1, (positions + 1) / 34))[:, None]
+    answer = client.call("RelativeScores", request(relative_pb2.RelativeMethod(inkling=inkling), states, dtype=dtype))
+    nearly(answer.scores, expected)
+    assert answer.scale == 1
+
+
+def test_inkling_of_a_file(client):
+    config = {"model_type": "inkling_text", "num_hidden_layers": 6, "d_rel": DIM, "rel_extent": 7,
+              "sliding_window_size": 5, "num_attention_heads": HEADS, "swa_num_attention_heads": HEADS,
+              "log_scaling_n_floor": 34}
+    file = rotary_pb2.ModelConfig(config_json=json.dumps(config).encode())
+    states = random_values(BATCH, HEADS, QUERIES, DIM, dtype=BF16)
+    answers = {}
+    for layer_type, extent in (("hybrid_sliding", 5), ("hybrid", 7)):
+        file.layer_type = layer_type
+        inkling = relative_pb2.Inkling(projection=samples.weights(DIM, extent), model=file)
+        made = request(relative_pb2.RelativeMethod(inkling=inkling), states, dtype=BF16)
+        made.dtype = BF16
+        made.precision.preset = rotary_pb2.PRECISION_PRESET_MODEL
+        answer = client.call("RelativeScores", made)
+        inkling.ClearField("model")
+        if layer_type == "hybrid":
+            inkling.MergeFrom(relative_pb2.Inkling(
+                log_scaling_alpha=0.1, log_scaling_n_floor=34, scaled=relative_pb2.INKLING_SCALED_BIAS))
+        made.method.inkling.CopyFrom(inkling)
+        made.precision.preset = rotary_pb2.PRECISION_PRESET_HF_EAGER
+        assert client.call("RelativeScores", made).scores.data == answer.scores.data
+        answers[layer_type] = answer
+    assert any("query_scale" in note.message for note in answers["hybrid"].info.notes)
+    made.method.inkling.projection.CopyFrom(samples.weights(DIM, 5))
+    made.method.inkling.ClearField("scaled")
+    for field in ("log_scaling_alpha", "log_scaling_n_floor"):
+        made.method.inkling.ClearField(field)
+    made.method.inkling.model.CopyFrom(file)
+    refusal = client.refusal("RelativeScores", made)
+    assert (refusal.reason, refusal.field) == ("MISMATCH", "method.inkling.projection.shape")
+    made.content = True
+    made.method.inkling.projection.CopyFrom(samples.weights(DIM, 7))
+    refusal = client.refusal("RelativeScores", made)
+    assert (refusal.reason, refusal.field) == ("CONFLICT", "content")
 
 
 @pytest.mark.parametrize("layout", (rotary_pb2.LAYOUT_BHSD, rotary_pb2.LAYOUT_BSHD))

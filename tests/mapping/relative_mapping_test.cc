@@ -61,6 +61,11 @@ v1::RelativeMethod FullRelativeMethod(std::string_view name) {
     method.mutable_wpr()->set_channels(v1::WPR_CHANNELS_SCALE_FASTEST);
     method.mutable_wpr()->set_distance(v1::WPR_DISTANCE_KEY_MINUS_QUERY);
     method.mutable_wpr()->set_morlet_frequency(1.25);
+  } else if (name == "inkling") {
+    *method.mutable_inkling()->mutable_projection() = SomeWeight({4, 3});
+    method.mutable_inkling()->set_log_scaling_alpha(0.5);
+    method.mutable_inkling()->set_log_scaling_n_floor(1.5);
+    method.mutable_inkling()->set_scaled(v1::INKLING_SCALED_STATES);
   } else {
     *method.mutable_cope()->mutable_position_embeddings() = SomeWeight({3, 4});
   }
@@ -76,10 +81,10 @@ TEST(WireMapping, RelativeMethodsSurviveTheRoundTrip) {
     v1::RelativeScoresRequest request;
     *request.mutable_method() = methods.back();
     request.set_layout(v1::LAYOUT_BSHD);
-    request.set_content(true);
+    request.set_content(!request.method().has_inkling());
     request.set_dtype(v1::DATA_TYPE_FP32);
     *request.mutable_q() = SomeWeight({1, 6, 2, 4});
-    *request.mutable_k() = SomeWeight({1, 6, 1, 4});
+    if (request.content()) *request.mutable_k() = SomeWeight({1, 6, 1, 4});
     request.mutable_hints()->set_return_plan(true);
     const auto answer = Call(request);
     ASSERT_THAT(answer, IsOk());

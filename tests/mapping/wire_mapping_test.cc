@@ -109,7 +109,7 @@ TEST(WireMapping, EveryKindOfSettingsSurvivesTheRoundTrip) {
                           .output_pairing = Pairing::kHalfSplit,
                           .half_split_parts = 2};
   settings.xpos = Xpos{256, -3};
-  settings.query_scale = QueryScale{QueryScaleFunction::kLogn, 1, 2, 3, 4, 5, PositionSource::kCacheIndex, true};
+  settings.query_scale = QueryScale{QueryScaleFunction::kLogn, 1, 2, 3, 4, 5, PositionSource::kCacheIndex, true, 6, 7};
   std::vector<v1::RotarySettings> messages;
   for (const decltype(settings.frequencies)& frequencies :
        {decltype(settings.frequencies)(parameters),

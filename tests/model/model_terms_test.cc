@@ -59,6 +59,61 @@ TEST(ModelTerms, DebertaByItsFields) {
   EXPECT_TRUE(defaults.key && defaults.query && defaults.layer_norm);
 }
 
+TEST(ModelTerms, InklingByLayerType) {
+  const auto read = [](const std::string& fields) {
+    const auto layers = ReadModel({.config_json = "{" + fields + "}", .wanted = Wanted::kTerms}, Limits());
+    EXPECT_THAT(layers, IsOk());
+    return layers.value_or(std::vector<ModelLayers>());
+  };
+  const auto of = [](const ModelLayers& layers) { return std::get<InklingSettings>(layers.terms->settings); };
+  using testing::ElementsAre;
+
+  const auto defaults = read(R"("model_type": "inkling_text", "num_hidden_layers": 7)");
+  ASSERT_EQ(defaults.size(), 2);
+  EXPECT_EQ(defaults[0].layer_type, "hybrid_sliding");
+  EXPECT_THAT(defaults[0].layer_index, ElementsAre(0, 1, 2, 3, 4, 6));
+  EXPECT_THAT(defaults[1].layer_index, ElementsAre(5));
+  EXPECT_EQ(defaults[0].terms->width, 512);
+  EXPECT_EQ(defaults[1].terms->width, 1024);
+  EXPECT_EQ(defaults[1].terms->heads, 64);
+  EXPECT_EQ(defaults[1].terms->head_dim, 16);
+  EXPECT_EQ(defaults[1].terms->rows, 16);
+  EXPECT_FALSE(of(defaults[1]).scaled);  // log_scaling_n_floor is null
+
+  const auto first = read(R"("model_type": "inkling_text", "num_hidden_layers": 3, "local_layer_ids": [1], "d_rel": 4,
+      "rel_extent": 6, "sliding_window_size": 5, "swa_num_attention_heads": 3, "num_attention_heads": 2,
+      "log_scaling_n_floor": 100, "log_scaling_alpha": 0.5)");
+  ASSERT_EQ(first.size(), 2);
+  EXPECT_THAT(first[0].layer_index, ElementsAre(1));
+  EXPECT_EQ(first[0].terms->width, 5);
+  EXPECT_EQ(first[0].terms->heads, 3);
+  EXPECT_FALSE(of(first[0]).log_scaling_n_floor);  // full layers only
+  EXPECT_THAT(first[1].layer_index, ElementsAre(0, 2));
+  EXPECT_EQ(first[1].terms->width, 6);
+  EXPECT_EQ(first[1].terms->heads, 2);
+  EXPECT_EQ(of(first[1]).log_scaling_n_floor, 100);
+  EXPECT_EQ(of(first[1]).log_scaling_alpha, 0.5);
+  EXPECT_EQ(of(first[1]).scaled, InklingScaled::kBias);
+
+  const auto second = read(R"("model_type": "inkling2_text", "layer_types": ["hybrid"])");
+  ASSERT_EQ(second.size(), 1);
+  EXPECT_EQ(of(second[0]).log_scaling_n_floor, 128000);
+  EXPECT_EQ(of(second[0]).log_scaling_alpha, 0.1);
+  EXPECT_EQ(of(second[0]).scaled, InklingScaled::kStates);
+  EXPECT_EQ(second[0].terms->heads, 48);
+
+  const auto refused = [](const std::string& fields) {
+    return ReadModel({.config_json = R"({"model_type": "inkling2_text", )" + fields + "}", .wanted = Wanted::kTerms},
+                     {});
+  };
+  EXPECT_THAT(refused(R"("layer_types": ["hybrid", "full_attention"])"),
+              IsInvalid("UNKNOWN_VALUE", "config_json.layer_types[1]"));
+  EXPECT_THAT(refused(R"("rel_extent": 0)"), IsInvalid("OUT_OF_RANGE", "config_json.rel_extent"));
+  EXPECT_THAT(refused(R"("d_rel": 0)"), IsInvalid("OUT_OF_RANGE", "config_json.d_rel"));
+  EXPECT_THAT(refused(R"("log_scaling_n_floor": 0)"), IsInvalid("OUT_OF_RANGE", "config_json.log_scaling_n_floor"));
+  EXPECT_THAT(refused(R"("log_scaling_alpha": -1)"), IsInvalid("OUT_OF_RANGE", "config_json.log_scaling_alpha"));
+}
+
 TEST(ModelTerms, XlnetAndTransformerXl) {
   const auto xlnet = Read(R"({"model_type": "xlnet", "d_model": 12, "n_head": 3, "d_head": 4, "clamp_len": -1})");
   ASSERT_THAT(xlnet, IsOk());

@@ -105,12 +105,22 @@ inline R OfCope() {
   *request.mutable_method()->mutable_cope()->mutable_position_embeddings() = Zeros({3, 4});
   return request;
 }
+inline R OfInkling() {
+  R request = Common(false);
+  auto& inkling = *request.mutable_method()->mutable_inkling();
+  *inkling.mutable_projection() = Zeros({4, 2});
+  inkling.set_log_scaling_alpha(0.1);
+  inkling.set_log_scaling_n_floor(2);
+  inkling.set_scaled(v1::INKLING_SCALED_BIAS);
+  return request;
+}
 inline v1::Shaw& Shaw(R& r) { return *r.mutable_method()->mutable_shaw(); }
 inline v1::TransformerXl& Xl(R& r) { return *r.mutable_method()->mutable_transformer_xl(); }
 inline v1::Tupe& Tupe(R& r) { return *r.mutable_method()->mutable_tupe(); }
 inline v1::Deberta& Deberta(R& r) { return *r.mutable_method()->mutable_deberta(); }
 inline v1::Wpr& Wpr(R& r) { return *r.mutable_method()->mutable_wpr(); }
 inline v1::Cope& Cope(R& r) { return *r.mutable_method()->mutable_cope(); }
+inline v1::Inkling& Inkling(R& r) { return *r.mutable_method()->mutable_inkling(); }
 inline v1::BiasGeometry& G(R& r) { return *r.mutable_geometry(); }
 inline v1::Mask& M(R& r) {
   r.mutable_mask()->set_fill_value(-1);
@@ -137,5 +147,6 @@ class BadRelativeScores : public testing::TestWithParam<Case<R>> {};
 #define DEBERTA "method.deberta."
 #define WPR "method.wpr."
 #define COPE "method.cope."
+#define INKLING "method.inkling."
 
 }  // namespace posenc::bad_relative

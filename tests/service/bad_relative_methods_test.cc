@@ -53,5 +53,41 @@ const Case<R> kProjected[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Projected, BadRelativeScores, testing::ValuesIn(kProjected));
 
+const Case<R> kOfStates[] = {
+    {"no matrix", OfInkling, [](R& r) { Inkling(r).clear_projection(); }, "MISSING", INKLING "projection.dtype"},
+    {"matrix of other channels", OfInkling,
+     [](R& r) {
+       *Inkling(r).mutable_projection() = Zeros({3, 2});
+     },
+     "MISMATCH", INKLING "projection.shape"},
+    {"no distances", OfInkling,
+     [](R& r) {
+       *Inkling(r).mutable_projection() = Zeros({4, 0});
+     },
+     "MISMATCH", INKLING "projection.shape"},
+    {"matrix with NaN", OfInkling,
+     [](R& r) {
+       *Inkling(r).mutable_projection() = MakeTensor(DType::kFP32, {4, 1}, {0, 0, std::nan(""), 0});
+     },
+     "OUT_OF_RANGE", INKLING "projection[2]"},
+    {"alpha below 0", OfInkling, [](R& r) { Inkling(r).set_log_scaling_alpha(-0.1); }, "OUT_OF_RANGE",
+     INKLING "log_scaling_alpha"},
+    {"floor below 1", OfInkling, [](R& r) { Inkling(r).set_log_scaling_n_floor(0.5); }, "OUT_OF_RANGE",
+     INKLING "log_scaling_n_floor"},
+    {"no alpha", OfInkling, [](R& r) { Inkling(r).clear_log_scaling_alpha(); }, "MISSING", INKLING "log_scaling_alpha"},
+    {"no floor", OfInkling, [](R& r) { Inkling(r).clear_log_scaling_n_floor(); }, "MISSING",
+     INKLING "log_scaling_n_floor"},
+    {"nothing scaled", OfInkling, [](R& r) { Inkling(r).clear_scaled(); }, "MISSING", INKLING "scaled"},
+    {"scaled of another release", OfInkling, [](R& r) { Inkling(r).set_scaled(static_cast<v1::InklingScaled>(7)); },
+     "UNKNOWN_VALUE", INKLING "scaled"},
+    {"with content", OfInkling, [](R& r) { r.set_content(true); }, "CONFLICT", "content"},
+    {"with keys", OfInkling,
+     [](R& r) {
+       *r.mutable_k() = Zeros({1, 1, 3, 4});
+     },
+     "NOT_READ", "k"},
+};
+INSTANTIATE_TEST_SUITE_P(OfStates, BadRelativeScores, testing::ValuesIn(kOfStates));
+
 }  // namespace
 }  // namespace posenc::bad_relative

@@ -98,7 +98,7 @@ TEST(RelativeScores, AboveALimit) {
 
 // A batch without rows, queries or keys has an empty answer.
 TEST(RelativeScores, EmptyTensors) {
-  for (R (*valid)() : {OfShaw, OfContent, OfTransformerXl, OfTupe, OfDeberta, OfWpr, OfCope}) {
+  for (R (*valid)() : {OfShaw, OfContent, OfTransformerXl, OfTupe, OfDeberta, OfWpr, OfCope, OfInkling}) {
     struct {
       int64_t batch, queries, keys;
     } const sizes[] = {{0, 3, 3}, {1, 0, 3}, {1, 3, 0}, {1, 0, 0}, {0, 0, 0}};

@@ -165,7 +165,7 @@ void AddTensorFlag(CLI::App& app, const std::string& flag, std::string* path, co
 Subcommand AddScores(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("scores",
                                         "Computes the positional term of attention scores from q and k: Shaw, "
-                                        "Transformer-XL, TUPE, DeBERTa, WPR or CoPE");
+                                        "Transformer-XL, TUPE, DeBERTa, WPR, CoPE or Inkling");
   const auto flags = std::make_shared<ScoresFlags>();
   AddTensorFlag(*app, "-o,--out", &flags->out, "Output file (tensor \"scores\", [B, H, Sq, Sk])");
   AddTensorFlag(*app, "--q", &flags->q, "Query tensor, FP32, FP16 or BF16; .npy, .safetensors or .safetensors:NAME");

@@ -61,6 +61,11 @@ constexpr struct {
     {"--wpr-distance", "Sign of the distance: i - j (query minus key) or j - i"},
     {"--wpr-morlet-frequency", "c of morlet"},
     {"--cope-position-embeddings", "Position embeddings [P, d], for all heads"},
+    {"--inkling-projection", "Learned matrix [d_rel, extent]; --q has the relative states, [.., d_rel]"},
+    {"--inkling-log-scaling-alpha", "Multiplies the term by 1 + this * ln((p + 1) / n_floor) from n_floor on"},
+    {"--inkling-log-scaling-n-floor", "Tokens; the three flags of this factor go together; default: none of them"},
+    {"--inkling-scaled",
+     "What the factor multiplies before roundings: the bias (Inkling 1), or the states (Inkling 2)"},
 };
 
 }  // namespace

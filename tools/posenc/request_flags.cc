@@ -103,17 +103,19 @@ void RotaryFlags::Add(CLI::App& app, bool model_as_argument) {
                  {"form", "One value per pair (half-width) or one per element", "--given-form"}});
   AddFieldFlags(app, "Settings, in place of --model", &xpos_,
                 {{"scale_base", "xPos; default 512"}, {"centre", "xPos: position whose scale is 1; no default"}});
-  AddFieldFlags(
-      app, "Settings, in place of --model", &query_scale_,
-      {{"function", "Multiplies q by a function of the position: llama4, ministral3, beam, logn", "--query-scale"},
-       {"attn_scale", "--query-scale llama4"},
-       {"floor_scale", "--query-scale llama4: tokens"},
-       {"llama_4_scaling_beta", "--query-scale ministral3"},
-       {"original_max_position_embeddings", "--query-scale ministral3: tokens",
-        "--query-scale-original-max-position-embeddings"},
-       {"seq_length", "--query-scale logn: tokens", "--query-scale-seq-length"},
-       {"position_source", "--query-scale: position ids, the default, or the index in the cache"},
-       {"rounds_factor", "--query-scale: whether its factor is rounded to q's type; default false"}});
+  AddFieldFlags(app, "Settings, in place of --model", &query_scale_,
+                {{"function", "Multiplies q by a function of the position: llama4, ministral3, beam, logn, inkling",
+                  "--query-scale"},
+                 {"attn_scale", "--query-scale llama4"},
+                 {"floor_scale", "--query-scale llama4: tokens"},
+                 {"llama_4_scaling_beta", "--query-scale ministral3"},
+                 {"original_max_position_embeddings", "--query-scale ministral3: tokens",
+                  "--query-scale-original-max-position-embeddings"},
+                 {"seq_length", "--query-scale logn: tokens", "--query-scale-seq-length"},
+                 {"log_scaling_alpha", "--query-scale inkling"},
+                 {"log_scaling_n_floor", "--query-scale inkling: tokens"},
+                 {"position_source", "--query-scale: position ids, the default, or the index in the cache"},
+                 {"rounds_factor", "--query-scale: whether its factor is rounded to q's type; default false"}});
 }
 
 bool RotaryFlags::given() const {

@@ -14,7 +14,7 @@ absl::Status Complete(RelativeMethod& method, const RelativeShape& shape, const 
 }
 
 std::string_view NameOf(const RelativeMethod& method) {
-  constexpr std::string_view kNames[] = {"shaw", "transformer_xl", "tupe", "deberta", "wpr", "cope"};
+  constexpr std::string_view kNames[] = {"shaw", "transformer_xl", "tupe", "deberta", "wpr", "cope", "inkling"};
   static_assert(std::size(kNames) == std::variant_size_v<RelativeMethod>);
   return kNames[method.index()];
 }
@@ -28,6 +28,7 @@ bool ReadsKeys(const RelativeMethod& method) {
 bool IsOfWholeDistances(const RelativeMethod& method) { return !std::holds_alternative<CopeSettings>(method); }
 
 double ScaleOf(const RelativeMethod& method, int64_t head_dim) {
+  if (std::holds_alternative<InklingSettings>(method)) return 1;
   double terms = 1;
   if (std::holds_alternative<TupeSettings>(method)) terms = 2;
   if (const auto* deberta = std::get_if<DebertaSettings>(&method)) {

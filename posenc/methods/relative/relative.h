@@ -28,7 +28,7 @@ bool ReadsKeys(const RelativeMethod& method);
 // True if positions must be whole numbers.
 bool IsOfWholeDistances(const RelativeMethod& method);
 
-// Returns the factor of all products: 1 / sqrt(head_dim * number of terms).
+// Returns the factor of all products: 1 / sqrt(head_dim * number of terms); Inkling's is 1.
 double ScaleOf(const RelativeMethod& method, int64_t head_dim);
 
 // Checks the shape's positions. Returns an error if they lie outside a table or need more rows than the limit.

@@ -63,4 +63,15 @@ absl::StatusOr<RelativeTables> MakeTables(const CopeSettings& settings, const Re
 // are the gates. products: q . E_n at products[n * stride].
 void AddCopeRow(absl::Span<const float> logits, const double* products, size_t stride, int64_t positions, double* sums);
 
+// Inkling's bias by distance. q holds the relative states.
+
+absl::Status Complete(InklingSettings& settings, const RelativeShape& shape, const Limits& limits);
+absl::Status CheckPositions(const InklingSettings& settings, const RelativeShape& shape, const Limits& limits);
+absl::StatusOr<RelativeTables> MakeTables(const InklingSettings& settings, const RelativeShape& shape,
+                                          Frequencies arithmetic, WorkPool& pool, const Cancellation& cancelled);
+
+// Returns tau at each position; empty without log scaling.
+std::vector<double> InklingFactors(const InklingSettings& settings, Frequencies arithmetic,
+                                   const std::vector<double>& positions);
+
 }  // namespace posenc

@@ -53,6 +53,7 @@ absl::StatusOr<HeadTable> Project(const Projection& projection, const Matrix<flo
 // The tables of one method.
 struct RelativeTables {
   std::vector<int32_t> row_of_distance;           // indexed by distance - distances.first; empty: no table by distance
+  std::optional<int32_t> zero_row;                // scores of distances with this row are 0, also if q is not finite
   std::optional<HeadTable> of_query;              // q_i . row
   std::optional<HeadTable> of_key;                // k_j . row
   std::optional<Matrix<float>> query_bias;        // [heads, d], added to q_i in its product with of_query

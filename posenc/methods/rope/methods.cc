@@ -41,7 +41,7 @@ std::vector<MethodFamily> MethodFamilies() {
       {"sandwich", {"paper", "snippet"}},
       {"swin", {"v1", "v2"}},
       {"beit", {"plain", "transformers"}},
-      {"relative", {"shaw", "transformer_xl", "tupe", "deberta", "wpr", "cope"}},
+      {"relative", {"shaw", "transformer_xl", "tupe", "deberta", "wpr", "cope", "inkling"}},
       {"fire", {"paper"}},
       {"forget_gate", {"log_gates"}},
       {"mask", {"causal", "prefix", "window", "key_valid", "documents"}},

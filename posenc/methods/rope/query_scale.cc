@@ -24,7 +24,8 @@ std::optional<Steps> StepsOf(const QueryScale& scale) {
     case QueryScaleFunction::kMinistral3:
       return Steps{*scale.llama_4_scaling_beta, *scale.original_max_position_embeddings, 0};
     case QueryScaleFunction::kBeam:
-    case QueryScaleFunction::kLogn: return std::nullopt;
+    case QueryScaleFunction::kLogn:
+    case QueryScaleFunction::kInkling: return std::nullopt;
   }
   __builtin_unreachable();
 }
@@ -55,7 +56,12 @@ typename A::Element Factor(const QueryScale& scale, double at) {
   if (scale.function == QueryScaleFunction::kBeam) {
     return Exp(E(S(1.0) / S(10.0)) * LogOnePlus((p + one) / E(2048.0)));
   }
-  const S length = S(at) + S(1.0), trained(*scale.seq_length);
+  const S length = S(at) + S(1.0);
+  if (scale.function == QueryScaleFunction::kInkling) {
+    const S floor(*scale.log_scaling_n_floor);
+    return length > floor ? one + E(S(*scale.log_scaling_alpha)) * Log(E(length) / E(floor)) : one;
+  }
+  const S trained(*scale.seq_length);
   return length > trained ? E(Log(length) / Log(trained)) : one;
 }
 
@@ -76,12 +82,15 @@ absl::Status Check(const QueryScale& scale) {
     double least, most;
   };
   constexpr double kMostSlope = 1000;
-  for (const Parameter& p : {Parameter{"attn_scale", scale.attn_scale, Function::kLlama4, 0, kMostSlope},
-                             {"floor_scale", scale.floor_scale, Function::kLlama4, 1, kLargestPosition},
-                             {"llama_4_scaling_beta", scale.llama_4_scaling_beta, Function::kMinistral3, 0, kMostSlope},
-                             {"original_max_position_embeddings", scale.original_max_position_embeddings,
-                              Function::kMinistral3, 1, kLargestPosition},
-                             {"seq_length", scale.seq_length, Function::kLogn, 2, kLargestPosition}}) {
+  for (const Parameter& p :
+       {Parameter{"attn_scale", scale.attn_scale, Function::kLlama4, 0, kMostSlope},
+        {"floor_scale", scale.floor_scale, Function::kLlama4, 1, kLargestPosition},
+        {"llama_4_scaling_beta", scale.llama_4_scaling_beta, Function::kMinistral3, 0, kMostSlope},
+        {"original_max_position_embeddings", scale.original_max_position_embeddings, Function::kMinistral3, 1,
+         kLargestPosition},
+        {"seq_length", scale.seq_length, Function::kLogn, 2, kLargestPosition},
+        {"log_scaling_alpha", scale.log_scaling_alpha, Function::kInkling, 0, kMostSlope},
+        {"log_scaling_n_floor", scale.log_scaling_n_floor, Function::kInkling, 1, kLargestPosition}}) {
     if (p.reader == scale.function) {
       if (!p.value) return InvalidArgument("MISSING", p.name, "", "must be given with this function");
       POSENC_RETURN_IF_ERROR(CheckRange(p.name, *p.value, p.least, p.most));
@@ -121,6 +130,10 @@ std::optional<double> FirstScaledPosition(const QueryScale& scale) {
   if (const auto steps = StepsOf(scale)) {
     if (steps->slope == 0) return std::nullopt;
     return std::ceil(steps->length) - steps->offset;
+  }
+  if (scale.function == QueryScaleFunction::kInkling) {
+    if (scale.log_scaling_alpha == 0.0) return std::nullopt;
+    return std::floor(*scale.log_scaling_n_floor);
   }
   return scale.function == QueryScaleFunction::kBeam ? 0 : std::floor(*scale.seq_length);
 }

@@ -1,4 +1,4 @@
-// Factor of q by position (QueryScale), which Llama 4, Ministral 3, Beam and Qwen have.
+// Factor of q by position (QueryScale), which Llama 4, Ministral 3, Beam, Qwen and Inkling have.
 #pragma once
 
 #include <optional>

@@ -23,10 +23,13 @@ QueryScale Ministral3(double beta = 0.1, double length = 16384) {
 }
 QueryScale Beam() { return {.function = QueryScaleFunction::kBeam}; }
 QueryScale Logn(double length = 2048) { return {.function = QueryScaleFunction::kLogn, .seq_length = length}; }
+QueryScale Inkling(double alpha = 0.1, double n_floor = 128000) {
+  return {.function = QueryScaleFunction::kInkling, .log_scaling_alpha = alpha, .log_scaling_n_floor = n_floor};
+}
 
 std::vector<QueryScale> All() {
-  return {Llama4(), Llama4(0.37, 100), Llama4(0, 8192), Llama4(2, 1.5), Ministral3(), Ministral3(1000, 7), Beam(),
-          Logn(),   Logn(2.5)};
+  return {Llama4(), Llama4(0.37, 100), Llama4(0, 8192), Llama4(2, 1.5),     Ministral3(),   Ministral3(1000, 7), Beam(),
+          Logn(),   Logn(2.5),         Inkling(),       Inkling(0.37, 2.5), Inkling(0, 100)};
 }
 
 std::vector<double> Positions() {
@@ -59,7 +62,8 @@ TEST(QueryScale, Float32FactorsAreRoundedAfterEachOperation) {
   using Float = reference::Number<24>;
   std::vector<double> positions;
   for (double position : Positions()) positions.push_back(std::floor(position));
-  for (QueryScale scale : {Llama4(0.125, 8192), Ministral3(0.125, 16384), Llama4(0.125, 100), Ministral3(0.125, 7)}) {
+  for (QueryScale scale : {Llama4(0.125, 8192), Ministral3(0.125, 16384), Llama4(0.125, 100), Ministral3(0.125, 7),
+                           Inkling(0.125, 128000), Inkling(0.125, 100)}) {
     const auto factors = QueryFactors(Frequencies::kFloat32, scale, positions);
     for (size_t n = 0; n < positions.size(); ++n) {
       EXPECT_EQ(factors[n], reference::QueryFactor<Float>(scale, positions[n]).ToDouble()) << positions[n];
@@ -77,6 +81,8 @@ TEST(QueryScale, WorkedNumbers) {
   EXPECT_FLOAT_EQ(at(Llama4(), 131072), 1.2833213F);
   EXPECT_EQ(at(Ministral3(), 16383), 1);
   EXPECT_FLOAT_EQ(at(Ministral3(), 16384), 1.0693147F);
+  EXPECT_EQ(at(Inkling(), 127999), 1);
+  EXPECT_FLOAT_EQ(at(Inkling(), 262143), 1.0716864F);
   EXPECT_EQ(at(Logn(), 2047), 1);
   EXPECT_GT(at(Logn(), 2048), 1);
 }
@@ -84,7 +90,7 @@ TEST(QueryScale, WorkedNumbers) {
 TEST(QueryScale, FirstScaledPosition) {
   for (const QueryScale& scale : All()) {
     const auto first = FirstScaledPosition(scale);
-    if (scale.attn_scale == 0.0) {
+    if (scale.attn_scale == 0.0 || scale.log_scaling_alpha == 0.0) {
       EXPECT_FALSE(first);
       continue;
     }
@@ -103,6 +109,8 @@ TEST(QueryScale, TakesTheFunctionsOwnParameters) {
   EXPECT_THAT(Check(Ministral3(1001)), IsInvalid("OUT_OF_RANGE", "llama_4_scaling_beta"));
   EXPECT_THAT(Check(Ministral3(0.1, 0x1p54)), IsInvalid("OUT_OF_RANGE", "original_max_position_embeddings"));
   EXPECT_THAT(Check(Logn(1)), IsInvalid("OUT_OF_RANGE", "seq_length"));
+  EXPECT_THAT(Check(Inkling(-0.1)), IsInvalid("OUT_OF_RANGE", "log_scaling_alpha"));
+  EXPECT_THAT(Check(Inkling(0.1, 0.5)), IsInvalid("OUT_OF_RANGE", "log_scaling_n_floor"));
   QueryScale both = Llama4();
   both.seq_length = 100;
   EXPECT_THAT(Check(both), IsInvalid("NOT_READ", "seq_length"));

@@ -451,6 +451,58 @@ func (WprDistance) EnumDescriptor() ([]byte, []int) {
 	return file_posenc_v1_relative_proto_rawDescGZIP(), []int{7}
 }
 
+// What tau multiplies, where products with it are rounded: with TENSOR or EACH_OPERATION.
+type InklingScaled int32
+
+const (
+	InklingScaled_INKLING_SCALED_UNSPECIFIED InklingScaled = 0
+	// Inkling 1: the bias, rounded to the answer's type before and after.
+	InklingScaled_INKLING_SCALED_BIAS InklingScaled = 1
+	// Inkling 2: r; the product is rounded to r's type, and multiplied with projection.
+	InklingScaled_INKLING_SCALED_STATES InklingScaled = 2
+)
+
+// Enum value maps for InklingScaled.
+var (
+	InklingScaled_name = map[int32]string{
+		0: "INKLING_SCALED_UNSPECIFIED",
+		1: "INKLING_SCALED_BIAS",
+		2: "INKLING_SCALED_STATES",
+	}
+	InklingScaled_value = map[string]int32{
+		"INKLING_SCALED_UNSPECIFIED": 0,
+		"INKLING_SCALED_BIAS":        1,
+		"INKLING_SCALED_STATES":      2,
+	}
+)
+
+func (x InklingScaled) Enum() *InklingScaled {
+	p := new(InklingScaled)
+	*p = x
+	return p
+}
+
+func (x InklingScaled) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (InklingScaled) Descriptor() protoreflect.EnumDescriptor {
+	return file_posenc_v1_relative_proto_enumTypes[8].Descriptor()
+}
+
+func (InklingScaled) Type() protoreflect.EnumType {
+	return &file_posenc_v1_relative_proto_enumTypes[8]
+}
+
+func (x InklingScaled) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use InklingScaled.Descriptor instead.
+func (InklingScaled) EnumDescriptor() ([]byte, []int) {
+	return file_posenc_v1_relative_proto_rawDescGZIP(), []int{8}
+}
+
 // Projection y = weight x + bias, for each of H heads of d channels.
 type Projection struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1146,6 +1198,96 @@ func (x *Cope) GetPositionEmbeddings() *Tensor {
 	return nil
 }
 
+// Inkling 1 and 2: a bias by distance that the content selects. It needs no k, and content must be false. The request's
+// q holds the relative states r, [B, H, Sq, d_rel]: what the model computes from its hidden states (Inkling 2: after the
+// learned scale and the clip of their norm). scale = 1.
+//
+//	scale * tau(p) * r_i . projection[:, i - j] where 0 <= i - j < extent, else 0
+//	tau(p) = 1 + log_scaling_alpha * log(max(1, (p + 1) / log_scaling_n_floor)),  p = i; tau = 1 without log scaling
+//
+// Positions are the geometry's: Inkling 1 counts them in the cache, Inkling 2's tau takes position_ids. tau is part of the
+// float64 product, unless table_dtype is TENSOR or rounding EACH_OPERATION: see `scaled`.
+type Inkling struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Learned matrix [d_rel, extent], for all heads: proj of the model's layer. extent >= 1.
+	Projection *Tensor `protobuf:"bytes,1,opt,name=projection,proto3" json:"projection,omitempty"`
+	// 0 .. 1000. Absent: no tau. All three fields of tau or none.
+	LogScalingAlpha *float64 `protobuf:"fixed64,2,opt,name=log_scaling_alpha,json=logScalingAlpha,proto3,oneof" json:"log_scaling_alpha,omitempty"`
+	// Tokens, 1 .. 2^53.
+	LogScalingNFloor *float64      `protobuf:"fixed64,3,opt,name=log_scaling_n_floor,json=logScalingNFloor,proto3,oneof" json:"log_scaling_n_floor,omitempty"`
+	Scaled           InklingScaled `protobuf:"varint,4,opt,name=scaled,proto3,enum=posenc.v1.InklingScaled" json:"scaled,omitempty"`
+	// A config.json of inkling_text or inkling2_text, or a file that has one as a part. The layer selects the extent, and
+	// whether there is tau.
+	Model         *ModelConfig `protobuf:"bytes,5,opt,name=model,proto3" json:"model,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Inkling) Reset() {
+	*x = Inkling{}
+	mi := &file_posenc_v1_relative_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Inkling) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Inkling) ProtoMessage() {}
+
+func (x *Inkling) ProtoReflect() protoreflect.Message {
+	mi := &file_posenc_v1_relative_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Inkling.ProtoReflect.Descriptor instead.
+func (*Inkling) Descriptor() ([]byte, []int) {
+	return file_posenc_v1_relative_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Inkling) GetProjection() *Tensor {
+	if x != nil {
+		return x.Projection
+	}
+	return nil
+}
+
+func (x *Inkling) GetLogScalingAlpha() float64 {
+	if x != nil && x.LogScalingAlpha != nil {
+		return *x.LogScalingAlpha
+	}
+	return 0
+}
+
+func (x *Inkling) GetLogScalingNFloor() float64 {
+	if x != nil && x.LogScalingNFloor != nil {
+		return *x.LogScalingNFloor
+	}
+	return 0
+}
+
+func (x *Inkling) GetScaled() InklingScaled {
+	if x != nil {
+		return x.Scaled
+	}
+	return InklingScaled_INKLING_SCALED_UNSPECIFIED
+}
+
+func (x *Inkling) GetModel() *ModelConfig {
+	if x != nil {
+		return x.Model
+	}
+	return nil
+}
+
 // Method that adds a positional term to the scores. Required.
 type RelativeMethod struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1157,6 +1299,7 @@ type RelativeMethod struct {
 	//	*RelativeMethod_Deberta
 	//	*RelativeMethod_Wpr
 	//	*RelativeMethod_Cope
+	//	*RelativeMethod_Inkling
 	Method        isRelativeMethod_Method `protobuf_oneof:"method"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1164,7 +1307,7 @@ type RelativeMethod struct {
 
 func (x *RelativeMethod) Reset() {
 	*x = RelativeMethod{}
-	mi := &file_posenc_v1_relative_proto_msgTypes[8]
+	mi := &file_posenc_v1_relative_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1176,7 +1319,7 @@ func (x *RelativeMethod) String() string {
 func (*RelativeMethod) ProtoMessage() {}
 
 func (x *RelativeMethod) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_relative_proto_msgTypes[8]
+	mi := &file_posenc_v1_relative_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1189,7 +1332,7 @@ func (x *RelativeMethod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelativeMethod.ProtoReflect.Descriptor instead.
 func (*RelativeMethod) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_relative_proto_rawDescGZIP(), []int{8}
+	return file_posenc_v1_relative_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RelativeMethod) GetMethod() isRelativeMethod_Method {
@@ -1253,6 +1396,15 @@ func (x *RelativeMethod) GetCope() *Cope {
 	return nil
 }
 
+func (x *RelativeMethod) GetInkling() *Inkling {
+	if x != nil {
+		if x, ok := x.Method.(*RelativeMethod_Inkling); ok {
+			return x.Inkling
+		}
+	}
+	return nil
+}
+
 type isRelativeMethod_Method interface {
 	isRelativeMethod_Method()
 }
@@ -1281,6 +1433,10 @@ type RelativeMethod_Cope struct {
 	Cope *Cope `protobuf:"bytes,6,opt,name=cope,proto3,oneof"`
 }
 
+type RelativeMethod_Inkling struct {
+	Inkling *Inkling `protobuf:"bytes,7,opt,name=inkling,proto3,oneof"`
+}
+
 func (*RelativeMethod_Shaw) isRelativeMethod_Method() {}
 
 func (*RelativeMethod_TransformerXl) isRelativeMethod_Method() {}
@@ -1292,6 +1448,8 @@ func (*RelativeMethod_Deberta) isRelativeMethod_Method() {}
 func (*RelativeMethod_Wpr) isRelativeMethod_Method() {}
 
 func (*RelativeMethod_Cope) isRelativeMethod_Method() {}
+
+func (*RelativeMethod_Inkling) isRelativeMethod_Method() {}
 
 var File_posenc_v1_relative_proto protoreflect.FileDescriptor
 
@@ -1359,14 +1517,25 @@ const file_posenc_v1_relative_proto_rawDesc = "" +
 	"\x0f_first_exponentB\x13\n" +
 	"\x11_morlet_frequency\"J\n" +
 	"\x04Cope\x12B\n" +
-	"\x13position_embeddings\x18\x01 \x01(\v2\x11.posenc.v1.TensorR\x12positionEmbeddings\"\xa6\x02\n" +
+	"\x13position_embeddings\x18\x01 \x01(\v2\x11.posenc.v1.TensorR\x12positionEmbeddings\"\xaf\x02\n" +
+	"\aInkling\x121\n" +
+	"\n" +
+	"projection\x18\x01 \x01(\v2\x11.posenc.v1.TensorR\n" +
+	"projection\x12/\n" +
+	"\x11log_scaling_alpha\x18\x02 \x01(\x01H\x00R\x0flogScalingAlpha\x88\x01\x01\x122\n" +
+	"\x13log_scaling_n_floor\x18\x03 \x01(\x01H\x01R\x10logScalingNFloor\x88\x01\x01\x120\n" +
+	"\x06scaled\x18\x04 \x01(\x0e2\x18.posenc.v1.InklingScaledR\x06scaled\x12,\n" +
+	"\x05model\x18\x05 \x01(\v2\x16.posenc.v1.ModelConfigR\x05modelB\x14\n" +
+	"\x12_log_scaling_alphaB\x16\n" +
+	"\x14_log_scaling_n_floor\"\xd6\x02\n" +
 	"\x0eRelativeMethod\x12%\n" +
 	"\x04shaw\x18\x01 \x01(\v2\x0f.posenc.v1.ShawH\x00R\x04shaw\x12A\n" +
 	"\x0etransformer_xl\x18\x02 \x01(\v2\x18.posenc.v1.TransformerXlH\x00R\rtransformerXl\x12%\n" +
 	"\x04tupe\x18\x03 \x01(\v2\x0f.posenc.v1.TupeH\x00R\x04tupe\x12.\n" +
 	"\adeberta\x18\x04 \x01(\v2\x12.posenc.v1.DebertaH\x00R\adeberta\x12\"\n" +
 	"\x03wpr\x18\x05 \x01(\v2\x0e.posenc.v1.WprH\x00R\x03wpr\x12%\n" +
-	"\x04cope\x18\x06 \x01(\v2\x0f.posenc.v1.CopeH\x00R\x04copeB\b\n" +
+	"\x04cope\x18\x06 \x01(\v2\x0f.posenc.v1.CopeH\x00R\x04cope\x12.\n" +
+	"\ainkling\x18\a \x01(\v2\x12.posenc.v1.InklingH\x00R\ainklingB\b\n" +
 	"\x06method*s\n" +
 	"\fWeightLayout\x12\x1d\n" +
 	"\x19WEIGHT_LAYOUT_UNSPECIFIED\x10\x00\x12!\n" +
@@ -1403,7 +1572,11 @@ const file_posenc_v1_relative_proto_rawDesc = "" +
 	"\vWprDistance\x12\x1c\n" +
 	"\x18WPR_DISTANCE_UNSPECIFIED\x10\x00\x12 \n" +
 	"\x1cWPR_DISTANCE_QUERY_MINUS_KEY\x10\x01\x12 \n" +
-	"\x1cWPR_DISTANCE_KEY_MINUS_QUERY\x10\x02BK\n" +
+	"\x1cWPR_DISTANCE_KEY_MINUS_QUERY\x10\x02*c\n" +
+	"\rInklingScaled\x12\x1e\n" +
+	"\x1aINKLING_SCALED_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13INKLING_SCALED_BIAS\x10\x01\x12\x19\n" +
+	"\x15INKLING_SCALED_STATES\x10\x02BK\n" +
 	"\rdev.posenc.v1B\rRelativeProtoP\x01Z\x1dposenc.dev/posenc/v1;posencv1\xaa\x02\tPosenc.V1b\x06proto3"
 
 var (
@@ -1418,8 +1591,8 @@ func file_posenc_v1_relative_proto_rawDescGZIP() []byte {
 	return file_posenc_v1_relative_proto_rawDescData
 }
 
-var file_posenc_v1_relative_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_posenc_v1_relative_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_posenc_v1_relative_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
+var file_posenc_v1_relative_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_posenc_v1_relative_proto_goTypes = []any{
 	(WeightLayout)(0),          // 0: posenc.v1.WeightLayout
 	(ShawOrder)(0),             // 1: posenc.v1.ShawOrder
@@ -1429,63 +1602,69 @@ var file_posenc_v1_relative_proto_goTypes = []any{
 	(Wavelet)(0),               // 5: posenc.v1.Wavelet
 	(WprChannels)(0),           // 6: posenc.v1.WprChannels
 	(WprDistance)(0),           // 7: posenc.v1.WprDistance
-	(*Projection)(nil),         // 8: posenc.v1.Projection
-	(*LayerNorm)(nil),          // 9: posenc.v1.LayerNorm
-	(*Shaw)(nil),               // 10: posenc.v1.Shaw
-	(*TransformerXl)(nil),      // 11: posenc.v1.TransformerXl
-	(*Tupe)(nil),               // 12: posenc.v1.Tupe
-	(*Deberta)(nil),            // 13: posenc.v1.Deberta
-	(*Wpr)(nil),                // 14: posenc.v1.Wpr
-	(*Cope)(nil),               // 15: posenc.v1.Cope
-	(*RelativeMethod)(nil),     // 16: posenc.v1.RelativeMethod
-	(*Tensor)(nil),             // 17: posenc.v1.Tensor
-	(*ModelConfig)(nil),        // 18: posenc.v1.ModelConfig
-	(*T5Bias)(nil),             // 19: posenc.v1.T5Bias
-	(BiasTableLayout)(0),       // 20: posenc.v1.BiasTableLayout
+	(InklingScaled)(0),         // 8: posenc.v1.InklingScaled
+	(*Projection)(nil),         // 9: posenc.v1.Projection
+	(*LayerNorm)(nil),          // 10: posenc.v1.LayerNorm
+	(*Shaw)(nil),               // 11: posenc.v1.Shaw
+	(*TransformerXl)(nil),      // 12: posenc.v1.TransformerXl
+	(*Tupe)(nil),               // 13: posenc.v1.Tupe
+	(*Deberta)(nil),            // 14: posenc.v1.Deberta
+	(*Wpr)(nil),                // 15: posenc.v1.Wpr
+	(*Cope)(nil),               // 16: posenc.v1.Cope
+	(*Inkling)(nil),            // 17: posenc.v1.Inkling
+	(*RelativeMethod)(nil),     // 18: posenc.v1.RelativeMethod
+	(*Tensor)(nil),             // 19: posenc.v1.Tensor
+	(*ModelConfig)(nil),        // 20: posenc.v1.ModelConfig
+	(*T5Bias)(nil),             // 21: posenc.v1.T5Bias
+	(BiasTableLayout)(0),       // 22: posenc.v1.BiasTableLayout
 }
 var file_posenc_v1_relative_proto_depIdxs = []int32{
-	17, // 0: posenc.v1.Projection.weight:type_name -> posenc.v1.Tensor
+	19, // 0: posenc.v1.Projection.weight:type_name -> posenc.v1.Tensor
 	0,  // 1: posenc.v1.Projection.layout:type_name -> posenc.v1.WeightLayout
-	17, // 2: posenc.v1.Projection.bias:type_name -> posenc.v1.Tensor
-	17, // 3: posenc.v1.LayerNorm.weight:type_name -> posenc.v1.Tensor
-	17, // 4: posenc.v1.LayerNorm.bias:type_name -> posenc.v1.Tensor
-	17, // 5: posenc.v1.Shaw.table:type_name -> posenc.v1.Tensor
+	19, // 2: posenc.v1.Projection.bias:type_name -> posenc.v1.Tensor
+	19, // 3: posenc.v1.LayerNorm.weight:type_name -> posenc.v1.Tensor
+	19, // 4: posenc.v1.LayerNorm.bias:type_name -> posenc.v1.Tensor
+	19, // 5: posenc.v1.Shaw.table:type_name -> posenc.v1.Tensor
 	1,  // 6: posenc.v1.Shaw.order:type_name -> posenc.v1.ShawOrder
-	18, // 7: posenc.v1.Shaw.model:type_name -> posenc.v1.ModelConfig
-	8,  // 8: posenc.v1.TransformerXl.position:type_name -> posenc.v1.Projection
-	17, // 9: posenc.v1.TransformerXl.position_bias:type_name -> posenc.v1.Tensor
-	17, // 10: posenc.v1.TransformerXl.content_bias:type_name -> posenc.v1.Tensor
+	20, // 7: posenc.v1.Shaw.model:type_name -> posenc.v1.ModelConfig
+	9,  // 8: posenc.v1.TransformerXl.position:type_name -> posenc.v1.Projection
+	19, // 9: posenc.v1.TransformerXl.position_bias:type_name -> posenc.v1.Tensor
+	19, // 10: posenc.v1.TransformerXl.content_bias:type_name -> posenc.v1.Tensor
 	2,  // 11: posenc.v1.TransformerXl.encoding:type_name -> posenc.v1.TransformerXlEncoding
-	18, // 12: posenc.v1.TransformerXl.model:type_name -> posenc.v1.ModelConfig
-	17, // 13: posenc.v1.Tupe.position_embeddings:type_name -> posenc.v1.Tensor
-	9,  // 14: posenc.v1.Tupe.layer_norm:type_name -> posenc.v1.LayerNorm
-	8,  // 15: posenc.v1.Tupe.query:type_name -> posenc.v1.Projection
-	8,  // 16: posenc.v1.Tupe.key:type_name -> posenc.v1.Projection
-	19, // 17: posenc.v1.Tupe.relative_bias:type_name -> posenc.v1.T5Bias
-	17, // 18: posenc.v1.Tupe.relative_bias_table:type_name -> posenc.v1.Tensor
-	20, // 19: posenc.v1.Tupe.relative_bias_table_layout:type_name -> posenc.v1.BiasTableLayout
+	20, // 12: posenc.v1.TransformerXl.model:type_name -> posenc.v1.ModelConfig
+	19, // 13: posenc.v1.Tupe.position_embeddings:type_name -> posenc.v1.Tensor
+	10, // 14: posenc.v1.Tupe.layer_norm:type_name -> posenc.v1.LayerNorm
+	9,  // 15: posenc.v1.Tupe.query:type_name -> posenc.v1.Projection
+	9,  // 16: posenc.v1.Tupe.key:type_name -> posenc.v1.Projection
+	21, // 17: posenc.v1.Tupe.relative_bias:type_name -> posenc.v1.T5Bias
+	19, // 18: posenc.v1.Tupe.relative_bias_table:type_name -> posenc.v1.Tensor
+	22, // 19: posenc.v1.Tupe.relative_bias_table_layout:type_name -> posenc.v1.BiasTableLayout
 	3,  // 20: posenc.v1.Tupe.cls:type_name -> posenc.v1.TupeCls
-	17, // 21: posenc.v1.Deberta.relative_embeddings:type_name -> posenc.v1.Tensor
-	9,  // 22: posenc.v1.Deberta.layer_norm:type_name -> posenc.v1.LayerNorm
-	8,  // 23: posenc.v1.Deberta.key:type_name -> posenc.v1.Projection
-	8,  // 24: posenc.v1.Deberta.query:type_name -> posenc.v1.Projection
+	19, // 21: posenc.v1.Deberta.relative_embeddings:type_name -> posenc.v1.Tensor
+	10, // 22: posenc.v1.Deberta.layer_norm:type_name -> posenc.v1.LayerNorm
+	9,  // 23: posenc.v1.Deberta.key:type_name -> posenc.v1.Projection
+	9,  // 24: posenc.v1.Deberta.query:type_name -> posenc.v1.Projection
 	4,  // 25: posenc.v1.Deberta.distance:type_name -> posenc.v1.DebertaDistance
-	18, // 26: posenc.v1.Deberta.model:type_name -> posenc.v1.ModelConfig
+	20, // 26: posenc.v1.Deberta.model:type_name -> posenc.v1.ModelConfig
 	5,  // 27: posenc.v1.Wpr.wavelet:type_name -> posenc.v1.Wavelet
 	6,  // 28: posenc.v1.Wpr.channels:type_name -> posenc.v1.WprChannels
 	7,  // 29: posenc.v1.Wpr.distance:type_name -> posenc.v1.WprDistance
-	17, // 30: posenc.v1.Cope.position_embeddings:type_name -> posenc.v1.Tensor
-	10, // 31: posenc.v1.RelativeMethod.shaw:type_name -> posenc.v1.Shaw
-	11, // 32: posenc.v1.RelativeMethod.transformer_xl:type_name -> posenc.v1.TransformerXl
-	12, // 33: posenc.v1.RelativeMethod.tupe:type_name -> posenc.v1.Tupe
-	13, // 34: posenc.v1.RelativeMethod.deberta:type_name -> posenc.v1.Deberta
-	14, // 35: posenc.v1.RelativeMethod.wpr:type_name -> posenc.v1.Wpr
-	15, // 36: posenc.v1.RelativeMethod.cope:type_name -> posenc.v1.Cope
-	37, // [37:37] is the sub-list for method output_type
-	37, // [37:37] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	19, // 30: posenc.v1.Cope.position_embeddings:type_name -> posenc.v1.Tensor
+	19, // 31: posenc.v1.Inkling.projection:type_name -> posenc.v1.Tensor
+	8,  // 32: posenc.v1.Inkling.scaled:type_name -> posenc.v1.InklingScaled
+	20, // 33: posenc.v1.Inkling.model:type_name -> posenc.v1.ModelConfig
+	11, // 34: posenc.v1.RelativeMethod.shaw:type_name -> posenc.v1.Shaw
+	12, // 35: posenc.v1.RelativeMethod.transformer_xl:type_name -> posenc.v1.TransformerXl
+	13, // 36: posenc.v1.RelativeMethod.tupe:type_name -> posenc.v1.Tupe
+	14, // 37: posenc.v1.RelativeMethod.deberta:type_name -> posenc.v1.Deberta
+	15, // 38: posenc.v1.RelativeMethod.wpr:type_name -> posenc.v1.Wpr
+	16, // 39: posenc.v1.RelativeMethod.cope:type_name -> posenc.v1.Cope
+	17, // 40: posenc.v1.RelativeMethod.inkling:type_name -> posenc.v1.Inkling
+	41, // [41:41] is the sub-list for method output_type
+	41, // [41:41] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_posenc_v1_relative_proto_init() }
@@ -1501,21 +1680,23 @@ func file_posenc_v1_relative_proto_init() {
 	file_posenc_v1_relative_proto_msgTypes[3].OneofWrappers = []any{}
 	file_posenc_v1_relative_proto_msgTypes[5].OneofWrappers = []any{}
 	file_posenc_v1_relative_proto_msgTypes[6].OneofWrappers = []any{}
-	file_posenc_v1_relative_proto_msgTypes[8].OneofWrappers = []any{
+	file_posenc_v1_relative_proto_msgTypes[8].OneofWrappers = []any{}
+	file_posenc_v1_relative_proto_msgTypes[9].OneofWrappers = []any{
 		(*RelativeMethod_Shaw)(nil),
 		(*RelativeMethod_TransformerXl)(nil),
 		(*RelativeMethod_Tupe)(nil),
 		(*RelativeMethod_Deberta)(nil),
 		(*RelativeMethod_Wpr)(nil),
 		(*RelativeMethod_Cope)(nil),
+		(*RelativeMethod_Inkling)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_posenc_v1_relative_proto_rawDesc), len(file_posenc_v1_relative_proto_rawDesc)),
-			NumEnums:      8,
-			NumMessages:   9,
+			NumEnums:      9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

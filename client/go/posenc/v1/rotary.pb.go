@@ -194,6 +194,8 @@ const (
 	QueryScaleFunction_QUERY_SCALE_FUNCTION_BEAM QueryScaleFunction = 3
 	// log(p + 1) / log(seq_length) where p + 1 > seq_length, else 1: Qwen's use_logn_attn.
 	QueryScaleFunction_QUERY_SCALE_FUNCTION_LOGN QueryScaleFunction = 4
+	// 1 + log_scaling_alpha * log(max(1, (p + 1) / log_scaling_n_floor)): tau of Inkling's full layers.
+	QueryScaleFunction_QUERY_SCALE_FUNCTION_INKLING QueryScaleFunction = 5
 )
 
 // Enum value maps for QueryScaleFunction.
@@ -204,6 +206,7 @@ var (
 		2: "QUERY_SCALE_FUNCTION_MINISTRAL3",
 		3: "QUERY_SCALE_FUNCTION_BEAM",
 		4: "QUERY_SCALE_FUNCTION_LOGN",
+		5: "QUERY_SCALE_FUNCTION_INKLING",
 	}
 	QueryScaleFunction_value = map[string]int32{
 		"QUERY_SCALE_FUNCTION_UNSPECIFIED": 0,
@@ -211,6 +214,7 @@ var (
 		"QUERY_SCALE_FUNCTION_MINISTRAL3":  2,
 		"QUERY_SCALE_FUNCTION_BEAM":        3,
 		"QUERY_SCALE_FUNCTION_LOGN":        4,
+		"QUERY_SCALE_FUNCTION_INKLING":     5,
 	}
 )
 
@@ -1514,9 +1518,13 @@ type QueryScale struct {
 	PositionSource PositionSource `protobuf:"varint,7,opt,name=position_source,json=positionSource,proto3,enum=posenc.v1.PositionSource" json:"position_source,omitempty"`
 	// If true, s(p) is rounded to q's type before the product (Ministral 3, Mistral 4, Qwen). No effect with
 	// FREQUENCY_ARITHMETIC_EXACT. Default false: it stays a float32 (Llama 4, Beam).
-	RoundsFactor  *bool `protobuf:"varint,8,opt,name=rounds_factor,json=roundsFactor,proto3,oneof" json:"rounds_factor,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	RoundsFactor *bool `protobuf:"varint,8,opt,name=rounds_factor,json=roundsFactor,proto3,oneof" json:"rounds_factor,omitempty"`
+	// inkling: 0 .. 1000. Required there.
+	LogScalingAlpha *float64 `protobuf:"fixed64,9,opt,name=log_scaling_alpha,json=logScalingAlpha,proto3,oneof" json:"log_scaling_alpha,omitempty"`
+	// inkling: tokens, 1 .. 2^53. Required there.
+	LogScalingNFloor *float64 `protobuf:"fixed64,10,opt,name=log_scaling_n_floor,json=logScalingNFloor,proto3,oneof" json:"log_scaling_n_floor,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *QueryScale) Reset() {
@@ -1603,6 +1611,20 @@ func (x *QueryScale) GetRoundsFactor() bool {
 		return *x.RoundsFactor
 	}
 	return false
+}
+
+func (x *QueryScale) GetLogScalingAlpha() float64 {
+	if x != nil && x.LogScalingAlpha != nil {
+		return *x.LogScalingAlpha
+	}
+	return 0
+}
+
+func (x *QueryScale) GetLogScalingNFloor() float64 {
+	if x != nil && x.LogScalingNFloor != nil {
+		return *x.LogScalingNFloor
+	}
+	return 0
 }
 
 // A rotary embedding by explicit parameters.
@@ -2825,7 +2847,7 @@ const file_posenc_v1_rotary_proto_rawDesc = "" +
 	"scale_base\x18\x01 \x01(\x01H\x00R\tscaleBase\x88\x01\x01\x12\x1b\n" +
 	"\x06centre\x18\x02 \x01(\x01H\x01R\x06centre\x88\x01\x01B\r\n" +
 	"\v_scale_baseB\t\n" +
-	"\a_centre\"\xa5\x04\n" +
+	"\a_centre\"\xb8\x05\n" +
 	"\n" +
 	"QueryScale\x129\n" +
 	"\bfunction\x18\x01 \x01(\x0e2\x1d.posenc.v1.QueryScaleFunctionR\bfunction\x12\"\n" +
@@ -2838,13 +2860,18 @@ const file_posenc_v1_rotary_proto_rawDesc = "" +
 	"\n" +
 	"seq_length\x18\x06 \x01(\x01H\x04R\tseqLength\x88\x01\x01\x12B\n" +
 	"\x0fposition_source\x18\a \x01(\x0e2\x19.posenc.v1.PositionSourceR\x0epositionSource\x12(\n" +
-	"\rrounds_factor\x18\b \x01(\bH\x05R\froundsFactor\x88\x01\x01B\r\n" +
+	"\rrounds_factor\x18\b \x01(\bH\x05R\froundsFactor\x88\x01\x01\x12/\n" +
+	"\x11log_scaling_alpha\x18\t \x01(\x01H\x06R\x0flogScalingAlpha\x88\x01\x01\x122\n" +
+	"\x13log_scaling_n_floor\x18\n" +
+	" \x01(\x01H\aR\x10logScalingNFloor\x88\x01\x01B\r\n" +
 	"\v_attn_scaleB\x0e\n" +
 	"\f_floor_scaleB\x17\n" +
 	"\x15_llama_4_scaling_betaB#\n" +
 	"!_original_max_position_embeddingsB\r\n" +
 	"\v_seq_lengthB\x10\n" +
-	"\x0e_rounds_factor\"\xe7\x05\n" +
+	"\x0e_rounds_factorB\x14\n" +
+	"\x12_log_scaling_alphaB\x16\n" +
+	"\x14_log_scaling_n_floor\"\xe7\x05\n" +
 	"\x0eRotarySettings\x12D\n" +
 	"\x0frope_parameters\x18\x01 \x01(\v2\x19.posenc.v1.RopeParametersH\x00R\x0eropeParameters\x12J\n" +
 	"\x11given_frequencies\x18\x02 \x01(\v2\x1b.posenc.v1.GivenFrequenciesH\x00R\x10givenFrequencies\x12,\n" +
@@ -2942,13 +2969,14 @@ const file_posenc_v1_rotary_proto_rawDesc = "" +
 	"\x0eLongropeBranch\x12\x1f\n" +
 	"\x1bLONGROPE_BRANCH_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15LONGROPE_BRANCH_SHORT\x10\x01\x12\x18\n" +
-	"\x14LONGROPE_BRANCH_LONG\x10\x02*\xbe\x01\n" +
+	"\x14LONGROPE_BRANCH_LONG\x10\x02*\xe0\x01\n" +
 	"\x12QueryScaleFunction\x12$\n" +
 	" QUERY_SCALE_FUNCTION_UNSPECIFIED\x10\x00\x12\x1f\n" +
 	"\x1bQUERY_SCALE_FUNCTION_LLAMA4\x10\x01\x12#\n" +
 	"\x1fQUERY_SCALE_FUNCTION_MINISTRAL3\x10\x02\x12\x1d\n" +
 	"\x19QUERY_SCALE_FUNCTION_BEAM\x10\x03\x12\x1d\n" +
-	"\x19QUERY_SCALE_FUNCTION_LOGN\x10\x04*t\n" +
+	"\x19QUERY_SCALE_FUNCTION_LOGN\x10\x04\x12 \n" +
+	"\x1cQUERY_SCALE_FUNCTION_INKLING\x10\x05*t\n" +
 	"\x0ePositionSource\x12\x1f\n" +
 	"\x1bPOSITION_SOURCE_UNSPECIFIED\x10\x00\x12 \n" +
 	"\x1cPOSITION_SOURCE_POSITION_IDS\x10\x01\x12\x1f\n" +

@@ -3196,7 +3196,7 @@ type RelativeScoresRequest struct {
 	Geometry *BiasGeometry `protobuf:"bytes,3,opt,name=geometry,proto3" json:"geometry,omitempty"`
 	// Absent: nothing is hidden.
 	Mask *Mask `protobuf:"bytes,4,opt,name=mask,proto3" json:"mask,omitempty"`
-	// If true, the answer includes q . k^T. Required.
+	// If true, the answer includes q . k^T. Required; false for Inkling.
 	Content *bool `protobuf:"varint,5,opt,name=content,proto3,oneof" json:"content,omitempty"`
 	// Scale factor that replaces the method's own. Finite.
 	Scale *float64 `protobuf:"fixed64,6,opt,name=scale,proto3,oneof" json:"scale,omitempty"`
@@ -3207,7 +3207,7 @@ type RelativeScoresRequest struct {
 	// the float32 sum is rounded once.
 	Precision *Precision `protobuf:"bytes,8,opt,name=precision,proto3" json:"precision,omitempty"`
 	Hints     *CallHints `protobuf:"bytes,9,opt,name=hints,proto3" json:"hints,omitempty"`
-	// Queries: FP32, FP16 or BF16, [B, H, Sq, d] or as the layout says. Required.
+	// Queries: FP32, FP16 or BF16, [B, H, Sq, d] or as the layout says. For Inkling its relative states. Required.
 	Q *Tensor `protobuf:"bytes,12,opt,name=q,proto3" json:"q,omitempty"`
 	// Keys: q's type, with Sk and the number of key heads, which divides H. Required for methods that read keys (with
 	// content, Cope, Shaw.key_term and Deberta.query). Otherwise not allowed; geometry then gives Sk unless it equals Sq.

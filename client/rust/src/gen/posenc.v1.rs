@@ -333,6 +333,12 @@ pub struct QueryScale {
     /// FREQUENCY_ARITHMETIC_EXACT. Default false: it stays a float32 (Llama 4, Beam).
     #[prost(bool, optional, tag = "8")]
     pub rounds_factor: ::core::option::Option<bool>,
+    /// inkling: 0 .. 1000. Required there.
+    #[prost(double, optional, tag = "9")]
+    pub log_scaling_alpha: ::core::option::Option<f64>,
+    /// inkling: tokens, 1 .. 2^53. Required there.
+    #[prost(double, optional, tag = "10")]
+    pub log_scaling_n_floor: ::core::option::Option<f64>,
 }
 /// A rotary embedding by explicit parameters.
 #[allow(clippy::all)]
@@ -742,6 +748,8 @@ pub enum QueryScaleFunction {
     Beam = 3,
     /// log(p + 1) / log(seq_length) where p + 1 > seq_length, else 1: Qwen's use_logn_attn.
     Logn = 4,
+    /// 1 + log_scaling_alpha * log(max(1, (p + 1) / log_scaling_n_floor)): tau of Inkling's full layers.
+    Inkling = 5,
 }
 impl QueryScaleFunction {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -755,6 +763,7 @@ impl QueryScaleFunction {
             Self::Ministral3 => "QUERY_SCALE_FUNCTION_MINISTRAL3",
             Self::Beam => "QUERY_SCALE_FUNCTION_BEAM",
             Self::Logn => "QUERY_SCALE_FUNCTION_LOGN",
+            Self::Inkling => "QUERY_SCALE_FUNCTION_INKLING",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -765,6 +774,7 @@ impl QueryScaleFunction {
             "QUERY_SCALE_FUNCTION_MINISTRAL3" => Some(Self::Ministral3),
             "QUERY_SCALE_FUNCTION_BEAM" => Some(Self::Beam),
             "QUERY_SCALE_FUNCTION_LOGN" => Some(Self::Logn),
+            "QUERY_SCALE_FUNCTION_INKLING" => Some(Self::Inkling),
             _ => None,
         }
     }
@@ -2289,11 +2299,39 @@ pub struct Cope {
     #[prost(message, optional, tag = "1")]
     pub position_embeddings: ::core::option::Option<Tensor>,
 }
+/// Inkling 1 and 2: a bias by distance that the content selects. It needs no k, and content must be false. The request's
+/// q holds the relative states r, \[B, H, Sq, d_rel\]: what the model computes from its hidden states (Inkling 2: after the
+/// learned scale and the clip of their norm). scale = 1.
+///
+/// scale * tau(p) * r_i . projection\[:, i - j\] where 0 \<= i - j \< extent, else 0
+/// tau(p) = 1 + log_scaling_alpha * log(max(1, (p + 1) / log_scaling_n_floor)),  p = i; tau = 1 without log scaling
+///
+/// Positions are the geometry's: Inkling 1 counts them in the cache, Inkling 2's tau takes position_ids. tau is part of the
+/// float64 product, unless table_dtype is TENSOR or rounding EACH_OPERATION: see `scaled`.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Inkling {
+    /// Learned matrix \[d_rel, extent\], for all heads: proj of the model's layer. extent >= 1.
+    #[prost(message, optional, tag = "1")]
+    pub projection: ::core::option::Option<Tensor>,
+    /// 0 .. 1000. Absent: no tau. All three fields of tau or none.
+    #[prost(double, optional, tag = "2")]
+    pub log_scaling_alpha: ::core::option::Option<f64>,
+    /// Tokens, 1 .. 2^53.
+    #[prost(double, optional, tag = "3")]
+    pub log_scaling_n_floor: ::core::option::Option<f64>,
+    #[prost(enumeration = "InklingScaled", tag = "4")]
+    pub scaled: i32,
+    /// A config.json of inkling_text or inkling2_text, or a file that has one as a part. The layer selects the extent, and
+    /// whether there is tau.
+    #[prost(message, optional, tag = "5")]
+    pub model: ::core::option::Option<ModelConfig>,
+}
 /// Method that adds a positional term to the scores. Required.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RelativeMethod {
-    #[prost(oneof = "relative_method::Method", tags = "1, 2, 3, 4, 5, 6")]
+    #[prost(oneof = "relative_method::Method", tags = "1, 2, 3, 4, 5, 6, 7")]
     pub method: ::core::option::Option<relative_method::Method>,
 }
 /// Nested message and enum types in `RelativeMethod`.
@@ -2313,6 +2351,8 @@ pub mod relative_method {
         Wpr(super::Wpr),
         #[prost(message, tag = "6")]
         Cope(super::Cope),
+        #[prost(message, tag = "7")]
+        Inkling(super::Inkling),
     }
 }
 #[allow(clippy::all)]
@@ -2589,6 +2629,39 @@ impl WprDistance {
             "WPR_DISTANCE_UNSPECIFIED" => Some(Self::Unspecified),
             "WPR_DISTANCE_QUERY_MINUS_KEY" => Some(Self::QueryMinusKey),
             "WPR_DISTANCE_KEY_MINUS_QUERY" => Some(Self::KeyMinusQuery),
+            _ => None,
+        }
+    }
+}
+/// What tau multiplies, where products with it are rounded: with TENSOR or EACH_OPERATION.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum InklingScaled {
+    Unspecified = 0,
+    /// Inkling 1: the bias, rounded to the answer's type before and after.
+    Bias = 1,
+    /// Inkling 2: r; the product is rounded to r's type, and multiplied with projection.
+    States = 2,
+}
+impl InklingScaled {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "INKLING_SCALED_UNSPECIFIED",
+            Self::Bias => "INKLING_SCALED_BIAS",
+            Self::States => "INKLING_SCALED_STATES",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "INKLING_SCALED_UNSPECIFIED" => Some(Self::Unspecified),
+            "INKLING_SCALED_BIAS" => Some(Self::Bias),
+            "INKLING_SCALED_STATES" => Some(Self::States),
             _ => None,
         }
     }
@@ -4275,7 +4348,7 @@ pub struct RelativeScoresRequest {
     /// Absent: nothing is hidden.
     #[prost(message, optional, tag = "4")]
     pub mask: ::core::option::Option<Mask>,
-    /// If true, the answer includes q . k^T. Required.
+    /// If true, the answer includes q . k^T. Required; false for Inkling.
     #[prost(bool, optional, tag = "5")]
     pub content: ::core::option::Option<bool>,
     /// Scale factor that replaces the method's own. Finite.
@@ -4291,7 +4364,7 @@ pub struct RelativeScoresRequest {
     pub precision: ::core::option::Option<Precision>,
     #[prost(message, optional, tag = "9")]
     pub hints: ::core::option::Option<CallHints>,
-    /// Queries: FP32, FP16 or BF16, \[B, H, Sq, d\] or as the layout says. Required.
+    /// Queries: FP32, FP16 or BF16, \[B, H, Sq, d\] or as the layout says. For Inkling its relative states. Required.
     #[prost(message, optional, tag = "12")]
     pub q: ::core::option::Option<Tensor>,
     /// Keys: q's type, with Sk and the number of key heads, which divides H. Required for methods that read keys (with

@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file posenc/v1/relative.proto.
  */
 export const file_posenc_v1_relative: GenFile = /*@__PURE__*/
-  fileDesc("Chhwb3NlbmMvdjEvcmVsYXRpdmUucHJvdG8SCXBvc2VuYy52MSJ5CgpQcm9qZWN0aW9uEiEKBndlaWdodBgBIAEoCzIRLnBvc2VuYy52MS5UZW5zb3ISJwoGbGF5b3V0GAIgASgOMhcucG9zZW5jLnYxLldlaWdodExheW91dBIfCgRiaWFzGAMgASgLMhEucG9zZW5jLnYxLlRlbnNvciJxCglMYXllck5vcm0SIQoGd2VpZ2h0GAEgASgLMhEucG9zZW5jLnYxLlRlbnNvchIfCgRiaWFzGAIgASgLMhEucG9zZW5jLnYxLlRlbnNvchIUCgdlcHNpbG9uGAMgASgBSACIAQFCCgoIX2Vwc2lsb24iwgEKBFNoYXcSIAoFdGFibGUYASABKAsyES5wb3NlbmMudjEuVGVuc29yEiMKBW9yZGVyGAIgASgOMhQucG9zZW5jLnYxLlNoYXdPcmRlchIRCgRjbGlwGAMgASgISACIAQESEAoIa2V5X3Rlcm0YBCABKAgSEwoGYmVmb3JlGAUgASgDSAGIAQESJQoFbW9kZWwYBiABKAsyFi5wb3NlbmMudjEuTW9kZWxDb25maWdCBwoFX2NsaXBCCQoHX2JlZm9yZSKMAgoNVHJhbnNmb3JtZXJYbBInCghwb3NpdGlvbhgBIAEoCzIVLnBvc2VuYy52MS5Qcm9qZWN0aW9uEigKDXBvc2l0aW9uX2JpYXMYAiABKAsyES5wb3NlbmMudjEuVGVuc29yEicKDGNvbnRlbnRfYmlhcxgDIAEoCzIRLnBvc2VuYy52MS5UZW5zb3ISFgoJY2xhbXBfbGVuGAQgASgDSACIAQESMgoIZW5jb2RpbmcYBSABKA4yIC5wb3NlbmMudjEuVHJhbnNmb3JtZXJYbEVuY29kaW5nEiUKBW1vZGVsGAYgASgLMhYucG9zZW5jLnYxLk1vZGVsQ29uZmlnQgwKCl9jbGFtcF9sZW4i5QIKBFR1cGUSLgoTcG9zaXRpb25fZW1iZWRkaW5ncxgBIAEoCzIRLnBvc2VuYy52MS5UZW5zb3ISKAoKbGF5ZXJfbm9ybRgCIAEoCzIULnBvc2VuYy52MS5MYXllck5vcm0SJAoFcXVlcnkYAyABKAsyFS5wb3NlbmMudjEuUHJvamVjdGlvbhIiCgNrZXkYBCABKAsyFS5wb3NlbmMudjEuUHJvamVjdGlvbhIoCg1yZWxhdGl2ZV9iaWFzGAUgASgLMhEucG9zZW5jLnYxLlQ1QmlhcxIuChNyZWxhdGl2ZV9iaWFzX3RhYmxlGAYgASgLMhEucG9zZW5jLnYxLlRlbnNvchI+ChpyZWxhdGl2ZV9iaWFzX3RhYmxlX2xheW91dBgHIAEoDjIaLnBvc2VuYy52MS5CaWFzVGFibGVMYXlvdXQSHwoDY2xzGAggASgOMhIucG9zZW5jLnYxLlR1cGVDbHMi1gIKB0RlYmVydGESLgoTcmVsYXRpdmVfZW1iZWRkaW5ncxgBIAEoCzIRLnBvc2VuYy52MS5UZW5zb3ISKAoKbGF5ZXJfbm9ybRgCIAEoCzIULnBvc2VuYy52MS5MYXllck5vcm0SIgoDa2V5GAMgASgLMhUucG9zZW5jLnYxLlByb2plY3Rpb24SJAoFcXVlcnkYBCABKAsyFS5wb3NlbmMudjEuUHJvamVjdGlvbhIdChBwb3NpdGlvbl9idWNrZXRzGAUgASgDSACIAQESHgoWbWF4X3JlbGF0aXZlX3Bvc2l0aW9ucxgGIAEoAxIsCghkaXN0YW5jZRgHIAEoDjIaLnBvc2VuYy52MS5EZWJlcnRhRGlzdGFuY2USJQoFbW9kZWwYCCABKAsyFi5wb3NlbmMudjEuTW9kZWxDb25maWdCEwoRX3Bvc2l0aW9uX2J1Y2tldHMiggIKA1dwchIjCgd3YXZlbGV0GAEgASgOMhIucG9zZW5jLnYxLldhdmVsZXQSEwoGc2NhbGVzGAIgASgDSACIAQESGwoOZmlyc3RfZXhwb25lbnQYAyABKANIAYgBARIoCghjaGFubmVscxgEIAEoDjIWLnBvc2VuYy52MS5XcHJDaGFubmVscxIoCghkaXN0YW5jZRgFIAEoDjIWLnBvc2VuYy52MS5XcHJEaXN0YW5jZRIdChBtb3JsZXRfZnJlcXVlbmN5GAYgASgBSAKIAQFCCQoHX3NjYWxlc0IRCg9fZmlyc3RfZXhwb25lbnRCEwoRX21vcmxldF9mcmVxdWVuY3kiNgoEQ29wZRIuChNwb3NpdGlvbl9lbWJlZGRpbmdzGAEgASgLMhEucG9zZW5jLnYxLlRlbnNvciL3AQoOUmVsYXRpdmVNZXRob2QSHwoEc2hhdxgBIAEoCzIPLnBvc2VuYy52MS5TaGF3SAASMgoOdHJhbnNmb3JtZXJfeGwYAiABKAsyGC5wb3NlbmMudjEuVHJhbnNmb3JtZXJYbEgAEh8KBHR1cGUYAyABKAsyDy5wb3NlbmMudjEuVHVwZUgAEiUKB2RlYmVydGEYBCABKAsyEi5wb3NlbmMudjEuRGViZXJ0YUgAEh0KA3dwchgFIAEoCzIOLnBvc2VuYy52MS5XcHJIABIfCgRjb3BlGAYgASgLMg8ucG9zZW5jLnYxLkNvcGVIAEIICgZtZXRob2QqcwoMV2VpZ2h0TGF5b3V0Eh0KGVdFSUdIVF9MQVlPVVRfVU5TUEVDSUZJRUQQABIhCh1XRUlHSFRfTEFZT1VUX09VVFBVVF9CWV9JTlBVVBABEiEKHVdFSUdIVF9MQVlPVVRfSU5QVVRfQllfT1VUUFVUEAIqZwoJU2hhd09yZGVyEhoKFlNIQVdfT1JERVJfVU5TUEVDSUZJRUQQABIeChpTSEFXX09SREVSX0tFWV9NSU5VU19RVUVSWRABEh4KGlNIQVdfT1JERVJfUVVFUllfTUlOVVNfS0VZEAIquAEKFVRyYW5zZm9ybWVyWGxFbmNvZGluZxInCiNUUkFOU0ZPUk1FUl9YTF9FTkNPRElOR19VTlNQRUNJRklFRBAAEiIKHlRSQU5TRk9STUVSX1hMX0VOQ09ESU5HX0hBTFZFUxABEicKI1RSQU5TRk9STUVSX1hMX0VOQ09ESU5HX0lOVEVSTEVBVkVEEAISKQolVFJBTlNGT1JNRVJfWExfRU5DT0RJTkdfVEVOU09SMlRFTlNPUhADKm0KB1R1cGVDbHMSGAoUVFVQRV9DTFNfVU5TUEVDSUZJRUQQABIRCg1UVVBFX0NMU19USUVEEAESEwoPVFVQRV9DTFNfVU5USUVEEAISIAocVFVQRV9DTFNfVU5USUVEX1dJVEhPVVRfQklBUxADKnEKD0RlYmVydGFEaXN0YW5jZRIgChxERUJFUlRBX0RJU1RBTkNFX1VOU1BFQ0lGSUVEEAASHgoaREVCRVJUQV9ESVNUQU5DRV9VTkJPVU5ERUQQARIcChhERUJFUlRBX0RJU1RBTkNFX0NMQU1QRUQQAipyCgdXYXZlbGV0EhcKE1dBVkVMRVRfVU5TUEVDSUZJRUQQABISCg5XQVZFTEVUX1JJQ0tFUhABEhQKEFdBVkVMRVRfR0FVU1NJQU4QAhISCg5XQVZFTEVUX01PUkxFVBADEhAKDFdBVkVMRVRfSEFBUhAEKmsKC1dwckNoYW5uZWxzEhwKGFdQUl9DSEFOTkVMU19VTlNQRUNJRklFRBAAEh4KGldQUl9DSEFOTkVMU19TSElGVF9GQVNURVNUEAESHgoaV1BSX0NIQU5ORUxTX1NDQUxFX0ZBU1RFU1QQAipvCgtXcHJEaXN0YW5jZRIcChhXUFJfRElTVEFOQ0VfVU5TUEVDSUZJRUQQABIgChxXUFJfRElTVEFOQ0VfUVVFUllfTUlOVVNfS0VZEAESIAocV1BSX0RJU1RBTkNFX0tFWV9NSU5VU19RVUVSWRACQksKDWRldi5wb3NlbmMudjFCDVJlbGF0aXZlUHJvdG9QAVodcG9zZW5jLmRldi9wb3NlbmMvdjE7cG9zZW5jdjGqAglQb3NlbmMuVjFiBnByb3RvMw", [file_posenc_v1_bias, file_posenc_v1_rotary, file_posenc_v1_tensor]);
+  fileDesc("Chhwb3NlbmMvdjEvcmVsYXRpdmUucHJvdG8SCXBvc2VuYy52MSJ5CgpQcm9qZWN0aW9uEiEKBndlaWdodBgBIAEoCzIRLnBvc2VuYy52MS5UZW5zb3ISJwoGbGF5b3V0GAIgASgOMhcucG9zZW5jLnYxLldlaWdodExheW91dBIfCgRiaWFzGAMgASgLMhEucG9zZW5jLnYxLlRlbnNvciJxCglMYXllck5vcm0SIQoGd2VpZ2h0GAEgASgLMhEucG9zZW5jLnYxLlRlbnNvchIfCgRiaWFzGAIgASgLMhEucG9zZW5jLnYxLlRlbnNvchIUCgdlcHNpbG9uGAMgASgBSACIAQFCCgoIX2Vwc2lsb24iwgEKBFNoYXcSIAoFdGFibGUYASABKAsyES5wb3NlbmMudjEuVGVuc29yEiMKBW9yZGVyGAIgASgOMhQucG9zZW5jLnYxLlNoYXdPcmRlchIRCgRjbGlwGAMgASgISACIAQESEAoIa2V5X3Rlcm0YBCABKAgSEwoGYmVmb3JlGAUgASgDSAGIAQESJQoFbW9kZWwYBiABKAsyFi5wb3NlbmMudjEuTW9kZWxDb25maWdCBwoFX2NsaXBCCQoHX2JlZm9yZSKMAgoNVHJhbnNmb3JtZXJYbBInCghwb3NpdGlvbhgBIAEoCzIVLnBvc2VuYy52MS5Qcm9qZWN0aW9uEigKDXBvc2l0aW9uX2JpYXMYAiABKAsyES5wb3NlbmMudjEuVGVuc29yEicKDGNvbnRlbnRfYmlhcxgDIAEoCzIRLnBvc2VuYy52MS5UZW5zb3ISFgoJY2xhbXBfbGVuGAQgASgDSACIAQESMgoIZW5jb2RpbmcYBSABKA4yIC5wb3NlbmMudjEuVHJhbnNmb3JtZXJYbEVuY29kaW5nEiUKBW1vZGVsGAYgASgLMhYucG9zZW5jLnYxLk1vZGVsQ29uZmlnQgwKCl9jbGFtcF9sZW4i5QIKBFR1cGUSLgoTcG9zaXRpb25fZW1iZWRkaW5ncxgBIAEoCzIRLnBvc2VuYy52MS5UZW5zb3ISKAoKbGF5ZXJfbm9ybRgCIAEoCzIULnBvc2VuYy52MS5MYXllck5vcm0SJAoFcXVlcnkYAyABKAsyFS5wb3NlbmMudjEuUHJvamVjdGlvbhIiCgNrZXkYBCABKAsyFS5wb3NlbmMudjEuUHJvamVjdGlvbhIoCg1yZWxhdGl2ZV9iaWFzGAUgASgLMhEucG9zZW5jLnYxLlQ1QmlhcxIuChNyZWxhdGl2ZV9iaWFzX3RhYmxlGAYgASgLMhEucG9zZW5jLnYxLlRlbnNvchI+ChpyZWxhdGl2ZV9iaWFzX3RhYmxlX2xheW91dBgHIAEoDjIaLnBvc2VuYy52MS5CaWFzVGFibGVMYXlvdXQSHwoDY2xzGAggASgOMhIucG9zZW5jLnYxLlR1cGVDbHMi1gIKB0RlYmVydGESLgoTcmVsYXRpdmVfZW1iZWRkaW5ncxgBIAEoCzIRLnBvc2VuYy52MS5UZW5zb3ISKAoKbGF5ZXJfbm9ybRgCIAEoCzIULnBvc2VuYy52MS5MYXllck5vcm0SIgoDa2V5GAMgASgLMhUucG9zZW5jLnYxLlByb2plY3Rpb24SJAoFcXVlcnkYBCABKAsyFS5wb3NlbmMudjEuUHJvamVjdGlvbhIdChBwb3NpdGlvbl9idWNrZXRzGAUgASgDSACIAQESHgoWbWF4X3JlbGF0aXZlX3Bvc2l0aW9ucxgGIAEoAxIsCghkaXN0YW5jZRgHIAEoDjIaLnBvc2VuYy52MS5EZWJlcnRhRGlzdGFuY2USJQoFbW9kZWwYCCABKAsyFi5wb3NlbmMudjEuTW9kZWxDb25maWdCEwoRX3Bvc2l0aW9uX2J1Y2tldHMiggIKA1dwchIjCgd3YXZlbGV0GAEgASgOMhIucG9zZW5jLnYxLldhdmVsZXQSEwoGc2NhbGVzGAIgASgDSACIAQESGwoOZmlyc3RfZXhwb25lbnQYAyABKANIAYgBARIoCghjaGFubmVscxgEIAEoDjIWLnBvc2VuYy52MS5XcHJDaGFubmVscxIoCghkaXN0YW5jZRgFIAEoDjIWLnBvc2VuYy52MS5XcHJEaXN0YW5jZRIdChBtb3JsZXRfZnJlcXVlbmN5GAYgASgBSAKIAQFCCQoHX3NjYWxlc0IRCg9fZmlyc3RfZXhwb25lbnRCEwoRX21vcmxldF9mcmVxdWVuY3kiNgoEQ29wZRIuChNwb3NpdGlvbl9lbWJlZGRpbmdzGAEgASgLMhEucG9zZW5jLnYxLlRlbnNvciLxAQoHSW5rbGluZxIlCgpwcm9qZWN0aW9uGAEgASgLMhEucG9zZW5jLnYxLlRlbnNvchIeChFsb2dfc2NhbGluZ19hbHBoYRgCIAEoAUgAiAEBEiAKE2xvZ19zY2FsaW5nX25fZmxvb3IYAyABKAFIAYgBARIoCgZzY2FsZWQYBCABKA4yGC5wb3NlbmMudjEuSW5rbGluZ1NjYWxlZBIlCgVtb2RlbBgFIAEoCzIWLnBvc2VuYy52MS5Nb2RlbENvbmZpZ0IUChJfbG9nX3NjYWxpbmdfYWxwaGFCFgoUX2xvZ19zY2FsaW5nX25fZmxvb3IingIKDlJlbGF0aXZlTWV0aG9kEh8KBHNoYXcYASABKAsyDy5wb3NlbmMudjEuU2hhd0gAEjIKDnRyYW5zZm9ybWVyX3hsGAIgASgLMhgucG9zZW5jLnYxLlRyYW5zZm9ybWVyWGxIABIfCgR0dXBlGAMgASgLMg8ucG9zZW5jLnYxLlR1cGVIABIlCgdkZWJlcnRhGAQgASgLMhIucG9zZW5jLnYxLkRlYmVydGFIABIdCgN3cHIYBSABKAsyDi5wb3NlbmMudjEuV3BySAASHwoEY29wZRgGIAEoCzIPLnBvc2VuYy52MS5Db3BlSAASJQoHaW5rbGluZxgHIAEoCzISLnBvc2VuYy52MS5JbmtsaW5nSABCCAoGbWV0aG9kKnMKDFdlaWdodExheW91dBIdChlXRUlHSFRfTEFZT1VUX1VOU1BFQ0lGSUVEEAASIQodV0VJR0hUX0xBWU9VVF9PVVRQVVRfQllfSU5QVVQQARIhCh1XRUlHSFRfTEFZT1VUX0lOUFVUX0JZX09VVFBVVBACKmcKCVNoYXdPcmRlchIaChZTSEFXX09SREVSX1VOU1BFQ0lGSUVEEAASHgoaU0hBV19PUkRFUl9LRVlfTUlOVVNfUVVFUlkQARIeChpTSEFXX09SREVSX1FVRVJZX01JTlVTX0tFWRACKrgBChVUcmFuc2Zvcm1lclhsRW5jb2RpbmcSJwojVFJBTlNGT1JNRVJfWExfRU5DT0RJTkdfVU5TUEVDSUZJRUQQABIiCh5UUkFOU0ZPUk1FUl9YTF9FTkNPRElOR19IQUxWRVMQARInCiNUUkFOU0ZPUk1FUl9YTF9FTkNPRElOR19JTlRFUkxFQVZFRBACEikKJVRSQU5TRk9STUVSX1hMX0VOQ09ESU5HX1RFTlNPUjJURU5TT1IQAyptCgdUdXBlQ2xzEhgKFFRVUEVfQ0xTX1VOU1BFQ0lGSUVEEAASEQoNVFVQRV9DTFNfVElFRBABEhMKD1RVUEVfQ0xTX1VOVElFRBACEiAKHFRVUEVfQ0xTX1VOVElFRF9XSVRIT1VUX0JJQVMQAypxCg9EZWJlcnRhRGlzdGFuY2USIAocREVCRVJUQV9ESVNUQU5DRV9VTlNQRUNJRklFRBAAEh4KGkRFQkVSVEFfRElTVEFOQ0VfVU5CT1VOREVEEAESHAoYREVCRVJUQV9ESVNUQU5DRV9DTEFNUEVEEAIqcgoHV2F2ZWxldBIXChNXQVZFTEVUX1VOU1BFQ0lGSUVEEAASEgoOV0FWRUxFVF9SSUNLRVIQARIUChBXQVZFTEVUX0dBVVNTSUFOEAISEgoOV0FWRUxFVF9NT1JMRVQQAxIQCgxXQVZFTEVUX0hBQVIQBCprCgtXcHJDaGFubmVscxIcChhXUFJfQ0hBTk5FTFNfVU5TUEVDSUZJRUQQABIeChpXUFJfQ0hBTk5FTFNfU0hJRlRfRkFTVEVTVBABEh4KGldQUl9DSEFOTkVMU19TQ0FMRV9GQVNURVNUEAIqbwoLV3ByRGlzdGFuY2USHAoYV1BSX0RJU1RBTkNFX1VOU1BFQ0lGSUVEEAASIAocV1BSX0RJU1RBTkNFX1FVRVJZX01JTlVTX0tFWRABEiAKHFdQUl9ESVNUQU5DRV9LRVlfTUlOVVNfUVVFUlkQAipjCg1JbmtsaW5nU2NhbGVkEh4KGklOS0xJTkdfU0NBTEVEX1VOU1BFQ0lGSUVEEAASFwoTSU5LTElOR19TQ0FMRURfQklBUxABEhkKFUlOS0xJTkdfU0NBTEVEX1NUQVRFUxACQksKDWRldi5wb3NlbmMudjFCDVJlbGF0aXZlUHJvdG9QAVodcG9zZW5jLmRldi9wb3NlbmMvdjE7cG9zZW5jdjGqAglQb3NlbmMuVjFiBnByb3RvMw", [file_posenc_v1_bias, file_posenc_v1_rotary, file_posenc_v1_tensor]);
 
 /**
  * Projection y = weight x + bias, for each of H heads of d channels.
@@ -444,6 +444,62 @@ export const CopeSchema: GenMessage<Cope> = /*@__PURE__*/
   messageDesc(file_posenc_v1_relative, 7);
 
 /**
+ * Inkling 1 and 2: a bias by distance that the content selects. It needs no k, and content must be false. The request's
+ * q holds the relative states r, [B, H, Sq, d_rel]: what the model computes from its hidden states (Inkling 2: after the
+ * learned scale and the clip of their norm). scale = 1.
+ *
+ *   scale * tau(p) * r_i . projection[:, i - j] where 0 <= i - j < extent, else 0
+ *   tau(p) = 1 + log_scaling_alpha * log(max(1, (p + 1) / log_scaling_n_floor)),  p = i; tau = 1 without log scaling
+ *
+ * Positions are the geometry's: Inkling 1 counts them in the cache, Inkling 2's tau takes position_ids. tau is part of the
+ * float64 product, unless table_dtype is TENSOR or rounding EACH_OPERATION: see `scaled`.
+ *
+ * @generated from message posenc.v1.Inkling
+ */
+export type Inkling = Message<"posenc.v1.Inkling"> & {
+  /**
+   * Learned matrix [d_rel, extent], for all heads: proj of the model's layer. extent >= 1.
+   *
+   * @generated from field: posenc.v1.Tensor projection = 1;
+   */
+  projection?: Tensor | undefined;
+
+  /**
+   * 0 .. 1000. Absent: no tau. All three fields of tau or none.
+   *
+   * @generated from field: optional double log_scaling_alpha = 2;
+   */
+  logScalingAlpha?: number | undefined;
+
+  /**
+   * Tokens, 1 .. 2^53.
+   *
+   * @generated from field: optional double log_scaling_n_floor = 3;
+   */
+  logScalingNFloor?: number | undefined;
+
+  /**
+   * @generated from field: posenc.v1.InklingScaled scaled = 4;
+   */
+  scaled: InklingScaled;
+
+  /**
+   * A config.json of inkling_text or inkling2_text, or a file that has one as a part. The layer selects the extent, and
+   * whether there is tau.
+   *
+   * @generated from field: posenc.v1.ModelConfig model = 5;
+   */
+  model?: ModelConfig | undefined;
+};
+
+/**
+ * Describes the message posenc.v1.Inkling.
+ * Use `create(InklingSchema)` to create a new message.
+ */
+export const InklingSchema: GenMessage<Inkling> = /*@__PURE__*/
+  messageDesc(file_posenc_v1_relative, 8);
+
+/**
  * Method that adds a positional term to the scores. Required.
  *
  * @generated from message posenc.v1.RelativeMethod
@@ -488,6 +544,12 @@ export type RelativeMethod = Message<"posenc.v1.RelativeMethod"> & {
      */
     value: Cope;
     case: "cope";
+  } | {
+    /**
+     * @generated from field: posenc.v1.Inkling inkling = 7;
+     */
+    value: Inkling;
+    case: "inkling";
   } | { case: undefined; value?: undefined };
 };
 
@@ -496,7 +558,7 @@ export type RelativeMethod = Message<"posenc.v1.RelativeMethod"> & {
  * Use `create(RelativeMethodSchema)` to create a new message.
  */
 export const RelativeMethodSchema: GenMessage<RelativeMethod> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_relative, 8);
+  messageDesc(file_posenc_v1_relative, 9);
 
 /**
  * @generated from enum posenc.v1.WeightLayout
@@ -775,4 +837,36 @@ export enum WprDistance {
  */
 export const WprDistanceSchema: GenEnum<WprDistance> = /*@__PURE__*/
   enumDesc(file_posenc_v1_relative, 7);
+
+/**
+ * What tau multiplies, where products with it are rounded: with TENSOR or EACH_OPERATION.
+ *
+ * @generated from enum posenc.v1.InklingScaled
+ */
+export enum InklingScaled {
+  /**
+   * @generated from enum value: INKLING_SCALED_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Inkling 1: the bias, rounded to the answer's type before and after.
+   *
+   * @generated from enum value: INKLING_SCALED_BIAS = 1;
+   */
+  BIAS = 1,
+
+  /**
+   * Inkling 2: r; the product is rounded to r's type, and multiplied with projection.
+   *
+   * @generated from enum value: INKLING_SCALED_STATES = 2;
+   */
+  STATES = 2,
+}
+
+/**
+ * Describes the enum posenc.v1.InklingScaled.
+ */
+export const InklingScaledSchema: GenEnum<InklingScaled> = /*@__PURE__*/
+  enumDesc(file_posenc_v1_relative, 8);
 

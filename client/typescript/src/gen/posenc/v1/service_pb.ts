@@ -1733,7 +1733,7 @@ export type RelativeScoresRequest = Message<"posenc.v1.RelativeScoresRequest"> &
   mask?: Mask | undefined;
 
   /**
-   * If true, the answer includes q . k^T. Required.
+   * If true, the answer includes q . k^T. Required; false for Inkling.
    *
    * @generated from field: optional bool content = 5;
    */
@@ -1768,7 +1768,7 @@ export type RelativeScoresRequest = Message<"posenc.v1.RelativeScoresRequest"> &
   hints?: CallHints | undefined;
 
   /**
-   * Queries: FP32, FP16 or BF16, [B, H, Sq, d] or as the layout says. Required.
+   * Queries: FP32, FP16 or BF16, [B, H, Sq, d] or as the layout says. For Inkling its relative states. Required.
    *
    * @generated from field: posenc.v1.Tensor q = 12;
    */
