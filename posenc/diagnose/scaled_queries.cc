@@ -64,7 +64,7 @@ class ScaledQueries {
                                                            : "the factor of q counts positions from 0, not from 1",
           {shifted});
     }
-    if (asked_.cache_index) {
+    if (!asked_.indexes.empty()) {
       QueryScale other = scale;
       const bool cached = scale.position_source == PositionSource::kCacheIndex;
       other.position_source = cached ? PositionSource::kPositionIds : PositionSource::kCacheIndex;
@@ -79,15 +79,9 @@ class ScaledQueries {
   TokenFactors FactorsOf(const Scaling& scaling, Operand which) const {
     const auto& scale = which == Operand::kQuery ? scaling.q : scaling.k;
     if (!scale) return {};
-    std::vector<double> at = evidence_.tokens.positions[0];
-    if (scale->position_source == PositionSource::kCacheIndex && asked_.cache_index) {
-      for (size_t n = 0; n < at.size(); ++n) {
-        const auto token = static_cast<int64_t>(n);
-        const int64_t begin = evidence_.tokens.bounds[evidence_.tokens.SequenceOf(token)];
-        at[n] = static_cast<double>(*asked_.cache_index + token - begin);
-      }
-    }
-    for (double& position : at) position = std::max(position, 0.0);
+    const bool cached = scale->position_source == PositionSource::kCacheIndex && !asked_.indexes.empty();
+    std::vector<double> at = cached ? asked_.indexes : evidence_.tokens.positions[0];
+    for (double& position : at) position = std::max(position, 0.0);  // of a factor that is not the expected one
     const std::vector<double> exact = QueryFactors(Frequencies::kExact, *scale, at);
     TokenFactors factors;
     for (const double factor : exact) {
@@ -204,10 +198,22 @@ absl::StatusOr<Diagnosis> DiagnoseScaled(const Evidence& evidence, const Asked& 
     const bool matches = diagnosis.verdict.kind == VerdictKind::kMatches;
     if (!expected) {
       if (matches && multiplies) {
-        diagnosis.verdict.sentence += "; q multiplied by its factor of the position";
+        if (asked.unrotated.empty()) {
+          diagnosis.verdict.sentence += "; q multiplied by its factor of the position";
+        } else {
+          diagnosis.verdict.sentence =
+              fmt::format("nothing rotates in {}; q multiplied by its factor of the position", asked.unrotated);
+          std::erase_if(diagnosis.undecided, [](const Undecided& u) { return u.code == "NOTHING_CHANGED"; });
+        }
+        if (asked.precision) {
+          diagnosis.verdict.sentence += ", in some precision: the requested one was not compared with the products";
+        }
       }
       if (matches || (!asked.settings && asked.unrotated.empty())) return diagnosis;
       expected = std::move(diagnosis);
+    } else if (matches && !scaling.q && evidence.operands.size() == 1) {
+      diagnosis.verdict.sentence += "; taken for k: if it is q, it lacks its factor of the position";
+      return diagnosis;
     } else if (matches) {
       Fault fault{.sentence = scaling.departure.message, .departures = {scaling.departure}, .values = tokens};
       fault.parts = PartsOf(evidence, differing, differing);

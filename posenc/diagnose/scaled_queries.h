@@ -17,7 +17,7 @@ namespace posenc::diagnose {
 struct AskedScale {
   std::optional<QueryScale> scale;                         // absent: none
   std::vector<std::pair<std::string, QueryScale>> others;  // of the model's other layers, by their names
-  std::optional<int64_t> cache_index;
+  std::vector<double> indexes;                             // the tokens' indexes in the cache; empty: not given
 };
 
 // As Diagnose. Departures of the factor have codes that begin with QUERY_SCALE. Explanations' settings have the factor

@@ -120,6 +120,30 @@ absl::Status SettleCacheIndex(const v1::RotarySource& source, const Rotary& rota
   return absl::OkStatus();
 }
 
+absl::Status KeepRotation(const v1::RotarySource& source, ResolvedRotary* resolved) {
+  if (resolved->rotary && resolved->rotary->settings().query_scale && source.has_settings()) {
+    return InvalidArgument("NOT_READ", "rotary.settings.query_scale", "",
+                           "must be absent: it multiplies q alone, and is no part of the rotation");
+  }
+  if (!resolved->rotary || !resolved->rotary->rotates()) return HasNoFrequencies(source, *resolved, "rotary");
+  resolved->rotary = resolved->rotary->WithoutQueryScale();
+  for (Note& note : resolved->notes) {
+    if (note.code == kQueryScaleNote) {
+      note = {"NOT_PART_OF_ROTATION", note.field, "the model also multiplies its queries, by a factor of the position"};
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status HasNoFrequencies(const v1::RotarySource& source, const ResolvedRotary& resolved, std::string_view field) {
+  if (source.has_settings()) {
+    return InvalidArgument("UNSUPPORTED", fmt::format("{}.settings", field), "", "must have frequencies");
+  }
+  return InvalidArgument("UNSUPPORTED", fmt::format("{}.model", field), "",
+                         fmt::format("must be of layers with a rotary embedding: layers of type \"{}\" have none",
+                                     Quote(resolved.layer_type)));
+}
+
 absl::Status OfParameters(const ResolvedRotary& resolved, const absl::Status& status) {
   const std::string field = DetailsOf(status).field;
   if (!field.starts_with("inv_freq") && field != "attention_scaling") return status;

@@ -56,6 +56,13 @@ void SettleLengthRule(const v1::RotarySource& source, const Rotary& rotary, Posi
 absl::Status SettleCacheIndex(const v1::RotarySource& source, const Rotary& rotary, Positions& positions,
                               std::vector<Note>* notes);
 
+// Keeps the rotation that q and k have in common, for what serves both. Returns UNSUPPORTED if nothing rotates. The
+// factor of q is left out: NOT_READ in settings, a note with a model.
+absl::Status KeepRotation(const v1::RotarySource& source, ResolvedRotary* resolved);
+
+// UNSUPPORTED: nothing rotates.
+absl::Status HasNoFrequencies(const v1::RotarySource& source, const ResolvedRotary& resolved, std::string_view field);
+
 // CachedLayer(), or WouldBlock() if the file is not cached and the reader takes only what is.
 absl::StatusOr<std::shared_ptr<const ModelLayers>> LayerOf(const Reader& reader, const ModelSource& model);
 

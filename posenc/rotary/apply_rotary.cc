@@ -133,7 +133,7 @@ const RotaryOperand& RotaryApplication::operand(Operand which) const {
 std::shared_ptr<const SlabTable> RotaryApplication::Table(const Cells& cells, Operand which,
                                                           const Tables* tables) const {
   if (tables != nullptr) return tables->at({cells.token, which});
-  return TableOf(rows_, cells.token, cells.tokens, TableType(which), which);
+  return TableOf(rows_, cells.token, cells.tokens, TableType(which), which, ScalesRows(which));
 }
 
 // Kernel arguments for the cells, except for the table, x and y.
@@ -202,7 +202,8 @@ bool RotaryApplication::ScalesRows(Operand which) const {
 
 void RotaryApplication::ScaleCells(const Cells& cells, Operand which, const SlabTable& table, std::byte* y) const {
   const PairRotation rotated = Work(cells, which);
-  std::vector<float> factors = table.factors();
+  const std::vector<float>* factors = &table.factors();
+  std::vector<float> rounded;
   const size_t element = SizeOf(rotated.dtype);
   const auto scale = [&](size_t first, size_t end) {
     constexpr size_t kTogether = size_t{1} << 18;  // of a row, between interruption points
@@ -210,7 +211,7 @@ void RotaryApplication::ScaleCells(const Cells& cells, Operand which, const Slab
       if (at > first) InterruptionPoint();
       ScaleRows({.dtype = rotated.dtype,
                  .elements = std::min(kTogether, end - at),
-                 .factors = factors.data(),
+                 .factors = factors->data(),
                  .y = y + at * element,
                  .tokens = rotated.tokens,
                  .heads = rotated.heads,
@@ -223,9 +224,11 @@ void RotaryApplication::ScaleCells(const Cells& cells, Operand which, const Slab
     return scale(rotated.rotary_offset + 2 * rotated.pairs, rotated.head_dim);
   }
   if (rows_.plan(0).query_scale->rounds_factor && rotated.dtype != DType::kFP32) {
-    std::vector<std::byte> narrow(factors.size() * element);
-    Convert(DType::kFP32, rotated.dtype, factors.data(), narrow.data(), factors.size());
-    Convert(rotated.dtype, DType::kFP32, narrow.data(), factors.data(), factors.size());
+    std::vector<std::byte> narrow(factors->size() * element);
+    rounded.resize(factors->size());
+    Convert(DType::kFP32, rotated.dtype, factors->data(), narrow.data(), rounded.size());
+    Convert(rotated.dtype, DType::kFP32, narrow.data(), rounded.data(), rounded.size());
+    factors = &rounded;
   }
   scale(0, rotated.head_dim);
 }

@@ -17,7 +17,11 @@ std::string_view NameOf(Operand which) { return which == Operand::kQuery ? "q" :
 }  // namespace
 
 absl::Status RotaryApplication::CheckInPlace(Operand which, DeviceBuffers buffers) const {
-  if (rows_.pairs() == 0 || ScalesRows(which)) {
+  if (rows_.pairs() == 0 && !ScalesRows(which)) {
+    return InvalidArgument("UNSUPPORTED", fmt::format("{}.tensor", NameOf(which)), "",
+                           fmt::format("must be of a layer that rotates: {} stays as it is", NameOf(which)));
+  }
+  if (ScalesRows(which)) {
     return InvalidArgument("UNSUPPORTED", fmt::format("{}.tensor", NameOf(which)), "",
                            "must be in the host's memory: query_scale multiplies q after its rotation there, unless "
                            "frequencies are exact and all elements rotate");

@@ -250,18 +250,19 @@ absl::Status TokenPositions::CheckIndexesNotNegative() const {
       positions_.source);
 }
 
-bool TokenPositions::IndexesAreBelow(double limit) const {
+double TokenPositions::LargestIndex() const {
   const int64_t distinct = same_for_all_ ? std::min<int64_t>(sequences_, 1) : sequences_;
+  double largest = 0;
   for (int64_t n = 0; n < distinct; ++n) {
     InterruptionPointOfStep(n);
     const int64_t count = begin(n + 1) - begin(n);
-    const int64_t end = positions_.cache_index ? *positions_.cache_index + count : LargestPlusOne(n);
-    if (static_cast<double>(end) > limit) return false;
+    largest = std::max(largest,
+                       positions_.cache_index ? static_cast<double>(*positions_.cache_index + count - 1) : Largest(n));
   }
-  return true;
+  return largest;
 }
 
-int64_t TokenPositions::LargestPlusOne(int64_t sequence) const {
+double TokenPositions::Largest(int64_t sequence) const {
   const int64_t first = begin(sequence), count = begin(sequence + 1) - first;
   double largest = 0;
   const auto consider = [&largest](double position) { largest = std::max(largest, position); };
@@ -291,7 +292,7 @@ int64_t TokenPositions::LargestPlusOne(int64_t sequence) const {
                },
                positions_.source);
   }
-  return static_cast<int64_t>(largest) + 1;
+  return largest;
 }
 
 absl::Status TokenPositions::CheckIndices(int64_t rows) const {

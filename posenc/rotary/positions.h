@@ -50,8 +50,8 @@ class TokenPositions {
   void FillIndexes(int64_t token, int64_t count, double* out) const;
   // Returns INVALID_ARGUMENT naming the field if an index is negative. Positions must have one axis.
   absl::Status CheckIndexesNotNegative() const;
-  // False if a token's index is `limit` or more.
-  bool IndexesAreBelow(double limit) const;
+  // Largest of the tokens' indexes; 0 without tokens.
+  double LargestIndex() const;
 
   // Returns INVALID_ARGUMENT unless all positions are integers in [0, rows). Positions must have one axis.
   absl::Status CheckIndices(int64_t rows) const;
@@ -68,7 +68,8 @@ class TokenPositions {
   absl::Status CheckIds(const PositionIds& source) const;
   absl::Status ReadSegments(const PositionSegments& segments);
   size_t SegmentOf(int64_t index) const;
-  int64_t LargestPlusOne(int64_t sequence) const;
+  double Largest(int64_t sequence) const;
+  int64_t LargestPlusOne(int64_t sequence) const { return static_cast<int64_t>(Largest(sequence)) + 1; }
 
   Positions positions_;
   std::vector<int64_t> bounds_;         // cu_seqlens, or empty: sequences of length_ each

@@ -11,9 +11,9 @@ constexpr int64_t kFewEntries = 256;
 
 }  // namespace
 
-SlabTable::SlabTable(const TableRows& rows, int64_t token, int64_t count, DType type, Operand operand)
+SlabTable::SlabTable(const TableRows& rows, int64_t token, int64_t count, DType type, Operand operand, bool scales)
     : widened_(type == DType::kFP64 ? DType::kFP64 : DType::kFP32) {
-  if (rows.scales_query() && operand == Operand::kQuery) factors_ = rows.QueryFactors(token, count);
+  if (scales) factors_ = rows.QueryFactors(token, count);
   if (rows.pairs() == 0) return;
   const size_t values = count * rows.pairs(), size = (values * SizeOf(widened_) + 63) / 64 * 64;
   bytes_.resize(2 * size);
@@ -36,15 +36,16 @@ SharedCache<SlabTable>& TableCache() {
 }
 
 std::shared_ptr<const SlabTable> TableOf(const TableRows& rows, int64_t token, int64_t count, DType type,
-                                         Operand operand) {
+                                         Operand operand, bool scales) {
   const auto pairs = static_cast<int64_t>(rows.pairs());
   const auto all = static_cast<size_t>(rows.positions().tokens() * pairs) * 2 * sizeof(float);
   const bool few = count * pairs < kFewEntries && !rows.differ_by_operand();
   if (rows.is_given() || few || all > TableCache().max_bytes() / 4) {
-    return std::make_shared<const SlabTable>(rows, token, count, type, operand);
+    return std::make_shared<const SlabTable>(rows, token, count, type, operand, scales);
   }
-  return *TableCache().Get(rows.Key(token, count, type, operand),
-                           [&]() -> absl::StatusOr<SlabTable> { return SlabTable(rows, token, count, type, operand); });
+  const std::string key = rows.Key(token, count, type, operand) + (scales ? "scales" : "");
+  return *TableCache().Get(
+      key, [&]() -> absl::StatusOr<SlabTable> { return SlabTable(rows, token, count, type, operand, scales); });
 }
 
 }  // namespace posenc

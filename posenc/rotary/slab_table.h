@@ -15,13 +15,13 @@ namespace posenc {
 class SlabTable {
  public:
   // Entries are rounded to `type`, then widened to float32 if `type` is narrower. `operand` matters if rows differ by
-  // it.
-  SlabTable(const TableRows& rows, int64_t token, int64_t count, DType type, Operand operand);
+  // it. `scales`: rows of the tensor are multiplied by factors().
+  SlabTable(const TableRows& rows, int64_t token, int64_t count, DType type, Operand operand, bool scales);
 
   DType widened() const { return widened_; }
   const void* cos() const { return bytes_.data(); }
   const void* sin() const { return bytes_.data() + bytes_.size() / 2; }  // cache-line aligned, too
-  // Factors of q by token; empty: none but 1.
+  // Factors of q by token; empty unless `scales`.
   const std::vector<float>& factors() const { return factors_; }
   size_t bytes() const { return sizeof(*this) + bytes_.size() + factors_.size() * sizeof(float); }
 
@@ -36,6 +36,6 @@ SharedCache<SlabTable>& TableCache();
 
 // Uses the cache if a lookup is faster than computing and all of the call's tables take at most a quarter of it.
 std::shared_ptr<const SlabTable> TableOf(const TableRows& rows, int64_t token, int64_t count, DType type,
-                                         Operand operand);
+                                         Operand operand, bool scales);
 
 }  // namespace posenc

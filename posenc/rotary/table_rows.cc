@@ -142,8 +142,8 @@ absl::StatusOr<TableRows> TableRows::Create(const Rotary& rotary, TokenPositions
   }
   if (const auto& scale = rotary.settings().query_scale) {
     POSENC_RETURN_IF_ERROR(Within("positions", rows.positions_.CheckIndexesNotNegative()));
-    const std::optional<double> first = FirstScaledPosition(*scale);
-    rows.scales_query_ = first && !rows.positions_.IndexesAreBelow(*first);
+    // Factors do not decrease: if that of the largest index is 1, all are.
+    rows.scales_query_ = posenc::QueryFactors(rows.arithmetic_, *scale, {rows.positions_.LargestIndex()})[0] != 1;
     if (cache_only && rows.scales_query_) return WouldBlock();  // logarithms may need MPFR
   }
   if (cache_only && !rows.table_ && !AreUsual(rows.positions_, rows.plans_)) return WouldBlock();
@@ -280,23 +280,16 @@ void TableRows::Compute(int64_t token, int64_t count, DType dtype, Operand opera
     }
   } else {
     const std::vector<double> at = PositionsOf(token, count, 0);
-    std::vector<double> scales(count, sequence_plan.attention_scaling);
-    if (scales_query_ && contain_factors() && operand == Operand::kQuery) {
-      scales = posenc::QueryFactors(arithmetic_, *sequence_plan.query_scale, IndexesOf(token, count),
-                                    sequence_plan.attention_scaling);
-    }
     const size_t row = pairs_ * SizeOf(dtype);
-    for (auto first = scales.begin(); first != scales.end();) {
-      const auto last = std::find_if(first, scales.end(), [&](double scale) { return scale != *first; });
-      const size_t begin = first - scales.begin();
+    const auto compute = [&](size_t begin, size_t end, double scale) {
       const SinCosRows work{
           .frequencies = arithmetic_,
           .dtype = dtype,
           .positions = at.data() + begin,
           .inv_freq = sequence_plan.inv_freq.data(),
-          .rows = static_cast<size_t>(last - first),
+          .rows = end - begin,
           .pairs = pairs_,
-          .scale = *first,
+          .scale = scale,
           .divide = direction_ == Direction::kInverse,
           .cos = cos_bytes + begin * row,
           .sin = sin_bytes + begin * row,
@@ -307,7 +300,17 @@ void TableRows::Compute(int64_t token, int64_t count, DType dtype, Operand opera
       } else {
         ComputeSinCosRows(work, 0, work.rows);
       }
-      first = last;
+    };
+    if (scales_query_ && contain_factors() && operand == Operand::kQuery) {
+      const std::vector<double> scales = posenc::QueryFactors(arithmetic_, *sequence_plan.query_scale,
+                                                              IndexesOf(token, count), sequence_plan.attention_scaling);
+      for (auto first = scales.begin(); first != scales.end();) {
+        const auto last = std::find_if(first + 1, scales.end(), [&](double scale) { return scale != *first; });
+        compute(first - scales.begin(), last - scales.begin(), *first);
+        first = last;
+      }
+    } else {
+      compute(0, count, sequence_plan.attention_scaling);
     }
   }
   if (direction_ != Direction::kForward) Negate(dtype, sin, count * pairs_);

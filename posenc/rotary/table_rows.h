@@ -44,8 +44,7 @@ class TableRows {
 
   // Writes rows [count, pairs] of `dtype` for tokens [token, token + count), all of one sequence. kTranspose and
   // kInverse negate the sines, and kInverse divides by the attention scaling. q's rows may contain its query_scale.
-  // `large`: they are part of a result that
-  // exceeds the caches.
+  // `large`: they are part of a result that exceeds the caches.
   void Compute(int64_t token, int64_t count, DType dtype, Operand operand, void* cos, void* sin,
                bool large = false) const;
   // Cache key of what Compute writes. Not for given tables.

@@ -53,13 +53,8 @@ void WritePairs(const RotaryPlan& plan, const std::vector<ScaledPair>& scaled, v
 
 absl::StatusOr<Subject> AnalyzeRotary(const Reader& reader, const v1::AnalyzeRequest& request,
                                       v1::AnalyzeResponse* response) {
-  POSENC_ASSIGN_OR_RETURN(const ResolvedRotary resolved, ResolveRotary(reader, request.rotary(), v1::Precision()));
-  if (!resolved.rotary || !resolved.rotary->rotates()) {
-    return InvalidArgument(
-        "UNSUPPORTED", "rotary.model", "",
-        fmt::format("must be of layers with a rotary embedding: layers of type \"{}\" have no rotary embedding",
-                    Quote(resolved.layer_type)));
-  }
+  POSENC_ASSIGN_OR_RETURN(ResolvedRotary resolved, ResolveRotary(reader, request.rotary(), v1::Precision()));
+  POSENC_RETURN_IF_ERROR(KeepRotation(request.rotary(), &resolved));
   const Rotary& rotary = *resolved.rotary;
   if (rotary.table() != nullptr) {
     return InvalidArgument("UNSUPPORTED", "rotary.settings.given_table", "",

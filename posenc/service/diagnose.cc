@@ -4,6 +4,8 @@
 
 #include <memory>
 
+#include "posenc/base/interruption.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/mapping/read.h"
 #include "posenc/mapping/rotary_source.h"
 #include "posenc/service/diagnosis.h"
@@ -21,6 +23,7 @@ constexpr EnumPairs<v1::Direction, Direction> kDirections = {{v1::DIRECTION_FORW
 struct Expected {
   diagnose::Asked asked;
   std::optional<ResolvedRotary> resolved;
+  std::optional<Rotary> scaled;  // set if it has a factor of q
   diagnose::AskedScale scale;
 };
 
@@ -58,14 +61,14 @@ absl::StatusOr<Expected> ReadExpected(const Reader& reader, const v1::DiagnoseRe
   auto resolved = ResolveRotary(reader, request.expected(), request.precision(), "expected");
   if (!resolved.ok()) return resolved.status();
   if (request.has_precision()) asked.precision = resolved->precision;
-  if (resolved->rotary) expected.scale.scale = resolved->rotary->settings().query_scale;
+  if (resolved->rotary && resolved->rotary->settings().query_scale) {
+    expected.scaled = resolved->rotary;
+    expected.scale.scale = resolved->rotary->settings().query_scale;
+  }
   if (!resolved->rotary || !resolved->rotary->rotates()) {
-    const std::string layers = fmt::format("layers of type \"{}\"", Quote(resolved->layer_type));
-    if (!request.has_rotation()) {
-      return InvalidArgument("UNSUPPORTED", "expected.model", "",
-                             fmt::format("must be of layers with a rotary embedding: {} have none", layers));
-    }
-    asked.unrotated = layers;
+    if (!request.has_rotation()) return HasNoFrequencies(request.expected(), *resolved, "expected");
+    asked.unrotated = request.expected().has_model() ? fmt::format("layers of type \"{}\"", Quote(resolved->layer_type))
+                                                     : "settings without frequencies";
     asked.offsets = {0, 0};
     return expected;
   }
@@ -150,6 +153,34 @@ absl::Status ReadTable(const Reader& reader, const v1::TableEvidence& message,
   evidence->operands = {*std::move(rows)};
   evidence->is_table = true;
   return absl::OkStatus();
+}
+
+// Reads the tokens' indexes in the cache, if they are given.
+absl::StatusOr<std::vector<double>> ReadIndexes(Positions positions, const TokenGrid& grid, const Limits& limits) {
+  std::vector<double> indexes;
+  if (!positions.cache_index) return indexes;
+  const LargeBlocksMayBeRefused scope;
+  positions.source = OffsetPositions{};  // indexes do not depend on positions
+  positions.axis_dimension = AxisDimension::kUnspecified;
+  POSENC_ASSIGN_OR_RETURN(const auto tokens, TokenPositions::Create(std::move(positions), grid, limits));
+  indexes.resize(tokens.tokens());
+  for (int64_t n = 0; n < tokens.sequences(); ++n) {
+    InterruptionPointOfStep(n);
+    const int64_t begin = tokens.begin(n), count = tokens.begin(n + 1) - begin;
+    if (count > 0) tokens.FillIndexes(begin, count, indexes.data() + begin);
+  }
+  return indexes;
+}
+
+// Refuses what ApplyRotary refuses of the positions of a factor.
+absl::Status CheckIndexes(const v1::RotarySource& source, const Rotary& scaled, Positions positions,
+                          const TokenGrid& grid, const Limits& limits) {
+  const LargeBlocksMayBeRefused scope;
+  std::vector<Note> notes;  // an answer has none
+  if (!scaled.ReadsCacheIndex()) positions.cache_index.reset();
+  POSENC_RETURN_IF_ERROR(SettleCacheIndex(source, scaled, positions, &notes));
+  const auto tokens = TokenPositions::Create(std::move(positions), grid, limits);
+  return Within("positions", tokens.ok() ? tokens->CheckIndexesNotNegative() : tokens.status());
 }
 
 void Write(const diagnose::Departure& departure, v1::Departure* message) {
@@ -310,8 +341,16 @@ absl::StatusOr<Job> Prepare(const v1::DiagnoseRequest& request, const Payloads& 
   POSENC_ASSIGN_OR_RETURN(Positions positions, reader.ReadPositions(request.positions()));
   const auto rotary = expected.resolved ? expected.resolved->rotary : std::nullopt;
   if (rotary) SettleLengthRule(request.expected(), *rotary, positions, nullptr);
-  if (expected.scale.scale || request.expected().has_model()) {
-    expected.scale.cache_index = positions.cache_index;
+  if (expected.scaled || request.expected().has_model()) {
+    if (request.has_rotation()) {
+      const TokenGrid grid{rows.sequences, rows.length, rows.layout == Layout::kTHD, 1, true};
+      if (expected.scaled) {
+        POSENC_RETURN_IF_ERROR(CheckIndexes(request.expected(), *expected.scaled, positions, grid, limits));
+      }
+      auto indexes = ReadIndexes(positions, grid, limits);
+      if (!indexes.ok()) return Within("positions", indexes.status());
+      expected.scale.indexes = *std::move(indexes);
+    }
     positions.cache_index.reset();
   }
   auto tokens = diagnose::MakeTokens(std::move(positions), rotary, rows.sequences, rows.length,

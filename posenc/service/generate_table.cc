@@ -29,23 +29,7 @@ absl::StatusOr<PreparedTable> PrepareTable(const v1::GenerateTableRequest& reque
                                            const CallContext& context) {
   const Reader reader{payloads, context.limits, context.plan_source};
   POSENC_ASSIGN_OR_RETURN(ResolvedRotary resolved, ResolveRotary(reader, request.rotary(), request.precision()));
-  if (resolved.rotary && resolved.rotary->settings().query_scale && request.rotary().has_settings()) {
-    return InvalidArgument("NOT_READ", "rotary.settings.query_scale", "",
-                           "must be absent: q and k are rotated by the same table, and only q is multiplied");
-  }
-  if (!resolved.rotary || !resolved.rotary->rotates()) {
-    return InvalidArgument(
-        "UNSUPPORTED", "rotary.model", "",
-        fmt::format(
-            "must be of layers with a rotary embedding: layers of type \"{}\" have no rotary embedding, hence no table",
-            Quote(resolved.layer_type)));
-  }
-  resolved.rotary = resolved.rotary->WithoutQueryScale();
-  for (Note& note : resolved.notes) {
-    if (note.code == kQueryScaleNote) {
-      note = {"NOT_PART_OF_ROTATION", note.field, "the model also multiplies its queries, by a factor of the position"};
-    }
-  }
+  POSENC_RETURN_IF_ERROR(KeepRotation(request.rotary(), &resolved));
   GenerateTable call;
   POSENC_ASSIGN_OR_RETURN(call.dtype, ChooseType("dtype", request.dtype(), kTableTypes));
   POSENC_ASSIGN_OR_RETURN(call.form, Choose("form", request.form(), kTableForms));

@@ -41,10 +41,17 @@ absl::Status PlaceRotation(const std::string& name, const v1::RotaryOperand& mes
   return absl::OkStatus();
 }
 
+// For settings without frequencies.
+absl::Status CheckNoOffset(const std::string& name, const v1::RotaryOperand& message) {
+  if (message.rotary_offset() == 0) return absl::OkStatus();
+  return InvalidArgument("CONFLICT", name + ".rotary_offset", fmt::format("{}", message.rotary_offset()),
+                         "must be 0 with settings without frequencies: nothing rotates");
+}
+
 }  // namespace
 
 absl::StatusOr<PreparedRotary> PrepareRotary(const Reader& reader, const v1::ApplyRotaryRequest& request, Bytes bytes) {
-  if (!request.has_q()) return InvalidArgument("MISSING", "q", "", "must be given; k alone goes into q");
+  if (!request.has_q()) return InvalidArgument("MISSING", "q", "", "must be given; to rotate k alone, send an empty q");
   POSENC_ASSIGN_OR_RETURN(ResolvedRotary resolved, ResolveRotary(reader, request.rotary(), request.precision()));
   ApplyRotary call;
   call.precision = resolved.precision;
@@ -64,6 +71,10 @@ absl::StatusOr<PreparedRotary> PrepareRotary(const Reader& reader, const v1::App
   if (request.has_k()) {
     POSENC_ASSIGN_OR_RETURN(call.k, ReadOperand(reader, "k", request.k(), bytes));
     POSENC_RETURN_IF_ERROR(PlaceRotation("k", request.k(), &resolved, &*call.k));
+  }
+  if (request.rotary().has_settings() && !resolved.rotary->rotates()) {
+    POSENC_RETURN_IF_ERROR(CheckNoOffset("q", request.q()));
+    POSENC_RETURN_IF_ERROR(CheckNoOffset("k", request.k()));
   }
   const int64_t offset_q = call.q.rotary_offset, offset_k = call.k ? call.k->rotary_offset : 0;
   POSENC_ASSIGN_OR_RETURN(call.positions, reader.ReadPositions(request.positions()));

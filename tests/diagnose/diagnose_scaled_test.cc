@@ -1,6 +1,7 @@
 // Diagnoses of queries that a factor of their position multiplies: right, and with the usual mistakes.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <random>
 
 #include "tests/service/call.h"
@@ -60,7 +61,7 @@ Rotated Rotate(const v1::ModelConfig& model, const std::function<void(v1::Rotary
   return made;
 }
 
-v1::DiagnoseResponse Diagnosed(const v1::ModelConfig& model, const Rotated& made) {
+v1::DiagnoseRequest RequestOf(const v1::ModelConfig& model, const Rotated& made) {
   v1::DiagnoseRequest request;
   *request.mutable_expected()->mutable_model() = model;
   request.set_layout(v1::LAYOUT_THD);
@@ -70,7 +71,11 @@ v1::DiagnoseResponse Diagnosed(const v1::ModelConfig& model, const Rotated& made
   *rotation->mutable_q()->mutable_after() = made.answer.q();
   *rotation->mutable_k()->mutable_before() = made.request.k().tensor();
   *rotation->mutable_k()->mutable_after() = made.answer.k();
-  const auto response = Call(request);
+  return request;
+}
+
+v1::DiagnoseResponse Diagnosed(const v1::ModelConfig& model, const Rotated& made) {
+  const auto response = Call(RequestOf(model, made));
   EXPECT_THAT(response, IsOk());
   return *response;
 }
@@ -126,6 +131,91 @@ TEST(DiagnoseScaled, UsualMistakes) {
   const auto unscaled_q = Rotate(Ministral(), [](auto* s) { s->clear_query_scale(); });
   of_keys.answer.mutable_q()->set_data(unscaled_q.answer.q().data());
   ExpectFault(Diagnosed(Ministral(), of_keys), "QUERY_SCALE_EXCHANGED");
+}
+
+TEST(DiagnoseScaled, OneTensorMayBeK) {
+  v1::DiagnoseRequest request = RequestOf(Ministral(), Rotate(Ministral()));
+  const v1::BeforeAndAfter q = request.rotation().q(), k = request.rotation().k();
+  request.mutable_rotation()->clear_k();
+  const auto of_q = Call(request);
+  EXPECT_EQ(of_q->verdict().kind(), v1::VERDICT_KIND_MATCHES);
+  EXPECT_THAT(of_q->verdict().sentence(), testing::EndsWith("; q multiplied by its factor of the position"));
+  *request.mutable_rotation()->mutable_q() = k;
+  const auto of_k = Call(request);
+  EXPECT_EQ(of_k->verdict().kind(), v1::VERDICT_KIND_MATCHES);
+  EXPECT_THAT(of_k->verdict().sentence(),
+              testing::EndsWith("; taken for k: if it is q, it lacks its factor of the position"));
+}
+
+TEST(DiagnoseScaled, FactorsAppliedTwice) {
+  const Rotated made = Rotate(Ministral());
+  Rotated again = made;
+  auto* settings = again.request.mutable_rotary()->mutable_settings();
+  const v1::QueryScale scale = settings->query_scale();
+  settings->Clear();
+  *settings->mutable_query_scale() = scale;
+  *again.request.mutable_q()->mutable_tensor() = made.answer.q();
+  Rotated twice = made;
+  twice.answer.mutable_q()->set_data(Call(again.request)->q().data());
+  ExpectFault(Diagnosed(Ministral(), twice), "QUERY_SCALE_TWICE");
+}
+
+TEST(DiagnoseScaled, IndexesInTheCache) {
+  const auto scale_by = [](v1::PositionSource source) {
+    return [source](v1::RotarySettings* s) { s->mutable_query_scale()->set_position_source(source); };
+  };
+  Rotated made = Rotate(Ministral());
+  made.request.mutable_positions()->set_cache_index(16384 - 10);
+  scale_by(v1::POSITION_SOURCE_CACHE_INDEX)(made.request.mutable_rotary()->mutable_settings());
+  const auto answer = Call(made.request);
+  ASSERT_THAT(answer, IsOk());
+  made.answer = *answer;
+
+  v1::DiagnoseRequest request = RequestOf(Ministral(), made);
+  *request.mutable_expected()->mutable_settings() = made.request.rotary().settings();
+  const auto right = Call(request);
+  ASSERT_THAT(right, IsOk());
+  EXPECT_EQ(right->verdict().kind(), v1::VERDICT_KIND_MATCHES) << right->verdict().sentence();
+
+  scale_by(v1::POSITION_SOURCE_POSITION_IDS)(request.mutable_expected()->mutable_settings());
+  const auto by_index = Call(request);
+  ASSERT_THAT(by_index, IsOk());
+  ExpectFault(*by_index, "QUERY_SCALE_INDEX");
+
+  scale_by(v1::POSITION_SOURCE_CACHE_INDEX)(request.mutable_expected()->mutable_settings());
+  for (const int64_t bad : {int64_t{-5}, std::numeric_limits<int64_t>::max()}) {
+    request.mutable_positions()->set_cache_index(bad);
+    EXPECT_THAT(Call(request), IsInvalid("OUT_OF_RANGE", "positions.cache_index"));
+  }
+  request.mutable_positions()->clear_cache_index();
+  std::vector<double> ids;
+  for (int64_t n = 0; n < kTokens; ++n) ids.push_back(static_cast<double>(kFirst + n));
+  *request.mutable_positions()->mutable_ids() = MakeTensor(DType::kFP64, {kTokens}, ids);
+  EXPECT_THAT(Call(request), IsInvalid("MISSING", "positions.cache_index"));
+  request.mutable_positions()->set_offset(-2);
+  EXPECT_THAT(Call(request), IsInvalid("OUT_OF_RANGE", "positions.offset"));
+}
+
+TEST(DiagnoseScaled, ARequestedPrecisionIsSaidToBeDropped) {
+  v1::DiagnoseRequest request = RequestOf(Ministral(), Rotate(Ministral()));
+  request.mutable_precision()->set_preset(v1::PRECISION_PRESET_HF_EAGER);
+  EXPECT_THAT(Call(request)->verdict().sentence(), testing::HasSubstr("the requested one was not compared"));
+}
+
+TEST(DiagnoseScaled, LayersAndSettingsThatOnlyMultiply) {
+  const Rotated made = Rotate(Llama4(3));
+  v1::DiagnoseRequest request = RequestOf(Llama4(3), made);
+  const auto of_layer = Call(request);
+  ASSERT_THAT(of_layer, IsOk());
+  EXPECT_EQ(of_layer->verdict().sentence(),
+            "nothing rotates in layers of type \"no_rope\"; q multiplied by its factor of the position");
+  EXPECT_EQ(of_layer->undecided_size(), 0) << of_layer->undecided(0).message();
+  *request.mutable_expected()->mutable_settings() = made.request.rotary().settings();
+  EXPECT_EQ(Call(request)->verdict().sentence(),
+            "nothing rotates in settings without frequencies; q multiplied by its factor of the position");
+  request.mutable_inv_freq()->set_dtype(v1::DATA_TYPE_FP64);
+  request.clear_layout();
+  EXPECT_THAT(Call(request), IsInvalid("UNSUPPORTED", "expected.settings"));
 }
 
 TEST(DiagnoseScaled, OnLayersThatRotate) {

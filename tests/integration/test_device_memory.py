@@ -132,7 +132,22 @@ def test_queries_are_multiplied_only_by_their_table(start, client):
     moved.rotary.settings.ClearField("rope_parameters")  # and not rotated
     moved.rotary.settings.ClearField("rotary_dim")
     moved.rotary.settings.ClearField("input_pairing")
-    assert on_device.refusal("ApplyRotary", moved).reason == "UNSUPPORTED"
+    refusal = on_device.refusal("ApplyRotary", moved)
+    assert (refusal.reason, refusal.field) == ("UNSUPPORTED", "q.tensor") and "query_scale" in refusal.message
+
+
+def test_nothing_changes_before_the_first_factor(start):
+    on_device, side, memory = start()
+    token = register(side, memory).token
+    request = rotation()
+    request.rotary.settings.Clear()
+    scale = request.rotary.settings.query_scale
+    scale.function = rotary_pb2.QUERY_SCALE_FUNCTION_LLAMA4
+    scale.attn_scale, scale.floor_scale = 0.1, 8192
+    moved, _ = in_memory(request, token)
+    refusal = on_device.refusal("ApplyRotary", moved)
+    assert (refusal.reason, refusal.field) == ("UNSUPPORTED", "q.tensor")
+    assert "must be of a layer that rotates: q stays as it is" in refusal.message
 
 
 def test_what_does_not_lie_there(start):

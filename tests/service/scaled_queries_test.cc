@@ -127,7 +127,9 @@ TEST(ScaledQueries, WithoutFrequenciesNothingRotates) {
   settings->clear_given_frequencies();
   EXPECT_THAT(Call(request), IsInvalid("CONFLICT", "rotary.settings.input_pairing"));
   settings->clear_input_pairing();
+  EXPECT_THAT(Call(request), IsInvalid("CONFLICT", "q.rotary_offset"));
   request.mutable_q()->clear_rotary_offset();
+  EXPECT_THAT(Call(request), IsInvalid("CONFLICT", "k.rotary_offset"));
   request.mutable_k()->clear_rotary_offset();
   for (const auto preset : {v1::PRECISION_PRESET_EXACT, v1::PRECISION_PRESET_F32}) {
     request.mutable_precision()->set_preset(preset);
@@ -224,6 +226,44 @@ TEST(ScaledQueries, TheIndexInTheCacheMayDifferFromThePosition) {
   }
 }
 
+// Also where positions are fractions, or float32 rounds past the first step.
+TEST(ScaledQueries, ATokensBytesDoNotDependOnTheOthers) {
+  struct Case {
+    v1::QueryScaleFunction function;
+    double parameter;
+    v1::PrecisionPreset preset;
+    double position, next;
+  };
+  const auto exact = v1::PRECISION_PRESET_EXACT, f32 = v1::PRECISION_PRESET_F32;
+  for (const Case& c : {Case{v1::QUERY_SCALE_FUNCTION_LOGN, 2, exact, 1.5, 2},
+                        {v1::QUERY_SCALE_FUNCTION_LOGN, 8192, exact, 8191.5, 8192},
+                        {v1::QUERY_SCALE_FUNCTION_LLAMA4, 8191.5, exact, 8190.5, 8191},
+                        {v1::QUERY_SCALE_FUNCTION_LLAMA4, 8192.0001, f32, 8191, 8192},
+                        {v1::QUERY_SCALE_FUNCTION_LLAMA4, 33554433, f32, 33554431, 33554440}}) {
+    v1::ApplyRotaryRequest both = Apply(DType::kFP32, c.function);
+    auto* scale = both.mutable_rotary()->mutable_settings()->mutable_query_scale();
+    c.function == v1::QUERY_SCALE_FUNCTION_LOGN ? scale->set_seq_length(c.parameter)
+                                                : scale->set_floor_scale(c.parameter);
+    both.mutable_precision()->set_preset(c.preset);
+    both.clear_k();
+    const auto send = [&both](const std::vector<double>& positions) {
+      v1::ApplyRotaryRequest request = both;
+      const auto tokens = static_cast<int64_t>(positions.size());
+      *request.mutable_positions()->mutable_ids() = MakeTensor(DType::kFP64, {tokens}, positions);
+      std::vector<double> x = ValuesOf(both.q().tensor());
+      x.resize(tokens * kHeads * kWidth);
+      *request.mutable_q()->mutable_tensor() = MakeTensor(DType::kFP32, {tokens, kHeads, kWidth}, x);
+      const auto answer = Call(request);
+      EXPECT_THAT(answer, IsOk());
+      return ValuesOf(answer->q());
+    };
+    const std::vector<double> alone = send({c.position});
+    std::vector<double> first = send({c.position, c.next});
+    first.resize(alone.size());
+    EXPECT_EQ(first, alone) << c.parameter << " " << c.position;
+  }
+}
+
 TEST(ScaledQueries, ContradictionsAreNamed) {
   v1::ApplyRotaryRequest request = Apply(DType::kFP32, v1::QUERY_SCALE_FUNCTION_MINISTRAL3);
   auto* settings = request.mutable_rotary()->mutable_settings();
@@ -251,6 +291,26 @@ TEST(ScaledQueries, TablesHaveNoFactors) {
   request.set_dtype(v1::DATA_TYPE_FP32);
   request.set_form(v1::TABLE_FORM_HALF_WIDTH);
   EXPECT_THAT(Call(request), IsInvalid("NOT_READ", "rotary.settings.query_scale"));
+}
+
+// Neither has an analysis.
+TEST(ScaledQueries, AnalysesHaveNoFactors) {
+  v1::AnalyzeRequest request;
+  *request.mutable_rotary() = Apply(DType::kFP32, v1::QUERY_SCALE_FUNCTION_BEAM).rotary();
+  EXPECT_THAT(Call(request), IsInvalid("NOT_READ", "rotary.settings.query_scale"));
+  request.mutable_rotary()->mutable_settings()->clear_given_frequencies();
+  request.mutable_rotary()->mutable_settings()->clear_input_pairing();
+  EXPECT_THAT(Call(request), IsInvalid("NOT_READ", "rotary.settings.query_scale"));
+  request.mutable_rotary()->mutable_model()->set_config_json(R"({"model_type": "ministral3", "head_dim": 64,
+      "rope_parameters": {"rope_theta": 1e6, "llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 4096}})");
+  const auto answer = Call(request);
+  ASSERT_THAT(answer, IsOk());
+  bool noted = false;
+  for (const v1::Note& note : answer->info().notes()) {
+    EXPECT_NE(note.code(), "QUERY_SCALE");
+    noted = noted || note.code() == "NOT_PART_OF_ROTATION";
+  }
+  EXPECT_TRUE(noted);
 }
 
 }  // namespace

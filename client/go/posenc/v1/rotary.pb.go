@@ -2683,7 +2683,7 @@ func (x *PrecisionAxes) GetRounding() Rounding {
 	return Rounding_ROUNDING_UNSPECIFIED
 }
 
-// Operand q or k; they differ if there is xpos. Widths, head counts and offsets may differ, B and S (or T) may not.
+// Operand q or k; they differ if there is xpos or query_scale. Widths, head counts and offsets may differ, B and S (or T) may not.
 type RotaryOperand struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// First element of a head row that rotates; the others pass through bit for bit, unless query_scale multiplies q.

@@ -1849,7 +1849,7 @@ type ApplyRotaryRequest struct {
 	Direction Direction              `protobuf:"varint,4,opt,name=direction,proto3,enum=posenc.v1.Direction" json:"direction,omitempty"`
 	Precision *Precision             `protobuf:"bytes,5,opt,name=precision,proto3" json:"precision,omitempty"`
 	Hints     *CallHints             `protobuf:"bytes,6,opt,name=hints,proto3" json:"hints,omitempty"`
-	// Required. Empty tensors are legal: to rotate k alone with xpos, send an empty q.
+	// Required. Empty tensors are legal: to rotate k alone with xpos or query_scale, send an empty q.
 	Q             *RotaryOperand `protobuf:"bytes,7,opt,name=q,proto3" json:"q,omitempty"`
 	K             *RotaryOperand `protobuf:"bytes,8,opt,name=k,proto3" json:"k,omitempty"`
 	unknownFields protoimpl.UnknownFields

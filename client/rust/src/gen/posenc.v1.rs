@@ -611,7 +611,7 @@ pub struct PrecisionAxes {
     #[prost(enumeration = "Rounding", tag = "3")]
     pub rounding: i32,
 }
-/// Operand q or k; they differ if there is xpos. Widths, head counts and offsets may differ, B and S (or T) may not.
+/// Operand q or k; they differ if there is xpos or query_scale. Widths, head counts and offsets may differ, B and S (or T) may not.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RotaryOperand {
@@ -4057,7 +4057,7 @@ pub struct ApplyRotaryRequest {
     pub precision: ::core::option::Option<Precision>,
     #[prost(message, optional, tag = "6")]
     pub hints: ::core::option::Option<CallHints>,
-    /// Required. Empty tensors are legal: to rotate k alone with xpos, send an empty q.
+    /// Required. Empty tensors are legal: to rotate k alone with xpos or query_scale, send an empty q.
     #[prost(message, optional, tag = "7")]
     pub q: ::core::option::Option<RotaryOperand>,
     #[prost(message, optional, tag = "8")]

@@ -1050,7 +1050,7 @@ export const PrecisionAxesSchema: GenMessage<PrecisionAxes> = /*@__PURE__*/
   messageDesc(file_posenc_v1_rotary, 17);
 
 /**
- * Operand q or k; they differ if there is xpos. Widths, head counts and offsets may differ, B and S (or T) may not.
+ * Operand q or k; they differ if there is xpos or query_scale. Widths, head counts and offsets may differ, B and S (or T) may not.
  *
  * @generated from message posenc.v1.RotaryOperand
  */

@@ -1045,7 +1045,7 @@ export type ApplyRotaryRequest = Message<"posenc.v1.ApplyRotaryRequest"> & {
   hints?: CallHints | undefined;
 
   /**
-   * Required. Empty tensors are legal: to rotate k alone with xpos, send an empty q.
+   * Required. Empty tensors are legal: to rotate k alone with xpos or query_scale, send an empty q.
    *
    * @generated from field: posenc.v1.RotaryOperand q = 7;
    */
