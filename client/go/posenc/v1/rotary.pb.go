@@ -1504,15 +1504,15 @@ type QueryScale struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Required. A parameter that the function does not have is INVALID_ARGUMENT.
 	Function QueryScaleFunction `protobuf:"varint,1,opt,name=function,proto3,enum=posenc.v1.QueryScaleFunction" json:"function,omitempty"`
-	// llama4: finite, >= 0. Required there.
+	// llama4: 0 .. 1000. Required there.
 	AttnScale *float64 `protobuf:"fixed64,2,opt,name=attn_scale,json=attnScale,proto3,oneof" json:"attn_scale,omitempty"`
-	// llama4: tokens, > 0. Required there.
+	// llama4: tokens, 1 .. 2^53. Required there.
 	FloorScale *float64 `protobuf:"fixed64,3,opt,name=floor_scale,json=floorScale,proto3,oneof" json:"floor_scale,omitempty"`
-	// ministral3: finite, >= 0. Required there.
+	// ministral3: 0 .. 1000. Required there.
 	Llama_4ScalingBeta *float64 `protobuf:"fixed64,4,opt,name=llama_4_scaling_beta,json=llama4ScalingBeta,proto3,oneof" json:"llama_4_scaling_beta,omitempty"`
-	// ministral3: tokens, > 0. Required there.
+	// ministral3: tokens, 1 .. 2^53. Required there.
 	OriginalMaxPositionEmbeddings *float64 `protobuf:"fixed64,5,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3,oneof" json:"original_max_position_embeddings,omitempty"`
-	// logn: tokens, > 1. Required there.
+	// logn: tokens, 2 .. 2^53. Required there.
 	SeqLength *float64 `protobuf:"fixed64,6,opt,name=seq_length,json=seqLength,proto3,oneof" json:"seq_length,omitempty"`
 	// Default POSITION_SOURCE_POSITION_IDS.
 	PositionSource PositionSource `protobuf:"varint,7,opt,name=position_source,json=positionSource,proto3,enum=posenc.v1.PositionSource" json:"position_source,omitempty"`
@@ -2683,7 +2683,8 @@ func (x *PrecisionAxes) GetRounding() Rounding {
 	return Rounding_ROUNDING_UNSPECIFIED
 }
 
-// Operand q or k; they differ if there is xpos or query_scale. Widths, head counts and offsets may differ, B and S (or T) may not.
+// Operand q or k; they differ if there is xpos or query_scale. Widths, head counts and offsets may differ, B and S (or T)
+// may not.
 type RotaryOperand struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// First element of a head row that rotates; the others pass through bit for bit, unless query_scale multiplies q.

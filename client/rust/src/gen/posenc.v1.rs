@@ -311,19 +311,19 @@ pub struct QueryScale {
     /// Required. A parameter that the function does not have is INVALID_ARGUMENT.
     #[prost(enumeration = "QueryScaleFunction", tag = "1")]
     pub function: i32,
-    /// llama4: finite, >= 0. Required there.
+    /// llama4: 0 .. 1000. Required there.
     #[prost(double, optional, tag = "2")]
     pub attn_scale: ::core::option::Option<f64>,
-    /// llama4: tokens, > 0. Required there.
+    /// llama4: tokens, 1 .. 2^53. Required there.
     #[prost(double, optional, tag = "3")]
     pub floor_scale: ::core::option::Option<f64>,
-    /// ministral3: finite, >= 0. Required there.
+    /// ministral3: 0 .. 1000. Required there.
     #[prost(double, optional, tag = "4")]
     pub llama_4_scaling_beta: ::core::option::Option<f64>,
-    /// ministral3: tokens, > 0. Required there.
+    /// ministral3: tokens, 1 .. 2^53. Required there.
     #[prost(double, optional, tag = "5")]
     pub original_max_position_embeddings: ::core::option::Option<f64>,
-    /// logn: tokens, > 1. Required there.
+    /// logn: tokens, 2 .. 2^53. Required there.
     #[prost(double, optional, tag = "6")]
     pub seq_length: ::core::option::Option<f64>,
     /// Default POSITION_SOURCE_POSITION_IDS.
@@ -611,7 +611,8 @@ pub struct PrecisionAxes {
     #[prost(enumeration = "Rounding", tag = "3")]
     pub rounding: i32,
 }
-/// Operand q or k; they differ if there is xpos or query_scale. Widths, head counts and offsets may differ, B and S (or T) may not.
+/// Operand q or k; they differ if there is xpos or query_scale. Widths, head counts and offsets may differ, B and S (or T)
+/// may not.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RotaryOperand {

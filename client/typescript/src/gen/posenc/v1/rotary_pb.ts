@@ -452,35 +452,35 @@ export type QueryScale = Message<"posenc.v1.QueryScale"> & {
   function: QueryScaleFunction;
 
   /**
-   * llama4: finite, >= 0. Required there.
+   * llama4: 0 .. 1000. Required there.
    *
    * @generated from field: optional double attn_scale = 2;
    */
   attnScale?: number | undefined;
 
   /**
-   * llama4: tokens, > 0. Required there.
+   * llama4: tokens, 1 .. 2^53. Required there.
    *
    * @generated from field: optional double floor_scale = 3;
    */
   floorScale?: number | undefined;
 
   /**
-   * ministral3: finite, >= 0. Required there.
+   * ministral3: 0 .. 1000. Required there.
    *
    * @generated from field: optional double llama_4_scaling_beta = 4;
    */
   llama4ScalingBeta?: number | undefined;
 
   /**
-   * ministral3: tokens, > 0. Required there.
+   * ministral3: tokens, 1 .. 2^53. Required there.
    *
    * @generated from field: optional double original_max_position_embeddings = 5;
    */
   originalMaxPositionEmbeddings?: number | undefined;
 
   /**
-   * logn: tokens, > 1. Required there.
+   * logn: tokens, 2 .. 2^53. Required there.
    *
    * @generated from field: optional double seq_length = 6;
    */
@@ -1050,7 +1050,8 @@ export const PrecisionAxesSchema: GenMessage<PrecisionAxes> = /*@__PURE__*/
   messageDesc(file_posenc_v1_rotary, 17);
 
 /**
- * Operand q or k; they differ if there is xpos or query_scale. Widths, head counts and offsets may differ, B and S (or T) may not.
+ * Operand q or k; they differ if there is xpos or query_scale. Widths, head counts and offsets may differ, B and S (or T)
+ * may not.
  *
  * @generated from message posenc.v1.RotaryOperand
  */
