@@ -78,6 +78,11 @@ const json* ConfigObject::FindUnread(std::string_view name) const {
   return found == tree_.end() || found->is_null() ? nullptr : &*found;
 }
 
+bool ConfigObject::IsNull(std::string_view name) const {
+  const auto found = tree_.find(name);
+  return found != tree_.end() && found->is_null();
+}
+
 absl::StatusOr<std::optional<double>> ConfigObject::Number(std::initializer_list<std::string_view> names) const {
   for (std::string_view name : names) {
     const json* value = Find(name);

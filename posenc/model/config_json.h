@@ -54,6 +54,8 @@ class ConfigObject {
   const nlohmann::json* Find(std::string_view name) const;
   // Like Find(name) != nullptr, but the field does not count as read.
   bool Has(std::string_view name) const { return FindUnread(name) != nullptr; }
+  // True for null, which the other functions take as absent.
+  bool IsNull(std::string_view name) const;
   // Names that the other functions looked for, in this object and its copies, whether the file has them or not.
   const std::set<std::string, std::less<>>& read() const { return *read_; }
 

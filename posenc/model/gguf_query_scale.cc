@@ -46,7 +46,8 @@ absl::Status SetGgufQueryScale(const GgufFile& file, bool rotates, bool has_slid
   if (!scale) return absl::OkStatus();
   if (!layers->rotary) layers->rotary.emplace();
   layers->rotary->query_scale = scale;
-  AddNote({std::string(kQueryScaleNote), file.fields.Path(kTemperatureScale),
+  const bool by_key = file.type.query_scale != GgufQueryScale::kLlama4;
+  AddNote({std::string(kQueryScaleNote), by_key ? file.fields.Path(kTemperatureScale) : "gguf.general.architecture",
            "q is multiplied by a factor that grows with the position, as in llama.cpp: do not multiply it again"},
           layers->notes);
   return absl::OkStatus();

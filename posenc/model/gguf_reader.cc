@@ -100,9 +100,13 @@ absl::Status AddNotes(GgufFile& file) {
       "GGUF", kArchitecture,
       "read as llama.cpp (with ggml 0.25.3) reads it, not by config_rules; llama.cpp computes in float32, and powers "
       "of theta as products");
-  if (file.type.name == "grok" && file.fields.Number("attention.temperature_length").value_or(0).value_or(0) != 0) {
-    file.Say("NOT_PART_OF_ROTATION", file.fields.Path("attention.temperature_length"),
-             "the model multiplies its scores by a factor that grows with the query's position; llama.cpp does not");
+  if (file.type.name == "grok") {
+    constexpr std::string_view kLength = "attention.temperature_length";
+    POSENC_ASSIGN_OR_RETURN(const auto length, file.fields.Number(kLength));
+    if (length.value_or(0) != 0) {
+      file.Say("NOT_PART_OF_ROTATION", file.fields.Path(kLength),
+               "the model multiplies its scores by a factor that grows with the query's position; llama.cpp does not");
+    }
   }
   const bool has_factors = !file.gguf.factors.empty();
   if (IsSplit(file.gguf) && !has_factors && file.type.divisors != GgufDivisors::kNone) {

@@ -14,12 +14,12 @@ absl::Status Take(Part& part, std::string_view name, double otherwise, std::opti
   return absl::OkStatus();
 }
 
-// True unless the field is false or 0. Llama 4's first files have a number.
+// As the classes' `if`: false, 0 and null are not true. Llama 4's first files have a number.
 absl::StatusOr<bool> IsTrue(const Part& part, std::string_view name, bool otherwise) {
   const nlohmann::json* field = part.config.Find(name);
   if (field != nullptr && field->is_number()) return field->get<double>() != 0;
   POSENC_ASSIGN_OR_RETURN(const auto given, part.config.Bool(name));
-  return given.value_or(otherwise);
+  return given.value_or(otherwise && !part.config.IsNull(name));
 }
 
 absl::StatusOr<std::optional<QueryScale>> Llama4(Part& part) {
@@ -38,7 +38,7 @@ absl::StatusOr<std::optional<QueryScale>> Llama4(Part& part) {
 
 absl::StatusOr<std::optional<QueryScale>> Qwen(Part& part) {
   constexpr std::string_view kSwitch = "use_logn_attn";
-  POSENC_ASSIGN_OR_RETURN(const bool is_on, IsTrue(part, kSwitch, false));
+  POSENC_ASSIGN_OR_RETURN(const bool is_on, IsTrue(part, kSwitch, true));
   QueryScale scale{
       .function = QueryScaleFunction::kLogn, .position_source = PositionSource::kCacheIndex, .rounds_factor = true};
   POSENC_RETURN_IF_ERROR(Take(part, "seq_length", 8192, scale.seq_length));

@@ -312,6 +312,7 @@ absl::Status CompareLengths(const v1::CompareRequest& request, const SettingsOfL
 void AddNotesOfOne(const std::string& name, const SettingsOfLayers& side, const SettingsOfLayers& other,
                    v1::LayerComparison* message) {
   for (const Note& note : side.notes) {
+    if (note.code == kQueryScaleNote) continue;  // for calls that rotate; the fields say what differs
     const bool in_both = std::any_of(other.notes.begin(), other.notes.end(), [&note](const Note& its) {
       return its.code == note.code && its.field == note.field && its.message == note.message;
     });
@@ -339,6 +340,15 @@ void AddNotes(const SettingsOfLayers& a, const SettingsOfLayers& b, bool lacks_w
   AddNotesOfOne("b", b, a, message);
 }
 
+// Adds the factor of q that only one side has.
+void AppendQueryScale(const SettingsOfLayers& a, const SettingsOfLayers& b, v1::LayerComparison* message) {
+  v1::RotarySettings left, right;
+  const v1::Plan &plan_a = a.encoding.plan, &plan_b = b.encoding.plan;
+  if (plan_a.rotary().has_query_scale()) *left.mutable_query_scale() = plan_a.rotary().query_scale();
+  if (plan_b.rotary().has_query_scale()) *right.mutable_query_scale() = plan_b.rotary().query_scale();
+  AppendFieldDifferences(left, right, "", message->mutable_fields());
+}
+
 void Describe(const SettingsOfLayers& settings, const std::vector<uint32_t>& layers, v1::ComparedLayers* message) {
   message->mutable_layer_index()->Assign(layers.begin(), layers.end());
   message->set_layer_type(settings.layer_type);
@@ -355,6 +365,7 @@ absl::Status CompareGroup(const v1::CompareRequest& request, const Group& group,
   bool lacks_weights = false;
   if (message->a().method() != message->b().method()) {
     AppendDifference("method", message->a().method(), message->b().method(), message->mutable_fields());
+    AppendQueryScale(a, b, message);
   } else if (a.rotary && b.rotary) {
     POSENC_RETURN_IF_ERROR(CompareLengths(request, a, b, entries_left, pool, cancelled, message));
     message->set_same(SameLayout(a, b) && SameQueryScale(a, b) &&

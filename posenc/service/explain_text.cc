@@ -132,18 +132,21 @@ std::string Scores(const ResolvedRotary& resolved, const RotaryPlan& plan) {
   return sentence.empty() ? "" : sentence + ".";
 }
 
-// Says from which position on q is multiplied, and by how much at the model's last position, or far from the first.
+// Says from which position on q is multiplied, and by how much there, if the factor has steps, and at the model's last
+// position, or far from the first.
 std::string Queries(const ResolvedRotary& resolved) {
   const auto& scale = resolved.rotary->settings().query_scale;
   if (!scale) return "";
   const std::optional<double> first = FirstScaledPosition(*scale);
   if (!first) return "The model's factor of queries is 1 at every position.";
-  const double at = std::max({*first, 131072.0, resolved.longest.value_or(0) - 1});
-  const std::string_view unit =
-      scale->position_source == PositionSource::kCacheIndex ? "index in the cache" : "position";
-  return fmt::format("Queries from {} {} on are multiplied, by {:.4g} there and by {:.4g} at {}.", unit,
-                     Thousands(*first), QueryFactors(Frequencies::kExact, *scale, {*first})[0],
-                     QueryFactors(Frequencies::kExact, *scale, {at})[0], Thousands(at));
+  const double last = std::max(*first, resolved.longest ? *resolved.longest - 1 : 131071.0);
+  const bool has_steps =
+      scale->function == QueryScaleFunction::kLlama4 || scale->function == QueryScaleFunction::kMinistral3;
+  const auto by = [&](double at) { return QueryFactors(Frequencies::kExact, *scale, {at})[0]; };
+  return fmt::format(
+      "Queries from {} {} on are multiplied, {}by {:.4g} at {}.",
+      scale->position_source == PositionSource::kCacheIndex ? "index in the cache" : "position", Thousands(*first),
+      has_steps && last > *first ? fmt::format("by {:.4g} there and ", by(*first)) : "", by(last), Thousands(last));
 }
 
 constexpr std::string_view kOwnPairing = "the pairing, which is the request's";

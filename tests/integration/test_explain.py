@@ -127,11 +127,11 @@ def test_lengths_in_words(client, longest, original, said):
 
 @pytest.mark.parametrize("config, rotates, said", [
     ({"model_type": "llama4_text", "num_hidden_layers": 4}, False,
-     "Queries from index in the cache 8,191 on are multiplied, by 1.069 there and by 1.283 at 131,072."),
+     "Queries from index in the cache 8,191 on are multiplied, by 1.069 there and by 1.283 at 131,071."),
     ({"model_type": "ministral3", "max_position_embeddings": 262144}, True,
      "Queries from position 16,384 on are multiplied, by 1.069 there and by 1.277 at 262,143."),
     ({"model_type": "beam", "num_hidden_layers": 6}, False,
-     "Queries from position 0 on are multiplied, by 1 there and by 1.518 at 131,072."),
+     "Queries from position 0 on are multiplied, by 1.518 at 131,071."),
 ])
 def test_queries_in_words(client, config, rotates, said):
     layers = explain(client, json.dumps(config).encode())

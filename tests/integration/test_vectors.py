@@ -35,6 +35,13 @@ def vectors(posenc, configs, tmp_path):
     return make
 
 
+def test_the_factor_of_queries_is_left_out(vectors):
+    metadata, _ = vectors("ministral-3-3b-reasoning-2512", "--component", "text")
+    left_out = json.loads(metadata["left_out"])["query_scale"]
+    assert left_out["function"] == "QUERY_SCALE_FUNCTION_MINISTRAL3"
+    assert "query_scale" not in json.loads(metadata["settings"])
+
+
 def test_of_llama_are_what_the_formula_says(vectors):
     metadata, tensors = vectors("llama-3.1-8b")
     positions = tensors["positions"].tolist()

@@ -103,6 +103,7 @@ TEST(GgufModel, QueryScales) {
   ASSERT_EQ(llama4->size(), 2);
   EXPECT_FALSE((*llama4)[0].rotary->query_scale);
   EXPECT_EQ((*llama4)[1].rotary->query_scale->attn_scale, 0.1f);
+  EXPECT_THAT((*llama4)[1].notes, HasNote("QUERY_SCALE", "gguf.general.architecture"));
   EXPECT_EQ((*llama4)[1].rotary->frequencies.index(), 0);
   const auto whole = Read("llama4", {Number("llama4.block_count", 4), Number("llama4.attention.sliding_window", 0)});
   ASSERT_THAT(whole, IsOk());
@@ -111,6 +112,7 @@ TEST(GgufModel, QueryScales) {
   const auto grok = Read("grok", {Number("grok.attention.temperature_length", 1024)});
   ASSERT_THAT(grok, IsOk());
   EXPECT_THAT((*grok)[0].notes, HasNote("NOT_PART_OF_ROTATION", "gguf.grok.attention.temperature_length"));
+  EXPECT_FALSE(Read("grok", {Float("grok.attention.temperature_length", 1024)}).ok());
 }
 
 TEST(GgufModel, LayersOfSeveralKinds) {

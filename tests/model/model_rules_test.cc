@@ -290,7 +290,7 @@ TEST(ModelRules, Llama4MultipliesQueriesOfLayersThatDoNotRotate) {
       "attn_scale": 0.2, "floor_scale": 100, "no_rope_layers": [0, 1, 1, 1]})");
   EXPECT_EQ(own[0].rotary->query_scale->attn_scale, 0.2);
   EXPECT_EQ(own[0].rotary->query_scale->floor_scale, 100);
-  for (const char* off : {"false", "0"}) {
+  for (const char* off : {"false", "0", "null"}) {
     const std::string file =
         std::string(R"({"model_type": "llama4_text", "num_hidden_layers": 4, "attn_temperature_tuning": )") + off + "}";
     EXPECT_FALSE(Read(file)[1].rotary);
@@ -312,8 +312,12 @@ TEST(ModelRules, QwensLogn) {
     ModelSource source{.config_json = file, .input_pairing = Pairing::kHalfSplit};
     return ReadModel(source, {});
   };
+  const auto off = read(R"({"model_type": "qwen", "hidden_size": 64, "num_attention_heads": 4,
+      "rotary_pct": 1.0, "seq_length": 2048, "use_logn_attn": false})");
+  ASSERT_THAT(off, IsOk());
+  EXPECT_FALSE((*off)[0].rotary->query_scale);
   const auto layers = read(R"({"model_type": "qwen", "hidden_size": 64, "num_attention_heads": 4,
-      "rotary_pct": 1.0, "seq_length": 2048, "use_logn_attn": true})");
+      "rotary_pct": 1.0, "seq_length": 2048})");  // the class's default is true
   ASSERT_THAT(layers, IsOk());
   const auto& scale = (*layers)[0].rotary->query_scale;
   ASSERT_TRUE(scale);

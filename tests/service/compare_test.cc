@@ -217,6 +217,23 @@ TEST(Compare, LayerTypesAreGroupsOfTheirOwn) {
 }
 
 // A chosen layer is compared with all layers of the other side.
+TEST(Compare, AFactorOfQueriesThatOneSideHas) {
+  v1::CompareRequest request;
+  for (auto* side : {request.mutable_a(), request.mutable_b()}) {
+    const std::string tuning = side == &request.a() ? "true" : "false";
+    side->mutable_model()->set_config_json(
+        R"({"model_type": "llama4_text", "num_hidden_layers": 4, "attn_temperature_tuning": )" + tuning + "}");
+    side->mutable_model()->set_layer_index(3);
+  }
+  const auto response = Call(request);
+  ASSERT_THAT(response, IsOk());
+  EXPECT_FALSE(response->same());
+  std::vector<std::string> fields;
+  for (const auto& field : response->layers(0).fields()) fields.push_back(field.path());
+  EXPECT_THAT(fields, testing::Contains("query_scale.floor_scale"));
+  for (const v1::Note& note : response->layers(0).notes()) EXPECT_NE(note.code(), "QUERY_SCALE");
+}
+
 TEST(Compare, AChosenLayer) {
   const std::string config = Gemma3(R"(, "rope_local_base_freq": 10000)");
   v1::ComparedSettings sliding = Model(config), full = Model(config);

@@ -100,8 +100,11 @@ class Maker {
                    const std::vector<std::pair<std::string, v1::Precision>>& precisions) {
     const v1::AnswerInfo& info = layer.info();
     v1::RotarySettings settings = info.plan().rotary();
-    settings.clear_query_scale();  // the vectors are of the rotation
     prefix_ = layer.layer_type().empty() ? "" : layer.layer_type() + "/";
+    if (settings.has_query_scale()) {  // the vectors are of the rotation
+      vectors_.metadata[prefix_ + "left_out"] = Json{{"query_scale", ToJsonObject(settings.query_scale())}}.dump();
+      settings.clear_query_scale();
+    }
     if (seq_len) absl::StrAppend(&prefix_, "seq_len_", *seq_len, "/");
     vectors_.metadata[prefix_ + "settings"] = ToJsonObject(settings).dump();
 
