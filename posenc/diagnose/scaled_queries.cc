@@ -212,7 +212,9 @@ absl::StatusOr<Diagnosis> DiagnoseScaled(const Evidence& evidence, const Asked& 
       if (matches || (!asked.settings && asked.unrotated.empty())) return diagnosis;
       expected = std::move(diagnosis);
     } else if (matches && !scaling.q && evidence.operands.size() == 1) {
-      diagnosis.verdict.sentence += "; taken for k: if it is q, it lacks its factor of the position";
+      diagnosis.verdict.kind = VerdictKind::kUnknown;
+      diagnosis.verdict.sentence =
+          "if the one tensor is k, it matches; if it is q, its factor of the position is missing";
       return diagnosis;
     } else if (matches) {
       Fault fault{.sentence = scaling.departure.message, .departures = {scaling.departure}, .values = tokens};
