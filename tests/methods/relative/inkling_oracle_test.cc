@@ -131,7 +131,9 @@ TEST(Inkling, IsZeroOutside) {
   ASSERT_THAT(answer, IsOk());
   const std::vector<double> ours = ValuesOf(answer->scores());
   s.ForEach([&](int64_t b, int64_t, int64_t i, int64_t j, int64_t n) {
-    if (!s.IsInside(b, i, j)) EXPECT_EQ(ours[n], 3.5);
+    if (!s.IsInside(b, i, j)) {
+      EXPECT_EQ(ours[n], 3.5);
+    }
   });
   EXPECT_TRUE(std::isnan(ours[3]));
 }
