@@ -33,7 +33,9 @@ std::vector<Part> CellSet::Parts(const Counts& counts, std::vector<Part>* said) 
   std::vector<std::pair<Matrix, Group>> groups;
   Matrix others;  // none of these is said exactly
   Group of_others;
-  for (const auto& [index, matrix] : matrices_) {
+  for (const auto& each : matrices_) {
+    const Index& index = each.first;
+    const Matrix& matrix = each.second;
     InterruptionPoint();
     auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& one) { return one.first == matrix; });
     if (group == groups.end() && groups.size() == kMostGroups) {

@@ -31,6 +31,7 @@ absl::Status WrongType(const std::string& path, const json& value, std::string_v
 
 }  // namespace
 
+// NOLINTNEXTLINE(bugprone-exception-escape): iterators of structured values do not throw
 ParsedConfig::~ParsedConfig() { FreeInPlace(tree); }
 
 std::string AsText(const json& value) {

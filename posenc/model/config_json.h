@@ -20,10 +20,10 @@ inline constexpr std::string_view kConfigJson = "config_json";
 
 // The tree of a config.json.
 struct ParsedConfig {
-  ParsedConfig() = default;
+  ParsedConfig() = default;  // NOLINT(bugprone-exception-escape): see the destructor
   // Frees the values where they are. nlohmann's destructors would allocate: they move the values of each array into a
   // new block first, which must not fail and takes as much memory as the array.
-  ~ParsedConfig();
+  ~ParsedConfig();  // NOLINT(bugprone-exception-escape): iterators of structured values do not throw
   ParsedConfig(const ParsedConfig&) = delete;
   ParsedConfig& operator=(const ParsedConfig&) = delete;
 

@@ -30,9 +30,9 @@ class Builder {
         encoding_{std::move(name), operation_, Of(model), Of(settings), {}, {}, {}} {}
 
   Builder& Input(std::string name, Datatypes datatypes, std::vector<int64_t> shape, bool optional,
-                 std::string_view field, std::vector<std::pair<std::string, std::string_view>> parameters = {}) {
+                 std::string_view field, const std::vector<std::pair<std::string, std::string_view>>& parameters = {}) {
     InputField input{std::move(name), {datatypes.begin(), datatypes.end()}, std::move(shape), optional, Of(field)};
-    for (auto& [parameter, path] : parameters) input.parameters.push_back({std::move(parameter), Of(path)});
+    for (const auto& [parameter, path] : parameters) input.parameters.push_back({parameter, Of(path)});
     encoding_.inputs.push_back(std::move(input));
     return *this;
   }

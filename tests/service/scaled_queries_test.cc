@@ -170,8 +170,8 @@ TEST(ScaledQueries, LayoutsAndChunksAgree) {
       v1::Tensor& x = *heads_first.mutable_q()->mutable_tensor();
       x.mutable_shape()->Clear();
       for (const int64_t size : {int64_t{1}, kHeads, kTokens, kWidth}) x.add_shape(size);
-      const size_t row = kWidth * 2;
-      const auto turned = [row](const std::string& from, bool back) {
+      constexpr size_t row = kWidth * 2;
+      const auto turned = [](const std::string& from, bool back) {
         std::string to(from.size(), '\0');
         for (int64_t token = 0; token < kTokens; ++token) {
           for (int64_t head = 0; head < kHeads; ++head) {

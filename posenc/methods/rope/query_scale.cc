@@ -40,8 +40,9 @@ double Step(Frequencies arithmetic, const Steps& steps, double position) {
   if (arithmetic == Frequencies::kFloat64) return StepIn<double>(steps, position);
   const bool whole = position == std::floor(position) && steps.length == std::floor(steps.length);
   if (whole && steps.length <= kLargestPosition) {
-    return static_cast<double>((static_cast<int64_t>(position) + static_cast<int64_t>(steps.offset)) /
-                               static_cast<int64_t>(steps.length));
+    const int64_t step =
+        (static_cast<int64_t>(position) + static_cast<int64_t>(steps.offset)) / static_cast<int64_t>(steps.length);
+    return static_cast<double>(step);
   }
   return NearestDouble(Floor((Real(position) + Real(steps.offset)) / Real(steps.length)));
 }
