@@ -298,14 +298,12 @@ absl::Status LayOutForgetGate(const ForgetGateSettings& gates, const GenerateBia
 void RoundTo(DType dtype, std::vector<double>& values) {
   constexpr size_t kTogether = 4096;
   float floats[kTogether];
-  uint16_t narrow[kTogether];
   for (size_t begin = 0; begin < values.size(); begin += kTogether) {
     InterruptionPointOfStep(static_cast<int64_t>(begin));
     const size_t count = std::min(kTogether, values.size() - begin);
     double* const some = values.data() + begin;
     std::transform(some, some + count, floats, [](double value) { return static_cast<float>(value); });
-    Convert(DType::kFP32, dtype, floats, narrow, count);
-    Convert(dtype, DType::kFP32, narrow, floats, count);
+    RoundTo(dtype, floats, count);
     std::copy_n(floats, count, some);
   }
 }

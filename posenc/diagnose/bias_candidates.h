@@ -135,12 +135,12 @@ struct FittedFault {
 bool AreSameSlopes(const std::vector<double>& found, const std::vector<double>& wanted);
 // True if they differ by the roundings of powers in float32.
 bool AreNearSlopes(const std::vector<double>& found, const std::vector<double>& wanted);
-// What is wrong with slopes that are not the wanted ones. `head`: the first of them; `bias_max`: the
-// alibi_bias_max of the wanted ones; `dtype`: the compared type.
+// Returns the fault of slopes that are not the wanted ones. `head`: the index of the first slope; `bias_max`: the
+// alibi_bias_max of the wanted ones; `dtype`: the type in which biases are compared.
 FittedFault SlopesFault(const std::vector<double>& found, const std::vector<double>& wanted, int64_t head,
                         double bias_max, DType dtype);
-// What a T5 bias read instead of the expected values of its table, if its first query stands at `offset`; absent if it
-// read none of them, unless each bucket has one value.
+// Returns the fault of a T5 bias whose first query has position `offset`: distances have the values of other buckets of
+// the expected table, or other values. Absent if neither the buckets' values nor their places are those of the table.
 std::optional<FittedFault> TableFault(const BiasStructure& structure, const BiasExplanation& asked, int64_t offset,
                                       DType dtype);
 // Says that queries stand `shift` positions too far.

@@ -13,7 +13,7 @@ namespace {
 
 bool IsByDistance(AlibiForm form) { return !IsKeyOnly(form); }
 
-// What is wrong if an explanation is right, not what was asked for.
+// Finds the departures of an explanation from the expected bias.
 class BiasDepartures {
  public:
   BiasDepartures(const BiasEvidence& e, const BiasStructure& structure, const BiasExplanation& found,

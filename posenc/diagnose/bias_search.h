@@ -42,8 +42,9 @@ class BiasSearch {
 // True if the method cannot be computed for this bias; false if the call was cancelled or failed otherwise.
 bool CannotBe(const absl::Status& status);
 
-// What a port did to the expected bias: it was transposed, negated, multiplied or divided; its queries stand elsewhere;
-// its table was read in the other order of its axes, or elsewhere; distances or values were clipped.
+// Faults that turn the expected bias into the given one. It was transposed, negated, multiplied or divided; its queries
+// have other positions; its table was read at other indices or in the other order of its axes; its distances or values
+// were clipped.
 struct BiasChanges {
   std::vector<FittedFault> faults;
   std::optional<BiasExplanation> elsewhere;  // the expected bias, with its queries elsewhere

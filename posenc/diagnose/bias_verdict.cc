@@ -78,7 +78,7 @@ class BiasJudge {
     return absl::OkStatus();
   }
 
-  // What the first line says besides: what was not checked, and what softmax removes.
+  // Returns the end of the first line. It names the parts that were not checked, and a constant that softmax removes.
   std::string Remarks() const {
     std::string text;
     const BiasMisfits& misfits = asked_->misfits;

@@ -1,4 +1,4 @@
-// What equal bits tell of rows that are within the tolerance either way.
+// Sets of rows by their equal bits, for rows in which two explanations are both within the tolerance.
 #pragma once
 
 #include "posenc/diagnose/rotation_call.h"

@@ -21,15 +21,6 @@ constexpr int64_t kSampledTokens = 640;
 constexpr int64_t kSampledHeads = 8;
 constexpr int64_t kSampledElements = int64_t{1} << 20;  // per operand; at least 16 head rows
 
-class OwnedBytes final : public ByteSource {
- public:
-  explicit OwnedBytes(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}
-  absl::Span<const std::byte> From(size_t offset) const override { return absl::MakeConstSpan(bytes_).subspan(offset); }
-
- private:
-  const std::vector<std::byte> bytes_;
-};
-
 absl::Status CheckType(std::string_view field, DType dtype) {
   switch (dtype) {
     case DType::kFP64:

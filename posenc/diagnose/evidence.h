@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -15,6 +16,15 @@
 #include "posenc/settings/settings.h"
 
 namespace posenc::diagnose {
+
+class OwnedBytes final : public ByteSource {
+ public:
+  explicit OwnedBytes(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}
+  absl::Span<const std::byte> From(size_t offset) const override { return absl::MakeConstSpan(bytes_).subspan(offset); }
+
+ private:
+  const std::vector<std::byte> bytes_;
+};
 
 // Rows of a tensor by token and head: heads [head, head + heads) of tokens [token, token + tokens).
 struct Block {

@@ -14,7 +14,7 @@ class PairProducts {
  public:
   // The pair before, as expected and as given.
   void Add(std::complex<double> before, std::complex<double> expected, std::complex<double> given);
-  // What the elements are, if that explains all pairs and is not as expected; else nothing.
+  // Returns a sentence that says the sums. Absent if they do not explain all pairs, or are as expected.
   std::optional<std::string> Words() const;
 
  private:

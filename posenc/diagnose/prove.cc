@@ -128,13 +128,12 @@ class MisfitFinder {
  private:
   static constexpr double kLargestPhaseError = 0.5;  // radians
 
-  // What the tolerance allows in a token: the errors of the pairs' angles, in radians; whether random angles would be
-  // within them in more than one token of 10,000; and how many roundings of the fault may flip.
+  // The tolerance of one token.
   struct Bounds {
     int64_t token = -1;
-    std::vector<double> phase_error;
-    bool may_fit_by_chance = false;
-    double most_flips = 0;
+    std::vector<double> phase_error;  // largest error of each pair's angle, in radians
+    bool may_fit_by_chance = false;   // random angles would be within the errors in more than one token of 10,000
+    double most_flips = 0;            // most roundings of the fault that may flip
   };
   Bounds BoundsOf(int64_t token) const {
     constexpr double kChance = 1e-4;

@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "posenc/base/interruption.h"
-#include "posenc/base/line_allocator.h"
 #include "posenc/base/memory_account.h"
 #include "posenc/diagnose/blocks.h"
 #include "posenc/kernels/convert.h"
@@ -25,17 +24,6 @@ struct Scaling {
 
 // Factors by token; empty: all are 1.
 using TokenFactors = std::vector<float>;
-
-class ScaledBytes final : public ByteSource {
- public:
-  explicit ScaledBytes(LineVector<std::byte> bytes) : bytes_(std::move(bytes)) {}
-  absl::Span<const std::byte> From(size_t offset) const override {
-    return absl::Span<const std::byte>(bytes_.data(), bytes_.size()).subspan(offset);
-  }
-
- private:
-  const LineVector<std::byte> bytes_;
-};
 
 class ScaledQueries {
  public:
@@ -97,7 +85,9 @@ class ScaledQueries {
     for (Rows& rows : scaled.operands) {
       TokenFactors factors = FactorsOf(scaling, rows.which);
       if (factors.empty()) continue;
-      if (scaling.q && scaling.q->rounds_factor && SizeOf(rows.after_dtype) == 2) Round(rows.after_dtype, &factors);
+      if (scaling.q && scaling.q->rounds_factor && SizeOf(rows.after_dtype) == 2) {
+        RoundTo(rows.after_dtype, factors.data(), factors.size());
+      }
       rows.before = Multiplied(rows, factors);
       rows.before_dtype = WideOf(rows);
     }
@@ -137,17 +127,10 @@ class ScaledQueries {
 
   static DType WideOf(const Rows& rows) { return rows.before_dtype == DType::kFP64 ? DType::kFP64 : DType::kFP32; }
 
-  static void Round(DType dtype, TokenFactors* factors) {
-    std::vector<std::byte> narrow(factors->size() * SizeOf(dtype));
-    Convert(DType::kFP32, dtype, factors->data(), narrow.data(), factors->size());
-    Convert(dtype, DType::kFP32, narrow.data(), factors->data(), factors->size());
-  }
-
   static std::shared_ptr<const ByteSource> Multiplied(const Rows& rows, const TokenFactors& factors) {
     const int64_t count = rows.tokens() * rows.heads;
     const size_t width = rows.width, out = width * SizeOf(WideOf(rows));
-    LineVector<std::byte> bytes(count * out);
-    std::vector<std::byte> row(width * SizeOf(rows.before_dtype));
+    std::vector<std::byte> bytes(count * out), row(width * SizeOf(rows.before_dtype));
     const bool heads_first = rows.layout == Layout::kBHSD;
     for (int64_t n = 0; n < count; ++n) {
       InterruptionPointOfStep(n);
@@ -169,7 +152,7 @@ class ScaledQueries {
                    .head_stride = 0});
       }
     }
-    return std::make_shared<const ScaledBytes>(std::move(bytes));
+    return std::make_shared<const OwnedBytes>(std::move(bytes));
   }
 
   const Evidence& evidence_;

@@ -73,8 +73,8 @@ double Proportion(const std::vector<double>& found, const std::vector<double>& w
   return power;
 }
 
-// What was done to the wanted slopes; absent if nothing that is known. `head`: the first of them; `bias_max`: their
-// alibi_bias_max.
+// Returns the known change that turns the wanted slopes into the found ones; absent if there is none. `head`: the index
+// of the first slope; `bias_max`: the wanted alibi_bias_max.
 std::optional<FittedFault> Change(const std::vector<double>& found, const std::vector<double>& wanted, int64_t head,
                                   double bias_max, DType dtype) {
   const auto count = static_cast<double>(found.size());

@@ -69,5 +69,16 @@ void Convert(DType from, DType to, const void* src, void* dst, size_t count) {
   (from, to, static_cast<const std::byte*>(src), static_cast<std::byte*>(dst), count);
 }
 
+void RoundTo(DType dtype, float* values, size_t count) {
+  constexpr size_t kTogether = 4096;
+  uint16_t narrow[kTogether];
+  if (dtype == DType::kFP32) return;
+  for (size_t begin = 0; begin < count; begin += kTogether) {
+    const size_t some = std::min(kTogether, count - begin);
+    Convert(DType::kFP32, dtype, values + begin, narrow, some);
+    Convert(dtype, DType::kFP32, narrow, values + begin, some);
+  }
+}
+
 }  // namespace posenc
 #endif  // HWY_ONCE

@@ -95,4 +95,7 @@ constexpr uint16_t Narrow(double value) {
 // payloads. Aborts on other types. No alignment needed. The arrays must not overlap, unless from == to and src == dst.
 void Convert(DType from, DType to, const void* src, void* dst, size_t count);
 
+// Rounds the values to FP32, FP16 or BF16.
+void RoundTo(DType dtype, float* values, size_t count);
+
 }  // namespace posenc

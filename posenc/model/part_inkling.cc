@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kFullLayer = "hybrid", kSlidingLayer = "hybrid_sliding";
 
-// What a class takes for absent fields.
+// Defaults of a class for absent fields.
 struct InklingDefaults {
   int64_t heads, sliding_window;
   std::optional<double> n_floor;

@@ -177,11 +177,11 @@ absl::Status RelativeScores::WriteScores(const Buffers& buffers, WorkPool& pool,
     return MakeTables(call_.method, relative_, call_.precision.frequencies, pool, cancelled);
   }());
   // Where nothing but the answer is rounded, it does not matter what the factors multiply.
-  std::vector<double> of_term, of_queries;
+  std::optional<Matrix<double>> of_term, of_queries;
   if (const auto* inkling = std::get_if<InklingSettings>(&call_.method)) {
     const LargeBlocksMayBeRefused scope;
     const bool states = RoundsTerm() && inkling->scaled == InklingScaled::kStates;
-    (states ? of_queries : of_term) = InklingFactors(*inkling, call_.precision.frequencies, query_positions_.values);
+    (states ? of_queries : of_term) = InklingFactors(*inkling, call_.precision.frequencies, query_positions_);
   }
   const RelativeSums terms(q_, buffers.q, k_, buffers.k, tables, relative_, head_start_, query_positions_,
                            key_positions_, of_queries);
@@ -225,14 +225,14 @@ bool RelativeScores::RoundsTerm() const {
 }
 
 void RelativeScores::Write(const RelativeSums& terms, const RelativeTables& tables, const Slab& slab,
-                           const Buffers& buffers, const std::vector<double>& factors, const double* sums) const {
+                           const Buffers& buffers, const std::optional<Matrix<double>>& factors,
+                           const double* sums) const {
   const size_t row_bytes = keys_ * SizeOf(call_.dtype);
   const double* query_positions = query_positions_.row(slab.b) + slab.begin;
   const double* key_positions = key_positions_.row(slab.b);
   std::vector<float> row(keys_);
-  const double* of_slab = factors.empty() ? nullptr : factors.data() + (query_positions - query_positions_.row(0));
   for (int64_t i = 0; i < slab.count; ++i) {
-    const double factor = of_slab == nullptr ? 1 : of_slab[i];
+    const double factor = factors ? factors->row(slab.b)[slab.begin + i] : 1;
     const double early = RoundsTerm() ? 1 : factor, late = RoundsTerm() ? factor : 1;
     InPieces(keys_, [&](int64_t begin, int64_t end) {
       for (int64_t j = begin; j < end; ++j) {

@@ -63,9 +63,9 @@ class RelativeScores {
   // A bound of the bytes that computing a slab takes.
   int64_t SlabBytes(const RelativeSums& terms, int64_t queries) const;
   void AddCope(const RelativeSums& terms, const Slab& slab, double* sums) const;
-  // factors: of the term, for each query position; empty: 1.
+  // factors: of the term, for each query position; absent: 1.
   void Write(const RelativeSums& terms, const RelativeTables& tables, const Slab& slab, const Buffers& buffers,
-             const std::vector<double>& factors, const double* sums) const;
+             const std::optional<Matrix<double>>& factors, const double* sums) const;
   // True if the term is rounded to the answer's type before what is done with it next.
   bool RoundsTerm() const;
 

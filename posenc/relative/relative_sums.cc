@@ -106,20 +106,12 @@ class TileRows {
 
 }  // namespace
 
-void RoundTo(DType dtype, float* values, int64_t count) {
-  if (dtype == DType::kFP32) return;
-  std::vector<std::byte> narrow(count * SizeOf(dtype));
-  Convert(DType::kFP32, dtype, values, narrow.data(), count);
-  Convert(dtype, DType::kFP32, narrow.data(), values, count);
-}
-
 std::vector<double> RelativeSums::QueryColumns(const Slab& slab, const std::optional<Matrix<float>>& bias) const {
   std::vector<float> rows(slab.count * q_.dim);
   q_.Load(q_data_, slab.b, slab.h, slab.begin, slab.count, rows.data());
   for (size_t n = 0; bias && n < rows.size(); ++n) rows[n] += bias->row(head_start_ + slab.h)[n % q_.dim];
-  if (!query_factors_.empty()) {
-    const double* factors =
-        query_factors_.data() + (query_positions_.row(slab.b) - query_positions_.row(0)) + slab.begin;
+  if (query_factors_) {
+    const double* factors = query_factors_->row(slab.b) + slab.begin;
     for (size_t n = 0; n < rows.size(); ++n) rows[n] *= static_cast<float>(factors[n / q_.dim]);
     RoundTo(q_.dtype, rows.data(), slab.count * q_.dim);
   }

@@ -17,18 +17,15 @@ struct Slab {
   int64_t b, h, begin, count;
 };
 
-// Rounds the values to `dtype`.
-void RoundTo(DType dtype, float* values, int64_t count);
-
 // Each Add...() adds to a slab's sums, [count, keys]. The constructor's arguments must outlive the object. Thread-safe.
-// query_factors: by these q is multiplied before its products with tables, and rounded to its type; of each query
-// position, or empty.
+// query_factors: of each query position; q is multiplied by them before its products with tables, and rounded to its
+// type.
 class RelativeSums {
  public:
   RelativeSums(const HeadRows& q, const std::byte* q_data, const std::optional<HeadRows>& k, const std::byte* k_data,
                const RelativeTables& tables, const RelativeShape& shape, int64_t head_start,
                const Matrix<double>& query_positions, const Matrix<double>& key_positions,
-               const std::vector<double>& query_factors)
+               const std::optional<Matrix<double>>& query_factors)
       : q_(q),
         q_data_(q_data),
         k_(k),
@@ -69,7 +66,7 @@ class RelativeSums {
   double first_distance_;
   int64_t head_start_, keys_;
   const Matrix<double>&query_positions_, &key_positions_;
-  const std::vector<double>& query_factors_;
+  const std::optional<Matrix<double>>& query_factors_;
 };
 
 }  // namespace posenc

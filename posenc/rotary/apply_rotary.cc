@@ -223,11 +223,9 @@ void RotaryApplication::ScaleCells(const Cells& cells, Operand which, const Slab
     scale(0, rotated.rotary_offset);
     return scale(rotated.rotary_offset + 2 * rotated.pairs, rotated.head_dim);
   }
-  if (rows_.plan(0).query_scale->rounds_factor && rotated.dtype != DType::kFP32) {
-    std::vector<std::byte> narrow(factors->size() * element);
-    rounded.resize(factors->size());
-    Convert(DType::kFP32, rotated.dtype, factors->data(), narrow.data(), rounded.size());
-    Convert(rotated.dtype, DType::kFP32, narrow.data(), rounded.data(), rounded.size());
+  if (rows_.plan(0).query_scale->rounds_factor) {
+    rounded = *factors;
+    RoundTo(rotated.dtype, rounded.data(), rounded.size());
     factors = &rounded;
   }
   scale(0, rotated.head_dim);

@@ -12,15 +12,6 @@
 
 namespace posenc::diagnose {
 
-class Bytes final : public ByteSource {
- public:
-  explicit Bytes(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}
-  absl::Span<const std::byte> From(size_t offset) const override { return absl::MakeConstSpan(bytes_).subspan(offset); }
-
- private:
-  std::vector<std::byte> bytes_;
-};
-
 inline std::vector<std::byte> RandomElements(DType dtype, int64_t count, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<double> values(count);
@@ -89,8 +80,8 @@ inline Made Make(const RotarySettings& applied, const Precision& precision, DTyp
   rows.length = at.count();
   rows.heads = heads;
   rows.width = width;
-  rows.before = std::make_shared<Bytes>(made.x);
-  rows.after = std::make_shared<Bytes>(made.y);
+  rows.before = std::make_shared<OwnedBytes>(made.x);
+  rows.after = std::make_shared<OwnedBytes>(made.y);
   made.evidence = {{rows}, said};
   return made;
 }

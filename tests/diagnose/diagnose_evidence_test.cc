@@ -52,7 +52,7 @@ TEST(DiagnoseEvidence, HeadsBeforeTokens) {
     for (size_t s = 0; s < 48; ++s) {
       for (size_t h = 0; h < 3; ++h) std::memcpy(to.data() + (h * 48 + s) * 128, from.data() + (s * 3 + h) * 128, 128);
     }
-    return std::make_shared<Bytes>(std::move(to));
+    return std::make_shared<OwnedBytes>(std::move(to));
   };
   Rows& rows = made.evidence.operands[0];
   rows.layout = Layout::kBHSD;
@@ -70,7 +70,7 @@ TEST(DiagnoseEvidence, OneElementOfManyIsFound) {
   Made made = Make(Plain(32), kExactPrecision, DType::kFP16, tokens, tokens, 2, 32);
   const size_t element = (size_t{2900} * 2 + 1) * 32 + 9;
   made.y[2 * element] ^= std::byte{1};
-  made.evidence.operands[0].after = std::make_shared<Bytes>(made.y);
+  made.evidence.operands[0].after = std::make_shared<OwnedBytes>(made.y);
   const Diagnosis diagnosis = Ask(made.evidence, AskFor(Plain(32)));
   const Explanation& best = diagnosis.explanations[0];
   EXPECT_EQ(best.sentence, kAsAsked);
@@ -91,7 +91,7 @@ TEST(DiagnoseEvidence, AllHeadsOfKCountWhereQHasFewer) {
   }
   Rows& rows = q.evidence.operands.emplace_back(k.evidence.operands[0]);
   rows.which = Operand::kKey;
-  rows.after = std::make_shared<Bytes>(k.y);
+  rows.after = std::make_shared<OwnedBytes>(k.y);
   Asked asked = AskFor(Plain(32));
   asked.offsets = {0, 0};
   const Explanation best = Ask(q.evidence, asked).explanations[0];
@@ -120,7 +120,7 @@ TEST(DiagnoseEvidence, ATableWithoutRowsToSpare) {
   const Tokens tokens = Stretch(0, length);
   Made made = Make(table, kExactPrecision, DType::kFP32, tokens, tokens, 2, 32);
   made.y[2 * 100 * 128] ^= std::byte{1};  // a mismatch; otherwise only one hypothesis is compared with all data
-  made.evidence.operands[0].after = std::make_shared<Bytes>(made.y);
+  made.evidence.operands[0].after = std::make_shared<OwnedBytes>(made.y);
   const Explanation best = Ask(made.evidence, AskFor(table)).explanations[0];
   EXPECT_EQ(best.sentence, kAsAsked);
   EXPECT_EQ(best.proof.comparison.equal(), static_cast<uint64_t>(length) * 64 - 1);
@@ -152,8 +152,8 @@ TEST(DiagnoseEvidence, SequencesWithFrequenciesOfTheirOwn) {
   x.insert(x.end(), two.x.begin(), two.x.end());
   y.insert(y.end(), two.y.begin(), two.y.end());
   Rows rows{.layout = Layout::kTHD, .length = 160, .heads = 2, .width = 32};
-  rows.before = std::make_shared<Bytes>(x);
-  rows.after = std::make_shared<Bytes>(y);
+  rows.before = std::make_shared<OwnedBytes>(x);
+  rows.after = std::make_shared<OwnedBytes>(y);
   Tokens tokens = Stretch(0, 160, {100, 60});
   for (int n = 100; n < 160; ++n) tokens.positions[0][n] = n - 100;
   tokens.bounds = {0, 100, 160};
@@ -176,8 +176,9 @@ TEST(DiagnoseEvidence, ATable) {
     WorkPool pool(1);
     EXPECT_TRUE(table->WriteRows(0, 100, cos.data(), sin.data(), pool, NeverCancelled).ok());
     const TensorShape shape{dtype, {100, 32}};
-    auto rows = MakeTable(
-        {shape, shape, std::make_shared<Bytes>(cos), std::make_shared<Bytes>(sin), TableForm::kRepeatInterleaved}, {});
+    auto rows = MakeTable({shape, shape, std::make_shared<OwnedBytes>(cos), std::make_shared<OwnedBytes>(sin),
+                           TableForm::kRepeatInterleaved},
+                          {});
     return Evidence{{*std::move(rows)}, Stretch(5, 100), true};
   };
   for (DType dtype : {DType::kFP64, DType::kFP32, DType::kFP16, DType::kBF16}) {

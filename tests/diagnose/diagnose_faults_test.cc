@@ -54,8 +54,8 @@ Made ByLoops(double first, const std::function<Entry(double position, int64_t pa
     }
   }
   Rows rows{.layout = Layout::kBSHD, .length = kLength, .heads = kHeads, .width = kWidth};
-  rows.before = std::make_shared<Bytes>(made.x);
-  rows.after = std::make_shared<Bytes>(made.y);
+  rows.before = std::make_shared<OwnedBytes>(made.x);
+  rows.after = std::make_shared<OwnedBytes>(made.y);
   made.evidence = {{rows}, Stretch(first, kLength)};
   return made;
 }
@@ -241,7 +241,7 @@ TEST(DiagnoseFaults, OtherTypesOnEitherSide) {
   std::vector<std::byte> narrow(made.y.size() / 2);
   Convert(DType::kFP32, DType::kBF16, made.y.data(), narrow.data(), narrow.size() / 2);
   made.evidence.operands[0].after_dtype = DType::kBF16;
-  made.evidence.operands[0].after = std::make_shared<Bytes>(narrow);
+  made.evidence.operands[0].after = std::make_shared<OwnedBytes>(narrow);
   const auto diagnosis = Ask(made, AskFor(Plain()));
   ASSERT_THAT(diagnosis, IsOk());
   EXPECT_EQ(diagnosis->explanations[0].sentence, "the model's encoding was applied");
@@ -279,7 +279,7 @@ TEST(DiagnoseHonesty, NothingChangedAtPositionZero) {
 TEST(DiagnoseHonesty, NoRotationAtAll) {
   Made made = Make(Plain(), kExactPrecision, DType::kFP32, Stretch(0, kLength), Stretch(0, kLength), kHeads, kWidth);
   made.evidence.operands[0].after =
-      std::make_shared<Bytes>(RandomElements(DType::kFP32, kLength * kHeads * kWidth, 77));
+      std::make_shared<OwnedBytes>(RandomElements(DType::kFP32, kLength * kHeads * kWidth, 77));
   const auto diagnosis = Ask(made, AskFor(Plain()));
   ASSERT_THAT(diagnosis, IsOk());
   EXPECT_TRUE(Says(*diagnosis, "NOT_A_ROTATION"));
@@ -363,8 +363,8 @@ TEST(DiagnoseHonesty, SettingsThatGiveTheSameBytes) {
 TEST(DiagnoseHonesty, ZerosAndNans) {
   Made made = Make(Plain(), kExactPrecision, DType::kFP32, Stretch(0, kLength), Stretch(0, kLength), kHeads, kWidth);
   const auto set = [&](std::vector<std::byte> x, std::vector<std::byte> y) {
-    made.evidence.operands[0].before = std::make_shared<Bytes>(std::move(x));
-    made.evidence.operands[0].after = std::make_shared<Bytes>(std::move(y));
+    made.evidence.operands[0].before = std::make_shared<OwnedBytes>(std::move(x));
+    made.evidence.operands[0].after = std::make_shared<OwnedBytes>(std::move(y));
   };
   const std::vector<std::byte> zeros(made.x.size()), ones(made.x.size(), std::byte{0xff});
   set(zeros, zeros);

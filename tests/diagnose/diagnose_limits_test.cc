@@ -30,8 +30,8 @@ Made Right(DType dtype, const Precision& precision, int64_t tokens, int64_t head
 }
 
 void SetTensors(Made* made) {
-  made->evidence.operands[0].before = std::make_shared<Bytes>(made->x);
-  made->evidence.operands[0].after = std::make_shared<Bytes>(made->y);
+  made->evidence.operands[0].before = std::make_shared<OwnedBytes>(made->x);
+  made->evidence.operands[0].after = std::make_shared<OwnedBytes>(made->y);
 }
 
 void SetRow(std::vector<std::byte>* x, int64_t row, int64_t width, float value) {
@@ -198,7 +198,7 @@ TEST(DiagnoseLimits, ATokenOfManyHeadsIsSeveralBlocks) {
 
 TEST(DiagnoseLimits, ReadingATableCanBeInterrupted) {
   const TensorShape shape{DType::kFP16, {2048, 128}};
-  const auto bytes = std::make_shared<Bytes>(std::vector<std::byte>(2048 * 128 * 2));
+  const auto bytes = std::make_shared<OwnedBytes>(std::vector<std::byte>(2048 * 128 * 2));
   for (const std::optional<TableForm> form : {std::optional<TableForm>(), std::optional(TableForm::kHalfWidth)}) {
     int calls = 0;
     const Cancellation count = [&calls] { return ++calls, absl::OkStatus(); };

@@ -140,8 +140,8 @@ inline Evidence Rotated(const Port& port, uint64_t seed, const std::function<Tre
                .length = port.length,
                .heads = heads,
                .width = port.width};
-    given.before = std::make_shared<Bytes>(before);
-    given.after = std::make_shared<Bytes>(std::move(after));
+    given.before = std::make_shared<OwnedBytes>(before);
+    given.after = std::make_shared<OwnedBytes>(std::move(after));
     evidence.operands.push_back(std::move(given));
   }
   evidence.tokens.positions.resize(1);

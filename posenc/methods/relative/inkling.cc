@@ -52,10 +52,11 @@ absl::StatusOr<RelativeTables> MakeTables(const InklingSettings& s, const Relati
   return tables;
 }
 
-std::vector<double> InklingFactors(const InklingSettings& s, Frequencies arithmetic,
-                                   const std::vector<double>& positions) {
-  if (!s.scaled) return {};
-  return QueryFactors(arithmetic, TauOf(s), positions);
+std::optional<Matrix<double>> InklingFactors(const InklingSettings& s, Frequencies arithmetic,
+                                             Matrix<double> positions) {
+  if (!s.scaled) return std::nullopt;
+  positions.values = QueryFactors(arithmetic, TauOf(s), positions.values);
+  return positions;
 }
 
 }  // namespace posenc

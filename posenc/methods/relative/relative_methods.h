@@ -70,8 +70,8 @@ absl::Status CheckPositions(const InklingSettings& settings, const RelativeShape
 absl::StatusOr<RelativeTables> MakeTables(const InklingSettings& settings, const RelativeShape& shape,
                                           Frequencies arithmetic, WorkPool& pool, const Cancellation& cancelled);
 
-// Returns tau at each position; empty without log scaling.
-std::vector<double> InklingFactors(const InklingSettings& settings, Frequencies arithmetic,
-                                   const std::vector<double>& positions);
+// Returns tau at each position; absent without log scaling.
+std::optional<Matrix<double>> InklingFactors(const InklingSettings& settings, Frequencies arithmetic,
+                                             Matrix<double> positions);
 
 }  // namespace posenc
