@@ -76,6 +76,10 @@ absl::StatusOr<EmbeddingGeneration> EmbeddingGeneration::Create(GenerateEmbeddin
     }
     call.positions.source = std::move(own->source);
   }
+  const std::optional<PositionLine> all_rows = encoding->AllRows();
+  if (all_rows && !call.count && std::holds_alternative<std::monostate>(call.positions.source)) {
+    call.positions.source = PositionSegments{{*all_rows}};
+  }
   if (call.positions.cu_seqlens) {
     return InvalidArgument("NOT_READ", "positions.cu_seqlens", "", "must be absent without LAYOUT_THD");
   }

@@ -22,6 +22,27 @@ inline constexpr EnumPairs<v1::GridConvention, GridConvention> kEnumPairs<GridCo
     {v1::GRID_CONVENTION_BIG_VISION, GridConvention::kBigVision},
     {v1::GRID_CONVENTION_DETR, GridConvention::kDetr},
 };
+template <>
+inline constexpr EnumPairs<v1::ResizeMode, ResizeMode> kEnumPairs<ResizeMode> = {
+    {v1::RESIZE_MODE_NEAREST, ResizeMode::kNearest},
+    {v1::RESIZE_MODE_LINEAR, ResizeMode::kLinear},
+    {v1::RESIZE_MODE_BILINEAR, ResizeMode::kBilinear},
+    {v1::RESIZE_MODE_BICUBIC, ResizeMode::kBicubic},
+};
+template <>
+inline constexpr EnumPairs<v1::ResizePadding, ResizePadding> kEnumPairs<ResizePadding> = {
+    {v1::RESIZE_PADDING_UNSPECIFIED, ResizePadding::kBorder},
+    {v1::RESIZE_PADDING_BORDER, ResizePadding::kBorder},
+    {v1::RESIZE_PADDING_ZEROS, ResizePadding::kZeros},
+};
+template <>
+inline constexpr EnumPairs<v1::ResizeOperations, ResizeOperations> kEnumPairs<ResizeOperations> = {
+    {v1::RESIZE_OPERATIONS_UNSPECIFIED, ResizeOperations::kInterpolate},
+    {v1::RESIZE_OPERATIONS_INTERPOLATE, ResizeOperations::kInterpolate},
+    {v1::RESIZE_OPERATIONS_GATHER, ResizeOperations::kGather},
+    {v1::RESIZE_OPERATIONS_EMBEDDING_BAG, ResizeOperations::kEmbeddingBag},
+    {v1::RESIZE_OPERATIONS_GRID_SAMPLE, ResizeOperations::kGridSample},
+};
 
 namespace {
 
@@ -74,6 +95,21 @@ absl::StatusOr<LearnedSettings> ReadLearned(const Reader& reader, const v1::Lear
   return settings;
 }
 
+// Writes how the model resizes its table to the request's target.
+absl::Status SayResize(const ModelTable& table, const v1::TableResize& asked, v1::TableResize* said) {
+  if (!table.resize) {
+    return InvalidArgument("NOT_READ", "", "", "must be absent: the model of config.json does not resize its table");
+  }
+  WriteFields(*table.resize, said);
+  *said->mutable_target() = asked.target();
+  if (table.resize_added == 0) return absl::OkStatus();
+  for (size_t n = 0; n < table.resize->source.size() && n < static_cast<size_t>(asked.target_size()); ++n) {
+    said->add_scale_factor((static_cast<double>(asked.target(static_cast<int>(n))) + table.resize_added) /
+                           static_cast<double>(table.resize->source[n]));
+  }
+  return absl::OkStatus();
+}
+
 // Resolves a learned table, whose offset and shape its model's config.json may give.
 absl::StatusOr<Resolved> Resolve(const Reader& reader, const v1::Learned& message) {
   if (!message.has_model()) {
@@ -84,6 +120,9 @@ absl::StatusOr<Resolved> Resolve(const Reader& reader, const v1::Learned& messag
   v1::Learned said, filled = message;
   const PayloadsOfCopy payloads(reader.payloads, message, filled);
   said.set_offset(layers.table->offset);
+  if (message.has_resize()) {
+    POSENC_RETURN_IF_ERROR(Within("resize", SayResize(*layers.table, message.resize(), said.mutable_resize())));
+  }
   POSENC_RETURN_IF_ERROR(FillFrom(said, &filled));
   POSENC_ASSIGN_OR_RETURN(LearnedSettings settings, ReadLearned({payloads, reader.limits, reader.plan_source}, filled));
   const std::vector<int64_t>& shape = settings.table_shape.shape;

@@ -1,6 +1,7 @@
 #include "posenc/mapping/weighted_model.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/reflection.h>
 
@@ -12,21 +13,33 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-// Value of a number, flag or enum field as text; the zero value if the field is unset.
+// Value of a number, flag or enum field, or of a list of numbers, as text; the zero value if the field is unset.
 std::string ValueOf(const Message& message, const FieldDescriptor& field) {
   const auto& reflection = *message.GetReflection();
+  if (field.is_repeated()) {
+    const auto list = [&]<class T>(T) {
+      const auto values = reflection.GetRepeatedFieldRef<T>(message, &field);
+      return fmt::format("[{}]", fmt::join(values.begin(), values.end(), ", "));
+    };
+    return field.cpp_type() == FieldDescriptor::CPPTYPE_INT64 ? list(int64_t{}) : list(double{});
+  }
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT64: return fmt::format("{}", reflection.GetInt64(message, &field));
     case FieldDescriptor::CPPTYPE_DOUBLE: return fmt::format("{}", reflection.GetDouble(message, &field));
     case FieldDescriptor::CPPTYPE_BOOL: return reflection.GetBool(message, &field) ? "true" : "false";
-    case FieldDescriptor::CPPTYPE_ENUM:
-      return std::string(field.enum_type()->FindValueByNumber(reflection.GetEnumValue(message, &field))->name());
+    case FieldDescriptor::CPPTYPE_ENUM: return reflection.GetEnum(message, &field)->name();  // also of an unknown one
     default: std::abort();
   }
 }
 
 void Copy(const Message& from, const FieldDescriptor& field, Message* to) {
   const auto& reflection = *from.GetReflection();
+  if (field.is_repeated()) {
+    const auto list = [&]<class T>(T) {
+      reflection.GetMutableRepeatedFieldRef<T>(to, &field).CopyFrom(reflection.GetRepeatedFieldRef<T>(from, &field));
+    };
+    return field.cpp_type() == FieldDescriptor::CPPTYPE_INT64 ? list(int64_t{}) : list(double{});
+  }
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT64: return reflection.SetInt64(to, &field, reflection.GetInt64(from, &field));
     case FieldDescriptor::CPPTYPE_DOUBLE: return reflection.SetDouble(to, &field, reflection.GetDouble(from, &field));
@@ -51,6 +64,11 @@ void AddTensors(const Message& original, const Message& copy,
     if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE || field->is_repeated()) continue;  // no list has tensors
     AddTensors(reflection.GetMessage(original, field), reflection.GetMessage(copy, field), tensors);
   }
+}
+
+bool IsSet(const Message& message, const FieldDescriptor& field) {
+  const auto& reflection = *message.GetReflection();
+  return field.is_repeated() ? reflection.FieldSize(message, &field) > 0 : reflection.HasField(message, &field);
 }
 
 bool IsOfTheCaller(const FieldDescriptor& field) {
@@ -84,16 +102,15 @@ absl::StatusOr<ModelLayers> SelectWeighted(const Reader& reader, const v1::Model
 }
 
 absl::Status FillFrom(const Message& said, Message* given) {
-  const auto& reflection = *given->GetReflection();
   for (int n = 0; n < given->GetDescriptor()->field_count(); ++n) {
     const FieldDescriptor& field = *given->GetDescriptor()->field(n);
     if (IsOfTheCaller(field)) continue;
     if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
       POSENC_RETURN_IF_ERROR(FillMessage(said, field, given));
-    } else if (!reflection.HasField(*given, &field)) {
-      if (reflection.HasField(said, &field)) Copy(said, field, given);
-    } else if (!reflection.HasField(said, &field) || ValueOf(said, field) != ValueOf(*given, field)) {
-      const bool none = !reflection.HasField(said, &field) && field.has_presence();
+    } else if (!IsSet(*given, field)) {
+      if (IsSet(said, field)) Copy(said, field, given);
+    } else if (!IsSet(said, field) || ValueOf(said, field) != ValueOf(*given, field)) {
+      const bool none = !IsSet(said, field) && (field.has_presence() || field.is_repeated());
       return InvalidArgument("CONFLICT", field.name(), ValueOf(*given, field),
                              none ? "must be absent, as in config.json"
                                   : fmt::format("must be {}, as in config.json", ValueOf(said, field)));

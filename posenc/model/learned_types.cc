@@ -22,7 +22,7 @@ constexpr std::string_view kBoxTables =
 constexpr std::string_view kEncoderOnly =
     "this is the encoder's table; the decoder's has max_decoder_position_embeddings rows: give it without a model";
 constexpr std::string_view kResizedGrid =
-    "the table covers a square grid, row by row; the model always resizes it to the image's patches";
+    "the table covers a square grid, row by row; padding gets the resized table's first row";
 constexpr std::string_view kCountsWithinCells =
     "with reset_position_index_per_cell the model counts tokens from 0 in each cell of its input table";
 constexpr std::string_view kQuantizedRows =
@@ -31,8 +31,7 @@ constexpr std::string_view kBoxDifferenceTerm =
     "scores also have a term computed from queries and a sinusoidal encoding of the differences between the tokens' "
     "boxes";
 constexpr std::string_view kResizedGridInBlocks =
-    "the table covers a square grid, row by row; the model always resizes it to each frame's patches and reads it in "
-    "blocks of spatial_merge_size";
+    "the table covers a square grid, row by row; each frame gets the resized table";
 constexpr std::string_view kColumnAndRowTables =
     "there are two tables of this size: pos_embedding[:, 0] for a patch's column and pos_embedding[:, 1] for its row; "
     "both are added; padding gets neither";
@@ -44,8 +43,6 @@ constexpr std::string_view kPatchesOfCrop =
 constexpr std::string_view kTextPreprocessor =
     "this is the text preprocessor's table; other inputs and the decoders' queries have their own tables or Fourier "
     "features";
-constexpr std::string_view kResizedToText =
-    "if the text's length differs from the table's, the model first resizes the table";
 
 // Table with the class's default number of positions and row width.
 ModelType Table(std::string_view name, int64_t positions, int64_t width, std::string_view width_field = "hidden_size",
@@ -54,6 +51,11 @@ ModelType Table(std::string_view name, int64_t positions, int64_t width, std::st
           .scheme = Scheme::kLearned,
           .learned = LearnedTable{
               .positions = positions, .width = width, .width_field = width_field, .positions_field = positions_field}};
+}
+
+ModelType Resized(ModelType type, const ResizeRule& rule) {
+  type.learned->resize = rule;
+  return type;
 }
 
 // Position 0 has row 2.
@@ -178,9 +180,12 @@ std::vector<ModelType> MakeLearnedTypes() {
       FromTwo("trocr", 512, 1024, "d_model"),
       FromTwo("yoso", 4096, 768),
 
+      Resized(Table("sam3_lite_text_text_model", 77, 512), {.mode = ResizeMode::kLinear}),
+
       // Tables with a note to callers.
       Noted(Table("bros", 512, 768), kBoxDifferenceTerm),
-      Noted(Table("cosmos3_edge_vision", 256, 1152, "hidden_size", "num_patches"), kResizedGridInBlocks),
+      Noted(Resized(Table("cosmos3_edge_vision", 256, 1152, "hidden_size", "num_patches"),
+                    {.mode = ResizeMode::kBilinear, .antialias = true, .block = 2}), kResizedGridInBlocks),
       Noted(Table("gemma4_unified_vision", 1120, 3840, "mm_embed_dim", "mm_posemb_size"), kColumnAndRowTables),
       Noted(AfterPadding("ibert", 512, 768), kQuantizedRows),
       Noted(Table("kosmos_2_5_vision_model", 4096, 1536, "hidden_size", "max_num_patches"), kRowAndColumnTables),
@@ -192,8 +197,8 @@ std::vector<ModelType> MakeLearnedTypes() {
       Noted(Table("perceiver", 2048, 768, "d_model"), kTextPreprocessor),
       Noted(Table("pix2struct_vision_model", 4096, 768, "hidden_size", "seq_len"), kRowAndColumnTables),
       Noted(AfterPadding("prophetnet", 512, 1024, 0), kOwnTablePerStack),
-      Noted(Table("sam3_lite_text_text_model", 77, 512), kResizedToText),
-      Noted(Table("siglip2_vision_model", 256, 768, "hidden_size", "num_patches"), kResizedGrid),
+      Noted(Resized(Table("siglip2_vision_model", 256, 768, "hidden_size", "num_patches"),
+                    {.mode = ResizeMode::kBilinear, .antialias = true}), kResizedGrid),
       Noted(Table("tapas", 1024, 768), kCountsWithinCells),
   };
   // clang-format on

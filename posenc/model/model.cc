@@ -117,6 +117,7 @@ absl::StatusOr<ModelLayers> InputOf(Part part, Wanted wanted) {
   input.precision = part.type.precision;
   if (wanted == Wanted::kLearned) {
     POSENC_ASSIGN_OR_RETURN(input.table, LearnedOf(part));
+    if (part.type.scheme == Scheme::kAxial) input.precision = kHfEagerPrecision;  // not the rotation's
   } else if (wanted == Wanted::kSinusoidal) {
     POSENC_ASSIGN_OR_RETURN(input.sinusoidal, SinusoidalOf(part));
   } else {

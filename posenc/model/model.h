@@ -60,6 +60,8 @@ struct ModelTable {
   int64_t offset = 0;
   int64_t rows = 0;
   int64_t width = 0;
+  std::optional<TableResize> resize;  // how the model resizes it to a target that the request gives
+  double resize_added = 0;            // above 0: scale_factor is (target + this) / source
 };
 
 // The place in the file that a setting comes from, for errors about it.

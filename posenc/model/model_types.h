@@ -73,6 +73,20 @@ enum class TableOf {
   kImage,        // patches of image_size and patch_size
   kVideo,        // tubelets of num_frames and image_size
   kSpectrogram,  // overlapping patches of num_mel_bins and max_length
+  kGrid,         // cells of a grid whose sides two fields give
+};
+
+// How a class resizes its table to the grid of its input.
+struct ResizeRule {
+  ResizeMode mode = ResizeMode::kBicubic;
+  bool align_corners = false;
+  bool antialias = false;
+  ResizeOperations operations = ResizeOperations::kInterpolate;
+  // The class calls interpolate(scale_factor=(target + added) / source), not interpolate(size=target).
+  double added = 0;
+  std::string_view mode_field = "";  // gives the mode, if the file has it
+  int64_t block = 0;                 // default of spatial_merge_size: cells are in blocks of it; 0: row by row
+  bool on_request = false;           // only with interpolate_pos_encoding=True
 };
 
 // A learned table of absolute positions: the class's defaults for numbers that a file leaves out, and the fields that
@@ -89,10 +103,13 @@ struct LearnedTable {
   int64_t image_size = 0, patch_size = 0;
   int64_t image_width = 0;  // 0: equal to image_size
   std::string_view image_field = "image_size";
-  // Rows for tokens other than patches. tokens_after_field gives the number after the patches.
+  std::string_view grid_fields[2] = {"", ""};  // kGrid: rows and columns, by default `positions` each
+  // Rows for tokens other than patches, and the fields that give their numbers.
   int64_t tokens_before = 0, tokens_after = 0;
-  std::string_view tokens_after_field = "";
+  std::string_view tokens_before_field = "", tokens_after_field = "";
   std::string_view only_if = "";  // a flag that must not be false
+  std::optional<ResizeRule> resize = {};
+  std::string_view note = "";  // advice to callers, beside the type's own
 };
 
 // Sines and cosines of positions, added to the input: the class's default width, and the field that gives it.
@@ -304,7 +321,6 @@ struct ModelType {
   std::optional<SineTable> sines;
   std::optional<SineGrid> grid;
 
-  bool adds_table = false;     // kAxial: the class also adds a learned table, fitted to the image, to its input
   std::string_view note = "";  // advice to callers on positions or tensors
 
   std::vector<PartType> parts;

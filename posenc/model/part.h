@@ -66,7 +66,7 @@ struct Part {
   absl::Status HasOther() const {
     return InvalidArgument("UNSUPPORTED", config.Path("model_type"), type.name,
                            fmt::format("must have what the call needs: it has {}{}", SchemeName(type.scheme),
-                                       type.adds_table ? ", and a learned table that is fitted to the image" : ""));
+                                       type.learned ? ", and a learned table" : ""));
   }
 };
 

@@ -113,12 +113,17 @@ absl::StatusOr<RotarySettings> AxialOf(Part& part) {
   settings.output_pairing = part.type.output_pairing;
   if (part.type.own_halves) settings.half_split_parts = part.type.axes;
   if (!part.type.note.empty()) part.Say("POSITIONS", "", std::string(part.type.note));
-  if (part.type.adds_table) {
-    part.Say(
-        "NOT_PART_OF_ROTATION", "model_type",
-        fmt::format("model_type \"{}\" also adds a learned table of positions, fitted to the image's patches, to its "
-                    "input; the answer does not",
-                    part.type.name));
+  if (part.type.learned) {
+    part.Say("NOT_PART_OF_ROTATION", "model_type",
+             fmt::format("model_type \"{}\" also adds a learned table of positions to its input, which the rotation "
+                         "does not: GenerateEmbedding.learned",
+                         part.type.name));
+    Part input = part;
+    input.notes.clear();
+    POSENC_RETURN_IF_ERROR(LearnedOf(input).status());
+    for (Note& note : input.notes) {
+      if (note.code == "RESIZED") part.notes.push_back(std::move(note));
+    }
   }
   return settings;
 }

@@ -75,49 +75,116 @@ absl::StatusOr<int64_t> SpectrogramPatches(const Part& part, const LearnedTable&
   return rows * columns;
 }
 
-absl::StatusOr<int64_t> RowsOf(Part& part, const LearnedTable& table) {
-  int64_t patches = 0;
+// The rows for the table's items, and the grid that they are of, if the model resizes it.
+struct Items {
+  int64_t count = 0;
+  std::vector<int64_t> grid;
   std::string order;
+};
+
+absl::StatusOr<Items> ItemsOf(Part& part, const LearnedTable& table) {
   switch (table.of) {
     case TableOf::kPositions: {
-      POSENC_ASSIGN_OR_RETURN(const auto positions, part.config.Length(table.positions_field));
-      return positions.value_or(table.positions) + (table.start == TableStart::kTwo ? 2 : 0);
+      POSENC_ASSIGN_OR_RETURN(const auto given, part.config.Length(table.positions_field));
+      const int64_t positions = given.value_or(table.positions);
+      const auto side = static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(positions))));
+      if (!table.resize) return Items{positions + (table.start == TableStart::kTwo ? 2 : 0)};
+      if (table.resize->mode == ResizeMode::kLinear) return Items{positions, {positions}};
+      if (side * side == positions) return Items{positions, {side, side}};
+      return InvalidArgument("OUT_OF_RANGE", part.config.Path(table.positions_field), fmt::format("{}", positions),
+                             "must be a square: the model resizes its table as one");
+    }
+    case TableOf::kGrid: {
+      POSENC_ASSIGN_OR_RETURN(const int64_t rows, AtLeastOne(part, table.grid_fields[0], table.positions));
+      POSENC_ASSIGN_OR_RETURN(const int64_t columns, AtLeastOne(part, table.grid_fields[1], table.positions));
+      POSENC_ASSIGN_OR_RETURN(const int64_t height, CountOf(part.config, table.grid_fields[0], rows, 1));
+      POSENC_ASSIGN_OR_RETURN(const int64_t width, CountOf(part.config, table.grid_fields[1], columns, 1));
+      return Items{height * width, {height, width}, "patches, row by row"};
     }
     case TableOf::kImage: {
       const int64_t width = table.image_width != 0 ? table.image_width : table.image_size;
       POSENC_ASSIGN_OR_RETURN(const Window sides,
                               PatchesOf(part.config, table.image_field, {table.image_size, width}, table.patch_size));
-      patches = sides.height * sides.width;
-      order = "patches, row by row; for an image of another size the model resizes the table first";
-      break;
+      return Items{sides.height * sides.width, {sides.height, sides.width}, "patches, row by row"};
     }
     case TableOf::kVideo: {
-      POSENC_ASSIGN_OR_RETURN(patches, Tubelets(part, table));
-      order = "tubelets, frame by frame, row by row";
-      break;
+      POSENC_ASSIGN_OR_RETURN(const int64_t tubelets, Tubelets(part, table));
+      return Items{tubelets, {}, "tubelets, frame by frame, row by row"};
     }
     case TableOf::kSpectrogram: {
-      POSENC_ASSIGN_OR_RETURN(patches, SpectrogramPatches(part, table));
-      order = "patches, frequency by frequency";
-      break;
+      POSENC_ASSIGN_OR_RETURN(const int64_t patches, SpectrogramPatches(part, table));
+      return Items{patches, {}, "patches, frequency by frequency"};
     }
   }
-  int64_t after = table.tokens_after;
-  if (!table.tokens_after_field.empty()) {
-    POSENC_ASSIGN_OR_RETURN(const auto given, part.config.Integer({table.tokens_after_field}));
-    after = given.value_or(after);
+  __builtin_unreachable();
+}
+
+absl::StatusOr<int64_t> TokensOf(const Part& part, std::string_view field, int64_t otherwise) {
+  if (field.empty()) return otherwise;
+  POSENC_ASSIGN_OR_RETURN(const auto given, part.config.Integer({field}));
+  if (given.value_or(otherwise) >= 0) return given.value_or(otherwise);
+  return InvalidArgument("OUT_OF_RANGE", part.config.Path(field), fmt::format("{}", *given), "must be at least 0");
+}
+
+absl::StatusOr<ResizeMode> ModeOf(const Part& part, const ResizeRule& rule) {
+  if (rule.mode_field.empty()) return rule.mode;
+  POSENC_ASSIGN_OR_RETURN(const auto given, part.config.String(rule.mode_field));
+  for (const auto& [name, mode] : {std::pair{"nearest", ResizeMode::kNearest},
+                                   {"bilinear", ResizeMode::kBilinear},
+                                   {"bicubic", ResizeMode::kBicubic}}) {
+    if (given == name) return mode;
   }
-  if (after < 0) {
-    return InvalidArgument("OUT_OF_RANGE", part.config.Path(table.tokens_after_field), fmt::format("{}", after),
-                           "must be at least 0");
+  if (!given) return rule.mode;
+  return InvalidArgument("UNKNOWN_VALUE", part.config.Path(rule.mode_field), *given,
+                         "must be nearest, bilinear or bicubic");
+}
+
+std::string InWords(const ResizeRule& rule, const TableResize& resize) {
+  static constexpr std::string_view kModes[] = {"nearest", "linear", "bilinear", "bicubic"};
+  std::string words = fmt::format("{}, align_corners {}, antialias {}", kModes[static_cast<size_t>(resize.mode)],
+                                  resize.align_corners, resize.antialias);
+  if (rule.added != 0) words += fmt::format(", with scale_factor (target + {}) / source", rule.added);
+  if (const int64_t block = resize.spatial_merge_size.value_or(1); block != 1) {
+    words += fmt::format(", cells in blocks of {} x {}", block, block);
   }
-  if (part.type.note.empty()) {
-    std::string tokens = fmt::format("the table has {} rows for tokens before the input, then {} for its {}",
-                                     table.tokens_before, patches, order);
+  return fmt::format("the model resizes the table from {} to the grid of its input{}: {}; give resize.target",
+                     fmt::join(resize.source, " x "),
+                     rule.on_request ? ", if called with interpolate_pos_encoding=True" : "", words);
+}
+
+// Reads how the model resizes the table.
+absl::StatusOr<TableResize> ResizeOf(const Part& part, const ResizeRule& rule, std::vector<int64_t> grid) {
+  TableResize resize{.source = std::move(grid),
+                     .align_corners = rule.align_corners,
+                     .antialias = rule.antialias,
+                     .operations = rule.operations};
+  POSENC_ASSIGN_OR_RETURN(resize.mode, ModeOf(part, rule));
+  if (rule.block != 0) {
+    POSENC_ASSIGN_OR_RETURN(resize.spatial_merge_size, AtLeastOne(part, "spatial_merge_size", rule.block));
+  }
+  return resize;
+}
+
+absl::Status ReadRows(Part& part, const LearnedTable& table, ModelTable& result) {
+  POSENC_ASSIGN_OR_RETURN(Items items, ItemsOf(part, table));
+  POSENC_ASSIGN_OR_RETURN(const int64_t before, TokensOf(part, table.tokens_before_field, table.tokens_before));
+  POSENC_ASSIGN_OR_RETURN(const int64_t after, TokensOf(part, table.tokens_after_field, table.tokens_after));
+  result.rows = items.count + before + after;
+  const std::string_view field = table.of == TableOf::kImage ? table.image_field : "model_type";
+  if (part.type.note.empty() && !items.order.empty()) {
+    std::string tokens = fmt::format("the table has {} rows for tokens before the input, then {} for its {}", before,
+                                     items.count, items.order);
     if (after != 0) tokens += fmt::format("; the last {} rows are for tokens after the input", after);
-    part.Say("POSITIONS", std::string(table.image_field), std::move(tokens));
+    part.Say("POSITIONS", std::string(table.of == TableOf::kSpectrogram ? table.image_field : field),
+             std::move(tokens));
   }
-  return patches + table.tokens_before + after;
+  if (!table.note.empty()) part.Say("POSITIONS", "model_type", std::string(table.note));
+  if (!table.resize) return absl::OkStatus();
+  POSENC_ASSIGN_OR_RETURN(result.resize, ResizeOf(part, *table.resize, std::move(items.grid)));
+  result.resize->rows_before = before, result.resize->rows_after = after;
+  result.resize_added = table.resize->added;
+  part.Say("RESIZED", std::string(field), InWords(*table.resize, *result.resize));
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -128,9 +195,9 @@ absl::StatusOr<ModelTable> LearnedOf(Part& part) {
   POSENC_RETURN_IF_ERROR(CheckAddsTable(part));
   const LearnedTable& table = *part.type.learned;
   ModelTable result;
-  POSENC_ASSIGN_OR_RETURN(const auto width, config.Integer({table.width_field}));
+  POSENC_ASSIGN_OR_RETURN(const auto width, config.Integer({table.width_field, part.type.older_hidden_size_field}));
   result.width = width.value_or(table.width);
-  POSENC_ASSIGN_OR_RETURN(result.rows, RowsOf(part, table));
+  POSENC_RETURN_IF_ERROR(ReadRows(part, table, result));
   part.SayNote();
   if (table.start == TableStart::kTwo) {
     result.offset = 2;

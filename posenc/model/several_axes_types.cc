@@ -44,6 +44,63 @@ constexpr std::string_view kWholeWidth =
     "positions are (row, column) in the aggregated map, from 1; all hidden_size elements rotate as one head, before "
     "the split into heads";
 
+// Tables that vision towers add to their patches beside the rotation.
+constexpr LearnedTable kQwen3Table = {
+    .positions = 2304,
+    .width = 1152,
+    .positions_field = "num_position_embeddings",
+    .resize = ResizeRule{
+        .mode = ResizeMode::kBilinear, .align_corners = true, .operations = ResizeOperations::kGather, .block = 2}};
+constexpr LearnedTable kInkling2Table = {
+    .positions = 32,
+    .width = 1024,
+    .of = TableOf::kGrid,
+    .grid_fields = {"posemb_grid_size", "posemb_grid_size"},
+    .resize = ResizeRule{.mode = ResizeMode::kBilinear, .operations = ResizeOperations::kGather, .block = 2}};
+constexpr LearnedTable kPaddleTable = {
+    .width = 1152,
+    .of = TableOf::kImage,
+    .image_size = 384,
+    .patch_size = 14,
+    .resize = ResizeRule{.mode = ResizeMode::kBilinear, .operations = ResizeOperations::kGather}};
+constexpr LearnedTable kKimiTable = {.positions = 64,
+                                     .width = 1152,
+                                     .of = TableOf::kGrid,
+                                     .grid_fields = {"pos_emb_height", "pos_emb_width"},
+                                     .resize = ResizeRule{.operations = ResizeOperations::kEmbeddingBag}};
+constexpr LearnedTable kGlm4vTable = {.width = 1536,
+                                      .of = TableOf::kImage,
+                                      .image_size = 336,
+                                      .patch_size = 14,
+                                      .resize = ResizeRule{.operations = ResizeOperations::kGridSample, .block = 2}};
+constexpr LearnedTable kStep3Table = {.width = 1536,
+                                      .of = TableOf::kImage,
+                                      .image_size = 728,
+                                      .patch_size = 14,
+                                      .resize = ResizeRule{.mode = ResizeMode::kBilinear}};
+constexpr LearnedTable kLlama4Table = {
+    .width = 768, .of = TableOf::kImage, .image_size = 448, .patch_size = 14, .tokens_after = 1};
+constexpr LearnedTable kGemma4Table = {
+    .positions = 10240,
+    .width = 768,
+    .positions_field = "position_embedding_size",
+    .note = "there are two tables of this size, one for a patch's column and one for its row; both are added"};
+constexpr LearnedTable kSam3Table = {
+    .width = 1024,
+    .of = TableOf::kImage,
+    .image_size = 336,
+    .patch_size = 14,
+    .image_field = "pretrain_image_size",
+    .note = "the model repeats the table and crops it to its image's patches: give the rows as positions"};
+constexpr LearnedTable kMuseTable = {
+    .positions = 32,
+    .width = 1536,
+    .of = TableOf::kGrid,
+    .grid_fields = {"pos_emb_height", "pos_emb_height"},
+    .note =
+        "the model resizes the table, with zeros outside, to a grid of as many rows as the image has columns, and "
+        "adds its cells in this order: no target expresses it but a square"};
+
 std::vector<ModelType> MakeSeveralAxesTypes() {
   // Default mrope_section of a family of models.
   const std::vector<int64_t> glm4v = {8, 12, 12};
@@ -93,7 +150,7 @@ std::vector<ModelType> MakeSeveralAxesTypes() {
       {.name = "qwen4_exp_text", .partial = 1, .head_dim = 256, .pattern = kQwen4, .mrope = kInterleavedAxes, .sections = qwen3_5},
 
       // Axes of an image: positions of a patch are (h, w) unless noted.
-      {.name = "cohere_compass_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}, .adds_table = true},
+      {.name = "cohere_compass_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}, .learned = kQwen3Table},
       {.name = "dinov3_vit", .scheme = kAxial, .theta = 100, .head_dim_field = "", .width = {384, 6}, .reads_block = false,
        .width_multiple = 4, .note = kPatchCentres},
       {.name = "dots3_note_vision_encoder", .scheme = kAxial, .precision = kF32, .older_hidden_size_field = "embed_dim",
@@ -110,38 +167,38 @@ std::vector<ModelType> MakeSeveralAxesTypes() {
       {.name = "exaone4_5_vision", .scheme = kAxial, .precision = kF32, .width = {3584, 16}},
       {.name = "gemma4_vision", .scheme = kAxial, .theta = 100,
        .head_dim = 64, .own_halves = true,
-       .adds_table = true, .note = kColumnRowOrPadding},
-      {.name = "glm4v_moe_vision", .scheme = kAxial, .precision = kF32, .width = {1536, 12}, .adds_table = true},
-      {.name = "glm4v_vision", .scheme = kAxial, .precision = kF32, .width = {1536, 12}, .adds_table = true},
+       .learned = kGemma4Table, .note = kColumnRowOrPadding},
+      {.name = "glm4v_moe_vision", .scheme = kAxial, .precision = kF32, .width = {1536, 12}, .learned = kGlm4vTable},
+      {.name = "glm4v_vision", .scheme = kAxial, .precision = kF32, .width = {1536, 12}, .learned = kGlm4vTable},
       {.name = "glm5_next_vision", .scheme = kAxial, .precision = kF32, .width = {1024, 16}},
       {.name = "glm_ocr_vision", .scheme = kAxial, .precision = kF32, .width = {1024, 16}},
       {.name = "inkling2_vision", .scheme = kAxial, .pairing = kInter, .precision = kF32,
        .width = {1024, 16},
-       .adds_table = true, .note = kColumnsFirst},
+       .learned = kInkling2Table, .note = kColumnsFirst},
       {.name = "kimi_k25_vision", .scheme = kAxial, .precision = kF32,
        .width = {1152, 16}, .alternating = true,
-       .adds_table = true, .note = kColumnsFirst},
+       .learned = kKimiTable, .note = kColumnsFirst},
       {.name = "lfm3_vl_vision", .scheme = kAxial, .precision = kF32, .theta = 1e6, .width = {1024, 16}},
       {.name = "llama4_vision_model", .scheme = kAxial, .pairing = kInter, .precision = kF32, .head_dim_field = "",
        .width = {768, 16},
-       .adds_table = true, .note = kColumnRowFromOne},
+       .learned = kLlama4Table, .note = kColumnRowFromOne},
       {.name = "minimax_m3_vl_vision", .scheme = kAxial, .width = {1280, 16}, .axes = 3},
       {.name = "mlcd", .scheme = kAxial, .precision = kF32},
       {.name = "mlcd_vision_model", .scheme = kAxial, .precision = kF32},
-      {.name = "muse_glimmer_vision", .scheme = kAxial, .precision = kVllm, .width = {1536, 16}, .adds_table = true},
-      {.name = "muse_spark_vision", .scheme = kAxial, .precision = kVllm, .width = {1536, 16}, .adds_table = true},
-      {.name = "paddleocr_vl_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}, .adds_table = true},
+      {.name = "muse_glimmer_vision", .scheme = kAxial, .precision = kVllm, .width = {1536, 16}, .learned = kMuseTable},
+      {.name = "muse_spark_vision", .scheme = kAxial, .precision = kVllm, .width = {1536, 16}, .learned = kMuseTable},
+      {.name = "paddleocr_vl_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}, .learned = kPaddleTable},
       {.name = "pixtral", .scheme = kAxial, .width = {1024, 16}, .second_start = 0.5},
       {.name = "qwen2_5_omni_vision_encoder", .scheme = kAxial, .precision = kF32, .width = {3584, 16}},
       {.name = "qwen2_5_vl_vision", .scheme = kAxial, .precision = kF32, .width = {3584, 16}},
       {.name = "qwen2_vl_vision", .scheme = kAxial, .precision = kF32,
        .hidden_size_field = "embed_dim", .width = {1280, 16}},
-      {.name = "qwen3_5_moe_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}, .adds_table = true},
-      {.name = "qwen3_5_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}, .adds_table = true},
-      {.name = "qwen3_omni_moe_vision_encoder", .scheme = kAxial, .precision = kF32, .width = {1152, 16}, .adds_table = true},
-      {.name = "qwen3_vl_moe_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}, .adds_table = true},
-      {.name = "qwen3_vl_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}, .adds_table = true},
-      {.name = "qwen4_exp_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}, .adds_table = true},
+      {.name = "qwen3_5_moe_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}, .learned = kQwen3Table},
+      {.name = "qwen3_5_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}, .learned = kQwen3Table},
+      {.name = "qwen3_omni_moe_vision_encoder", .scheme = kAxial, .precision = kF32, .width = {1152, 16}, .learned = kQwen3Table},
+      {.name = "qwen3_vl_moe_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}, .learned = kQwen3Table},
+      {.name = "qwen3_vl_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}, .learned = kQwen3Table},
+      {.name = "qwen4_exp_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}, .learned = kQwen3Table},
       {.name = "sam2_video", .scheme = kAxial, .pairing = kInter, .precision = kF32, .theta_field = kMemoryTheta,
        .head_dim_field = "", .hidden_size_field = kMemoryWidth, .heads_field = kMemoryHeads, .share = kMemoryShare,
        .note = kMemoryAttention},
@@ -149,11 +206,11 @@ std::vector<ModelType> MakeSeveralAxesTypes() {
        .theta_field = kMemoryTheta,
        .head_dim_field = "", .hidden_size_field = kMemoryWidth, .heads_field = kMemoryHeads, .width = {256, 1}, .share = kMemoryShare,
        .note = kMemoryAttention},
-      {.name = "sam3_vit_model", .scheme = kAxial, .pairing = kInter, .precision = kF32, .width = {1024, 16}, .adds_table = true},
+      {.name = "sam3_vit_model", .scheme = kAxial, .pairing = kInter, .precision = kF32, .width = {1024, 16}, .learned = kSam3Table},
       {.name = "sapiens2", .scheme = kAxial, .theta = 100, .head_dim_field = "", .reads_block = false,
        .width_multiple = 4, .note = kPatchCentres},
       {.name = "step3p5_vision", .scheme = kAxial, .precision = kF32, .older_hidden_size_field = "width",
-       .older_heads_field = "heads", .width = {1536, 16}, .adds_table = true, .note = kColumnsFirst},
+       .older_heads_field = "heads", .width = {1536, 16}, .learned = kStep3Table, .note = kColumnsFirst},
       {.name = "video_llama_3_vision", .scheme = kAxial, .precision = kF32, .width = {768, 12}},
   };
   // clang-format on

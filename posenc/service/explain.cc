@@ -71,7 +71,8 @@ absl::Status ExplainEmbedding(const ModelLayers& layers, const Precision& precis
                               v1::AnswerInfo* info) {
   if (auto settings = layers.sinusoidal) POSENC_RETURN_IF_ERROR(InFile(layers, Complete(*settings, limits)));
   WriteCommonInfo(precision, layers.notes, info);
-  EmbeddingMethod method = LearnedSettings{.offset = layers.table ? layers.table->offset : 0};
+  EmbeddingMethod method;
+  if (layers.table) method = LearnedSettings{.offset = layers.table->offset, .resize = layers.table->resize};
   if (layers.sinusoidal) method = *layers.sinusoidal;
   if (layers.grid) method = *layers.grid;
   WriteEmbeddingPlan(method, info->mutable_plan());

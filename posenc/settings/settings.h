@@ -212,13 +212,35 @@ struct SinusoidalSettings {
   static constexpr std::string_view kName = "sinusoidal";
 };
 
+enum class ResizeMode { kNearest, kLinear, kBilinear, kBicubic };
+enum class ResizePadding { kBorder, kZeros };
+enum class ResizeOperations { kInterpolate, kGather, kEmbeddingBag, kGridSample };
+
+// Resizes the grid of a learned table, by proto/posenc/v1/embedding.proto's TableResize.
+struct TableResize {
+  std::vector<int64_t> source;
+  std::vector<int64_t> target;
+  std::vector<double> scale_factor;
+  ResizeMode mode = ResizeMode::kNearest;
+  bool align_corners = false;
+  bool antialias = false;
+  ResizePadding padding = ResizePadding::kBorder;
+  ResizeOperations operations = ResizeOperations::kInterpolate;
+  int64_t rows_before = 0;
+  int64_t rows_after = 0;
+  std::optional<int64_t> spatial_merge_size;
+  POSENC_FIELDS(source, target, scale_factor, mode, align_corners, antialias, padding, operations, rows_before,
+                rows_after, spatial_merge_size);
+};
+
 struct LearnedSettings {
   TensorShape table_shape;
   std::vector<std::byte> table;
   int64_t offset = 0;
   std::optional<Matrix<uint8_t>> token_valid;
   std::optional<double> scale;
-  POSENC_FIELDS(offset, scale);
+  std::optional<TableResize> resize;
+  POSENC_FIELDS(offset, scale, resize);
   static constexpr std::string_view kName = "learned";
 };
 

@@ -22,6 +22,7 @@ import check_gguf
 import check_mutations
 import check_query_scale
 import check_relative_scores
+import check_resized
 import check_rotary
 import check_scalings
 import table
@@ -31,6 +32,7 @@ from service import Service
 SECTIONS = {
     "biases": ("Biases", check_biases.rows),
     "embeddings": ("Absolute encodings", check_embeddings.rows),
+    "resized": ("Learned tables, resized", check_resized.rows),
     "diffusion": ("diffusers' transformers, by their config.json", check_diffusers.rows),
     "relative": ("Terms with content: scores before softmax", check_relative_scores.rows),
     "rotary": ("Rotary model types", check_rotary.rows),

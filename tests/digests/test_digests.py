@@ -18,10 +18,11 @@ from plans import plans
 from query_scale import query_scale
 from relative_scores import relative_scores
 from relative_values import relative_values
+from resized import resized
 from table_rows import table_rows
 
 PRIMITIVES = (convert, sincos_rows, fourier, rotate_pairs, distance_bias, plans, distance_values, table_rows,
-              relative_scores, relative_values, query_scale)
+              relative_scores, relative_values, query_scale, resized)
 
 
 @pytest.mark.parametrize("primitive", PRIMITIVES)

@@ -249,6 +249,16 @@ def embeddings():
     looked_up.add_to.CopyFrom(tensor(numpy.ones((2, 1, 3, 2)), BF16))
     looked_up.precision.CopyFrom(AXES)
 
+    resized = learned(numpy.ones((13, 2)), offset=1)
+    resized.learned.resize.CopyFrom(embedding_pb2.TableResize(
+        source=[2, 5], target=[2, 4], scale_factor=[1.2, 0.9], mode=embedding_pb2.RESIZE_MODE_BICUBIC, antialias=True,
+        rows_before=1, rows_after=2, spatial_merge_size=2, padding=embedding_pb2.RESIZE_PADDING_BORDER,
+        operations=embedding_pb2.RESIZE_OPERATIONS_INTERPOLATE))
+    gathered = learned(numpy.ones((9, 2)))
+    gathered.learned.resize.CopyFrom(embedding_pb2.TableResize(
+        target=[2, 4], mode=embedding_pb2.RESIZE_MODE_BILINEAR, align_corners=True,
+        padding=embedding_pb2.RESIZE_PADDING_ZEROS, operations=embedding_pb2.RESIZE_OPERATIONS_GATHER))
+
     of_file = embedding()
     of_file.sinusoidal.CopyFrom(embedding_pb2.Sinusoidal(
         model=model("marian", d_model=8, encoder_layers=1, max_position_embeddings=16, encoder_attention_heads=2)))
@@ -265,7 +275,7 @@ def embeddings():
     grid_of_file = grid()
     grid_of_file.grid.CopyFrom(embedding_pb2.Grid(height=2, width=2, model=model(
         "vit_mae", hidden_size=16, num_attention_heads=2, image_size=4, patch_size=2)))
-    return [padded, spaced, looked_up, of_file, rows_of_file,
+    return [padded, spaced, looked_up, resized, gathered, of_file, rows_of_file,
             timestep(max_period=100, downscale_freq_shift=0, scale=2, flip_sin_to_cos=True), video, cut, detr, turned,
             grid_of_file, fourier(numpy.ones((3, 2)), numpy.ones((4, 2)))]
 

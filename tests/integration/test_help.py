@@ -13,7 +13,7 @@ from conftest import ROOT
 from client import SECONDS
 
 COMMANDS = ("explain", "compare", "table", "rope", "bias", "scores", "values", "embedding", "plot", "diagnose",
-            "diagnose-bias", "vectors", "load", "info", "health", "serve", "demo", "help", "version", "completion")
+            "diagnose-bias", "diagnose-table", "vectors", "load", "info", "health", "serve", "demo", "help", "version", "completion")
 OF_COMMANDS = tuple(f"plot {kind}" for kind in ("decay", "table", "bias", "frequencies", "similarity", "wavelets")) + (
     "load merge",)
 
@@ -32,6 +32,10 @@ def files(tmp_path, configs):
     distances = numpy.arange(16)[:, None] - numpy.arange(16)
     slopes = numpy.array([0.25, 0.0625, 0.015625, 0.00390625])[:, None, None]
     numpy.save(tmp_path / "bias.npy", (-slopes * numpy.maximum(distances, 0)).astype("<f4"))
+    positions = chance.standard_normal((9, 8)).astype("<f4").reshape(3, 3, 8)
+    numpy.save(tmp_path / "positions.npy", positions.reshape(9, 8))
+    cells = [numpy.arange(size) * 3 // size for size in (4, 6)]
+    numpy.save(tmp_path / "resized.npy", positions[cells[0]][:, cells[1]])
     return tmp_path
 
 

@@ -67,6 +67,7 @@ CALLS = {
     "values": ("--probabilities", "q.npy", "-o", "out.npy"),
     "diagnose": ("--before", "q.npy", "--after", "q.npy", *ROTARY),
     "diagnose-bias": ("q.npy",),
+    "diagnose-table": ("q.npy", "--learned-table", "q.npy"),
     "explain": (),
     "compare": ("a.json", "a.json"),
     "vectors": ("-o", "out.safetensors"),

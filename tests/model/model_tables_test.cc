@@ -48,6 +48,36 @@ TEST(ModelTables, ByTheirClass) {
   ExpectTable(R"({"model_type": "deberta", "max_position_embeddings": 512, "hidden_size": 768})", 0, 512, 768);
 }
 
+TEST(ModelTables, AreResizedByTheirClass) {
+  const auto resize = [](const std::string& config_json) {
+    const auto table = Read(config_json);
+    EXPECT_THAT(table, IsOk()) << config_json;
+    return table.ok() && table->resize ? *table->resize : TableResize{};
+  };
+  const TableResize qwen = resize(R"({"model_type": "qwen3_vl_vision", "spatial_merge_size": 4})");
+  EXPECT_EQ(qwen.source, (std::vector<int64_t>{48, 48}));
+  EXPECT_EQ(qwen.mode, ResizeMode::kBilinear);
+  EXPECT_TRUE(qwen.align_corners);
+  EXPECT_EQ(qwen.operations, ResizeOperations::kGather);
+  EXPECT_EQ(qwen.spatial_merge_size, 4);
+  const TableResize yolos = resize(R"({"model_type": "yolos", "image_size": [64, 32]})");
+  EXPECT_EQ(yolos.source, (std::vector<int64_t>{4, 2}));
+  EXPECT_EQ(yolos.rows_before, 1);
+  EXPECT_EQ(yolos.rows_after, 100);
+  const TableResize pixio = resize(R"({"model_type": "pixio", "n_cls_tokens": 3})");
+  EXPECT_EQ(pixio.rows_before, 3);
+  EXPECT_EQ(resize(R"({"model_type": "hunyuan_vl_vision", "interpolate_mode": "bicubic"})").mode, ResizeMode::kBicubic);
+  EXPECT_EQ(resize(R"({"model_type": "sam3_lite_text_text_model"})").source, std::vector<int64_t>{77});
+  EXPECT_EQ(Read(R"({"model_type": "idefics_vision"})")->resize_added, 0.1);
+  EXPECT_FALSE(Read(R"({"model_type": "bert"})")->resize);
+  EXPECT_THAT(Read(R"({"model_type": "hunyuan_vl_vision", "interpolate_mode": "area"})"),
+              IsInvalid("UNKNOWN_VALUE", "config_json.interpolate_mode"));
+  EXPECT_THAT(Read(R"({"model_type": "qwen3_vl_vision", "num_position_embeddings": 2305})"),
+              IsInvalid("OUT_OF_RANGE", "config_json.num_position_embeddings"));
+  EXPECT_THAT(Read(R"({"model_type": "qwen3_vl_vision", "spatial_merge_size": 0})"),
+              IsInvalid("OUT_OF_RANGE", "config_json.spatial_merge_size"));
+}
+
 TEST(ModelTables, ThePartThatHasOne) {
   const std::string llava = R"({"model_type": "llava", "text_config": {"model_type": "mistral"}, "vision_config":
       {"model_type": "clip_vision_model", "hidden_size": 1024, "image_size": 336, "patch_size": 14}})";
@@ -132,8 +162,10 @@ TEST(LearnedOfModel, EveryClassSaysItsTable) {
     ++count;
     const LearnedTable& table = *type->learned;
     EXPECT_GT(table.width, 0) << type->name;
-    EXPECT_EQ(table.positions > 0, table.of == TableOf::kPositions) << type->name;
-    EXPECT_EQ(table.patch_size > 0, table.of != TableOf::kPositions) << type->name;
+    const bool counted = table.of == TableOf::kPositions || table.of == TableOf::kGrid;
+    EXPECT_EQ(table.positions > 0, counted) << type->name;
+    EXPECT_EQ(table.patch_size > 0, !counted) << type->name;
+    EXPECT_EQ(table.grid_fields[0].empty(), table.of != TableOf::kGrid) << type->name;
     EXPECT_EQ(table.image_size > 0, table.of == TableOf::kImage || table.of == TableOf::kVideo) << type->name;
   }
   EXPECT_GT(count, 50);

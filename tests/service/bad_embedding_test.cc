@@ -2,6 +2,8 @@
 // with its reason and its field.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/service/call.h"
 
 namespace posenc::bad_embedding_test {
@@ -21,6 +23,18 @@ E Learned() {
   L(request).set_offset(2);
   request.mutable_positions()->set_offset(0);
   request.set_count(3);
+  request.set_dtype(v1::DATA_TYPE_FP32);
+  return request;
+}
+
+v1::TableResize& R(E& r) { return *L(r).mutable_resize(); }
+
+E Resized() {
+  E request;
+  *L(request).mutable_table() = MakeTensor(DType::kFP32, {9, 2}, std::vector<double>(18));
+  R(request).add_target(4);
+  R(request).add_target(6);
+  R(request).set_mode(v1::RESIZE_MODE_BICUBIC);
   request.set_dtype(v1::DATA_TYPE_FP32);
   return request;
 }
@@ -99,6 +113,38 @@ const Case kCases[] = {
      "OUT_OF_RANGE", "positions[1]"},
     {"token_valid beside positions", Learned, [](E& r) { *L(r).mutable_token_valid() = Flags(); }, "CONFLICT",
      "positions"},
+
+    {"position after a resized table", Resized, [](E& r) { At(r, 24); }, "OUT_OF_RANGE", "positions[0]"},
+    {"table to resize with a NaN", Resized,
+     [](E& r) {
+       *L(r).mutable_table() = MakeTensor(DType::kFP32, {1, 2}, {0, std::nan("")});
+     },
+     "OUT_OF_RANGE", "learned.table[0, 1]"},
+    {"grid that is no square", Resized, [](E& r) { R(r).set_rows_before(1); }, "MISSING", "learned.resize.source"},
+    {"grid of other cells", Resized, [](E& r) { R(r).add_source(3), R(r).add_source(2); }, "MISMATCH",
+     "learned.resize.source"},
+    {"all rows beside the grid", Resized, [](E& r) { R(r).set_rows_before(4), R(r).set_rows_after(5); }, "MISMATCH",
+     "learned.resize.rows_before"},
+    {"two axes of a line", Resized, [](E& r) { R(r).set_mode(v1::RESIZE_MODE_LINEAR); }, "MISMATCH",
+     "learned.resize.target"},
+    {"axis that is too long", Resized, [](E& r) { R(r).set_target(1, 16385); }, "OUT_OF_RANGE",
+     "learned.resize.target[1]"},
+    {"factor of another target", Resized, [](E& r) { R(r).add_scale_factor(4.0 / 3), R(r).add_scale_factor(1); },
+     "MISMATCH", "learned.resize.target[1]"},
+    {"factors with align_corners", Resized,
+     [](E& r) { R(r).add_scale_factor(4.0 / 3), R(r).add_scale_factor(2), R(r).set_align_corners(true); }, "NOT_READ",
+     "learned.resize.scale_factor"},
+    {"zeros around a stretched kernel", Resized,
+     [](E& r) { R(r).set_antialias(true), R(r).set_padding(v1::RESIZE_PADDING_ZEROS); }, "NOT_READ",
+     "learned.resize.padding"},
+    {"gather of a stretched kernel", Resized,
+     [](E& r) { R(r).set_antialias(true), R(r).set_operations(v1::RESIZE_OPERATIONS_GATHER); }, "NOT_READ",
+     "learned.resize.operations"},
+    {"align_corners of NEAREST", Resized,
+     [](E& r) { R(r).set_mode(v1::RESIZE_MODE_NEAREST), R(r).set_align_corners(true); }, "NOT_READ",
+     "learned.resize.align_corners"},
+    {"blocks that do not fit", Resized, [](E& r) { R(r).set_spatial_merge_size(4); }, "MISMATCH",
+     "learned.resize.target[1]"},
 
     {"dim 2 divides by zero", Timestep, [](E& r) { T(r).set_dim(2); }, "OUT_OF_RANGE", "timestep.downscale_freq_shift"},
     {"dim 3 divides by zero", Timestep, [](E& r) { T(r).set_dim(3); }, "OUT_OF_RANGE", "timestep.downscale_freq_shift"},

@@ -33,6 +33,10 @@ double BytesOf(const v1::GenerateEmbeddingRequest& request) {
   elements += request.sinusoidal().dim() + request.timestep().dim() + grid.dim();
   if (request.learned().table().shape_size() == 2) elements += request.learned().table().shape(1);
   double rows = static_cast<double>(CountRows(request.positions(), request.count()));
+  if (request.learned().has_resize() && rows == 0) {
+    rows = 1;
+    for (const int64_t length : request.learned().resize().target()) rows *= static_cast<double>(length);
+  }
   if (request.has_grid()) {
     rows = static_cast<double>(grid.height()) * static_cast<double>(grid.width()) *
            static_cast<double>(std::max<int64_t>(1, grid.frames()));

@@ -25,6 +25,18 @@ void EmbeddingMethodFlags::Add(CLI::App& app) {
                  {"offset", "Position p has row p + N; 2 for OPT", "--learned-offset"},
                  {"token_valid", "BOOL [B, S], false for padding; in place of positions", "--learned-token-valid"},
                  {"scale", "Multiplies the rows", "--learned-scale"}});
+  AddFieldFlags(app, "Resized grid of a learned table", &resize_,
+                {{"target", "Rows and columns of the image's grid, or a length", "--resize-target"},
+                 {"mode", "Interpolation; a --model gives it, and what follows", "--resize-mode"},
+                 {"source", "Rows and columns of the table's grid; default: a square", "--resize-source"},
+                 {"align_corners", "The centers of corner cells coincide", "--resize-align-corners"},
+                 {"antialias", "Stretch the kernel for smaller targets", "--resize-antialias"},
+                 {"scale_factor", "Compute coordinates with these factors", "--resize-scale-factor"},
+                 {"padding", "Beyond the border; default border", "--resize-padding"},
+                 {"operations", "Whose roundings; default interpolate", "--resize-operations"},
+                 {"rows_before", "Rows before the grid's: a class token", "--resize-rows-before"},
+                 {"rows_after", "Rows after the grid's", "--resize-rows-after"},
+                 {"spatial_merge_size", "Order cells in blocks; default 1", "--resize-spatial-merge-size"}});
   AddFieldFlags(app, "Timestep of a diffusion model", &timestep_,
                 {{"dim", "Elements per row", "--timestep-dim"},
                  {"max_period", "Default 10000", "--timestep-max-period"},
@@ -53,7 +65,7 @@ void EmbeddingMethodFlags::Add(CLI::App& app) {
 }
 
 bool EmbeddingMethodFlags::given() const {
-  return IsSet(sinusoidal_) || IsSet(learned_) || IsSet(timestep_) || IsSet(grid_) || IsSet(fourier_);
+  return IsSet(sinusoidal_) || IsSet(learned_) || IsSet(resize_) || IsSet(timestep_) || IsSet(grid_) || IsSet(fourier_);
 }
 
 absl::Status EmbeddingMethodFlags::Put(v1::GenerateEmbeddingRequest* request) const {
@@ -65,7 +77,9 @@ absl::Status EmbeddingMethodFlags::Put(v1::GenerateEmbeddingRequest* request) co
   };
   using Request = v1::GenerateEmbeddingRequest;
   consider(sinusoidal_, &Request::mutable_sinusoidal);
-  consider(learned_, &Request::mutable_learned);
+  v1::Learned learned = learned_;
+  if (IsSet(resize_)) *learned.mutable_resize() = resize_;
+  consider(learned, &Request::mutable_learned);
   consider(timestep_, &Request::mutable_timestep);
   consider(grid_, &Request::mutable_grid);
   consider(fourier_, &Request::mutable_fourier);

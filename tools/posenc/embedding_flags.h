@@ -21,6 +21,7 @@ class EmbeddingMethodFlags {
  private:
   v1::Sinusoidal sinusoidal_;
   v1::Learned learned_;
+  v1::TableResize resize_;  // learned_'s
   v1::Timestep timestep_;
   v1::Grid grid_;
   v1::Fourier fourier_;

@@ -69,8 +69,8 @@ constexpr std::pair<const char*, const char*> kExamples[] = {
       Writes a sinusoidal encoding, [count, dim].
   posenc embedding --timestep-dim 256 --positions 0.5,17 --dtype fp32 -o timestep.npy
       Writes the embedding of two timesteps of a diffusion model.
-  posenc embedding --grid-convention mae --grid-dim 64 --grid-height 4 --grid-width 4 --dtype fp32 -o grid.npy
-      Writes the encoding of an image's patches.)"},
+  posenc embedding --learned-table positions.npy --resize-mode bicubic --resize-target 4,6 --dtype fp32 -o rows.npy
+      Writes a learned table, resized to an image of 4 x 6 patches.)"},
     {"posenc plot", R"(Examples:
   posenc plot frequencies --model config.json -o frequencies.png
       Draws the wavelength of each pair, scaled and unscaled.
@@ -134,6 +134,13 @@ constexpr std::pair<const char*, const char*> kExamples[] = {
       Tells whether it is the expected one.
   posenc diagnose-bias bias.npy --json
       Prints the verdict and its explanations as JSON.)"},
+    {"posenc diagnose-table", R"(Examples:
+  posenc diagnose-table resized.npy --learned-table positions.npy
+      Finds how a learned table of positions was resized.
+  posenc diagnose-table resized.npy --learned-table positions.npy --resize-target 4,6 --tolerance 8
+      Tells the grid, which the shape may not tell, and what counts as rounding.
+  posenc diagnose-table resized.npy --learned-table positions.npy --json
+      Prints all ways that fit as JSON.)"},
     {"posenc vectors", R"(Examples:
   posenc vectors --model config.json -o vectors.safetensors
       Writes inputs, positions, tables and rotated tensors, for another test suite.

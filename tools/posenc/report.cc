@@ -267,6 +267,7 @@ std::string LayerReport(const v1::LayerExplanation& layer) {
   if (plan.has_learned()) {
     rows.emplace_back("method", "learned");
     rows.emplace_back("offset", Decimal(plan.learned().offset()));
+    if (plan.learned().has_resize()) AppendFields(plan.learned().resize(), &rows);
   }
   if (plan.has_sinusoidal() || plan.has_grid()) AppendMethod(plan, &rows, "settings");
   // Skip rotary_dim and pairing of the answer: they are among the settings.

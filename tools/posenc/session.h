@@ -90,6 +90,7 @@ Subcommand AddScores(CLI::App& parent);
 Subcommand AddValues(CLI::App& parent);
 Subcommand AddDiagnose(CLI::App& parent);
 Subcommand AddDiagnoseBias(CLI::App& parent);
+Subcommand AddDiagnoseTable(CLI::App& parent);
 Subcommand AddVectors(CLI::App& parent);
 Subcommand AddHealth(CLI::App& parent);
 Subcommand AddLoad(CLI::App& parent);

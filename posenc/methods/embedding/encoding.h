@@ -27,6 +27,8 @@ class Encoding {
   virtual int64_t dim() const = 0;
   // Returns how many steps of nanoseconds a row takes, at least D.
   virtual int64_t steps() const { return dim(); }
+  // Returns the positions of all rows, if that is what a request without positions and count means.
+  virtual std::optional<PositionLine> AllRows() const { return std::nullopt; }
   // Returns the rows' positions if the method's settings define them; nullopt if the request's positions apply.
   virtual std::optional<Positions> OwnPositions() const { return std::nullopt; }
   // Returns INVALID_ARGUMENT, without a field, if there is no row at the position.

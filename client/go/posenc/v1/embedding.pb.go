@@ -85,6 +85,185 @@ func (SinusoidalConvention) EnumDescriptor() ([]byte, []int) {
 	return file_posenc_v1_embedding_proto_rawDescGZIP(), []int{0}
 }
 
+// How a table's grid is resized, in the words of torch.nn.functional.interpolate.
+type ResizeMode int32
+
+const (
+	// Not allowed: there is no default.
+	ResizeMode_RESIZE_MODE_UNSPECIFIED ResizeMode = 0
+	// Cell i of an axis is the table's cell floor(i * source / target).
+	ResizeMode_RESIZE_MODE_NEAREST ResizeMode = 1
+	// One axis: the two nearest cells, by distance.
+	ResizeMode_RESIZE_MODE_LINEAR ResizeMode = 2
+	// Two axes: the 2 * 2 nearest cells.
+	ResizeMode_RESIZE_MODE_BILINEAR ResizeMode = 3
+	// Two axes: the 4 * 4 nearest cells, weighted by Keys' kernel (DOI 10.1109/TASSP.1981.1163711) with a = -0.75, with
+	// antialias a = -0.5.
+	ResizeMode_RESIZE_MODE_BICUBIC ResizeMode = 4
+)
+
+// Enum value maps for ResizeMode.
+var (
+	ResizeMode_name = map[int32]string{
+		0: "RESIZE_MODE_UNSPECIFIED",
+		1: "RESIZE_MODE_NEAREST",
+		2: "RESIZE_MODE_LINEAR",
+		3: "RESIZE_MODE_BILINEAR",
+		4: "RESIZE_MODE_BICUBIC",
+	}
+	ResizeMode_value = map[string]int32{
+		"RESIZE_MODE_UNSPECIFIED": 0,
+		"RESIZE_MODE_NEAREST":     1,
+		"RESIZE_MODE_LINEAR":      2,
+		"RESIZE_MODE_BILINEAR":    3,
+		"RESIZE_MODE_BICUBIC":     4,
+	}
+)
+
+func (x ResizeMode) Enum() *ResizeMode {
+	p := new(ResizeMode)
+	*p = x
+	return p
+}
+
+func (x ResizeMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ResizeMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_posenc_v1_embedding_proto_enumTypes[1].Descriptor()
+}
+
+func (ResizeMode) Type() protoreflect.EnumType {
+	return &file_posenc_v1_embedding_proto_enumTypes[1]
+}
+
+func (x ResizeMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ResizeMode.Descriptor instead.
+func (ResizeMode) EnumDescriptor() ([]byte, []int) {
+	return file_posenc_v1_embedding_proto_rawDescGZIP(), []int{1}
+}
+
+// What cells outside the table's grid hold.
+type ResizePadding int32
+
+const (
+	// RESIZE_PADDING_BORDER.
+	ResizePadding_RESIZE_PADDING_UNSPECIFIED ResizePadding = 0
+	// The nearest cell of the grid, as in interpolate.
+	ResizePadding_RESIZE_PADDING_BORDER ResizePadding = 1
+	// Zeros, as in grid_sample(padding_mode="zeros").
+	ResizePadding_RESIZE_PADDING_ZEROS ResizePadding = 2
+)
+
+// Enum value maps for ResizePadding.
+var (
+	ResizePadding_name = map[int32]string{
+		0: "RESIZE_PADDING_UNSPECIFIED",
+		1: "RESIZE_PADDING_BORDER",
+		2: "RESIZE_PADDING_ZEROS",
+	}
+	ResizePadding_value = map[string]int32{
+		"RESIZE_PADDING_UNSPECIFIED": 0,
+		"RESIZE_PADDING_BORDER":      1,
+		"RESIZE_PADDING_ZEROS":       2,
+	}
+)
+
+func (x ResizePadding) Enum() *ResizePadding {
+	p := new(ResizePadding)
+	*p = x
+	return p
+}
+
+func (x ResizePadding) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ResizePadding) Descriptor() protoreflect.EnumDescriptor {
+	return file_posenc_v1_embedding_proto_enumTypes[2].Descriptor()
+}
+
+func (ResizePadding) Type() protoreflect.EnumType {
+	return &file_posenc_v1_embedding_proto_enumTypes[2]
+}
+
+func (x ResizePadding) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ResizePadding.Descriptor instead.
+func (ResizePadding) EnumDescriptor() ([]byte, []int) {
+	return file_posenc_v1_embedding_proto_rawDescGZIP(), []int{2}
+}
+
+// The operations that are rounded in precisions other than `exact`; the real numbers are the same.
+type ResizeOperations int32
+
+const (
+	// RESIZE_OPERATIONS_INTERPOLATE.
+	ResizeOperations_RESIZE_OPERATIONS_UNSPECIFIED ResizeOperations = 0
+	// torch.nn.functional.interpolate: coordinates and cubic weights by fused multiply-adds, then sums along the columns,
+	// then along the rows. torch's own bytes differ between processors.
+	ResizeOperations_RESIZE_OPERATIONS_INTERPOLATE ResizeOperations = 1
+	// transformers' get_vision_interpolation_indices_and_weights: weights in float32, products and sums in float32
+	// (Qwen3-VL).
+	ResizeOperations_RESIZE_OPERATIONS_GATHER ResizeOperations = 2
+	// GATHER's weights, rounded to the table's type, in torch's embedding_bag: fused multiply-adds in float32, and halves
+	// of BF16 away from zero (Kimi K2.5).
+	ResizeOperations_RESIZE_OPERATIONS_EMBEDDING_BAG ResizeOperations = 3
+	// torch.nn.functional.grid_sample of normalized coordinates (GLM-4V).
+	ResizeOperations_RESIZE_OPERATIONS_GRID_SAMPLE ResizeOperations = 4
+)
+
+// Enum value maps for ResizeOperations.
+var (
+	ResizeOperations_name = map[int32]string{
+		0: "RESIZE_OPERATIONS_UNSPECIFIED",
+		1: "RESIZE_OPERATIONS_INTERPOLATE",
+		2: "RESIZE_OPERATIONS_GATHER",
+		3: "RESIZE_OPERATIONS_EMBEDDING_BAG",
+		4: "RESIZE_OPERATIONS_GRID_SAMPLE",
+	}
+	ResizeOperations_value = map[string]int32{
+		"RESIZE_OPERATIONS_UNSPECIFIED":   0,
+		"RESIZE_OPERATIONS_INTERPOLATE":   1,
+		"RESIZE_OPERATIONS_GATHER":        2,
+		"RESIZE_OPERATIONS_EMBEDDING_BAG": 3,
+		"RESIZE_OPERATIONS_GRID_SAMPLE":   4,
+	}
+)
+
+func (x ResizeOperations) Enum() *ResizeOperations {
+	p := new(ResizeOperations)
+	*p = x
+	return p
+}
+
+func (x ResizeOperations) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ResizeOperations) Descriptor() protoreflect.EnumDescriptor {
+	return file_posenc_v1_embedding_proto_enumTypes[3].Descriptor()
+}
+
+func (ResizeOperations) Type() protoreflect.EnumType {
+	return &file_posenc_v1_embedding_proto_enumTypes[3]
+}
+
+func (x ResizeOperations) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ResizeOperations.Descriptor instead.
+func (ResizeOperations) EnumDescriptor() ([]byte, []int) {
+	return file_posenc_v1_embedding_proto_rawDescGZIP(), []int{3}
+}
+
 // Conventions of the sines and cosines of a grid's cells: D = dim; x is the column, y the row of a cell, both from 0.
 // MAE, DIFFUSERS and BIG_VISION put the column first: [sin x w_k, cos x w_k, sin y w_k, cos y w_k], D/4 elements each.
 type GridConvention int32
@@ -139,11 +318,11 @@ func (x GridConvention) String() string {
 }
 
 func (GridConvention) Descriptor() protoreflect.EnumDescriptor {
-	return file_posenc_v1_embedding_proto_enumTypes[1].Descriptor()
+	return file_posenc_v1_embedding_proto_enumTypes[4].Descriptor()
 }
 
 func (GridConvention) Type() protoreflect.EnumType {
-	return &file_posenc_v1_embedding_proto_enumTypes[1]
+	return &file_posenc_v1_embedding_proto_enumTypes[4]
 }
 
 func (x GridConvention) Number() protoreflect.EnumNumber {
@@ -152,7 +331,7 @@ func (x GridConvention) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use GridConvention.Descriptor instead.
 func (GridConvention) EnumDescriptor() ([]byte, []int) {
-	return file_posenc_v1_embedding_proto_rawDescGZIP(), []int{1}
+	return file_posenc_v1_embedding_proto_rawDescGZIP(), []int{4}
 }
 
 type Sinusoidal struct {
@@ -283,6 +462,147 @@ func (x *Sinusoidal) GetCosinesFirst() bool {
 	return false
 }
 
+// Resizes a table of a grid's cells to another grid, as vision models do for images that are not of their own size. Each
+// row is a weighted sum of the table's rows; in `exact` precision the weights are the rational numbers that they stand
+// for, and the sum is rounded once. The result's rows are rows_before, the target's cells and rows_after.
+type TableResize struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Lengths of the axes of the table's grid: [length], or [rows, columns]; 1 .. 16384 each. Their product is the table's
+	// rows without rows_before and rows_after. Absent: [length] for LINEAR, else a square.
+	Source []int64 `protobuf:"varint,1,rep,packed,name=source,proto3" json:"source,omitempty"`
+	// Lengths of the target's axes, as many as source has; 1 .. 16384 each. Required.
+	Target []int64 `protobuf:"varint,2,rep,packed,name=target,proto3" json:"target,omitempty"`
+	// Factors of the axes' lengths for interpolate(scale_factor=...), which computes coordinates with them and not with
+	// target / source; floor(source * scale_factor) must be target. 2^-14 .. 2^14. DINOv2's original: (target + 0.1) /
+	// source. Without align_corners only.
+	ScaleFactor []float64 `protobuf:"fixed64,3,rep,packed,name=scale_factor,json=scaleFactor,proto3" json:"scale_factor,omitempty"`
+	// Required.
+	Mode ResizeMode `protobuf:"varint,4,opt,name=mode,proto3,enum=posenc.v1.ResizeMode" json:"mode,omitempty"`
+	// If true, the corner cells' centers coincide, else the corners of the grid. Not with NEAREST.
+	AlignCorners bool `protobuf:"varint,5,opt,name=align_corners,json=alignCorners,proto3" json:"align_corners,omitempty"`
+	// If true, the kernel is stretched by source / target where that is above 1. Not with NEAREST.
+	Antialias bool `protobuf:"varint,6,opt,name=antialias,proto3" json:"antialias,omitempty"`
+	// Default BORDER, the only one with NEAREST and with antialias.
+	Padding ResizePadding `protobuf:"varint,7,opt,name=padding,proto3,enum=posenc.v1.ResizePadding" json:"padding,omitempty"`
+	// Default INTERPOLATE, the only one with NEAREST and with antialias. GRID_SAMPLE without align_corners only.
+	Operations ResizeOperations `protobuf:"varint,8,opt,name=operations,proto3,enum=posenc.v1.ResizeOperations" json:"operations,omitempty"`
+	// Rows of the table that are not of the grid, before and after it: class, distillation and register tokens. >= 0.
+	RowsBefore int64 `protobuf:"varint,9,opt,name=rows_before,json=rowsBefore,proto3" json:"rows_before,omitempty"`
+	RowsAfter  int64 `protobuf:"varint,10,opt,name=rows_after,json=rowsAfter,proto3" json:"rows_after,omitempty"`
+	// Order of the target's cells: blocks of spatial_merge_size * spatial_merge_size cells, row by row, and so within
+	// each block (Qwen3-VL). It divides both target lengths. Default 1: row by row.
+	SpatialMergeSize *int64 `protobuf:"varint,11,opt,name=spatial_merge_size,json=spatialMergeSize,proto3,oneof" json:"spatial_merge_size,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *TableResize) Reset() {
+	*x = TableResize{}
+	mi := &file_posenc_v1_embedding_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TableResize) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TableResize) ProtoMessage() {}
+
+func (x *TableResize) ProtoReflect() protoreflect.Message {
+	mi := &file_posenc_v1_embedding_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TableResize.ProtoReflect.Descriptor instead.
+func (*TableResize) Descriptor() ([]byte, []int) {
+	return file_posenc_v1_embedding_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *TableResize) GetSource() []int64 {
+	if x != nil {
+		return x.Source
+	}
+	return nil
+}
+
+func (x *TableResize) GetTarget() []int64 {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *TableResize) GetScaleFactor() []float64 {
+	if x != nil {
+		return x.ScaleFactor
+	}
+	return nil
+}
+
+func (x *TableResize) GetMode() ResizeMode {
+	if x != nil {
+		return x.Mode
+	}
+	return ResizeMode_RESIZE_MODE_UNSPECIFIED
+}
+
+func (x *TableResize) GetAlignCorners() bool {
+	if x != nil {
+		return x.AlignCorners
+	}
+	return false
+}
+
+func (x *TableResize) GetAntialias() bool {
+	if x != nil {
+		return x.Antialias
+	}
+	return false
+}
+
+func (x *TableResize) GetPadding() ResizePadding {
+	if x != nil {
+		return x.Padding
+	}
+	return ResizePadding_RESIZE_PADDING_UNSPECIFIED
+}
+
+func (x *TableResize) GetOperations() ResizeOperations {
+	if x != nil {
+		return x.Operations
+	}
+	return ResizeOperations_RESIZE_OPERATIONS_UNSPECIFIED
+}
+
+func (x *TableResize) GetRowsBefore() int64 {
+	if x != nil {
+		return x.RowsBefore
+	}
+	return 0
+}
+
+func (x *TableResize) GetRowsAfter() int64 {
+	if x != nil {
+		return x.RowsAfter
+	}
+	return 0
+}
+
+func (x *TableResize) GetSpatialMergeSize() int64 {
+	if x != nil && x.SpatialMergeSize != nil {
+		return *x.SpatialMergeSize
+	}
+	return 0
+}
+
 // Rows of the caller's table: BERT, GPT-2, ViT (offset 0), RoBERTa and fairseq (offset padding_idx + 1), OPT (2).
 type Learned struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -298,14 +618,18 @@ type Learned struct {
 	Scale *float64 `protobuf:"fixed64,4,opt,name=scale,proto3,oneof" json:"scale,omitempty"`
 	// A config.json of a model with such a table (docs/model-types.md). It gives offset and the table's required shape
 	// (else MISMATCH). An offset or scale with another value is CONFLICT.
-	Model         *ModelConfig `protobuf:"bytes,5,opt,name=model,proto3" json:"model,omitempty"`
+	Model *ModelConfig `protobuf:"bytes,5,opt,name=model,proto3" json:"model,omitempty"`
+	// Resizes the table's grid first: position p is row p + offset of the result. Without positions and count, all rows
+	// of the result are written. Absent: the table is used as it is. With `model`, the file gives all of its fields but
+	// target. The table must be finite.
+	Resize        *TableResize `protobuf:"bytes,6,opt,name=resize,proto3" json:"resize,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Learned) Reset() {
 	*x = Learned{}
-	mi := &file_posenc_v1_embedding_proto_msgTypes[1]
+	mi := &file_posenc_v1_embedding_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -317,7 +641,7 @@ func (x *Learned) String() string {
 func (*Learned) ProtoMessage() {}
 
 func (x *Learned) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_embedding_proto_msgTypes[1]
+	mi := &file_posenc_v1_embedding_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -330,7 +654,7 @@ func (x *Learned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Learned.ProtoReflect.Descriptor instead.
 func (*Learned) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_embedding_proto_rawDescGZIP(), []int{1}
+	return file_posenc_v1_embedding_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Learned) GetTable() *Tensor {
@@ -368,6 +692,13 @@ func (x *Learned) GetModel() *ModelConfig {
 	return nil
 }
 
+func (x *Learned) GetResize() *TableResize {
+	if x != nil {
+		return x.Resize
+	}
+	return nil
+}
+
 // Embedding of a diffusion model's timestep t, like diffusers' get_timestep_embedding. The request's positions are t.
 //
 // half = floor(dim/2), k = 0 .. half-1: angle_k = scale * t * max_period^(-k / (half - downscale_freq_shift)); sines,
@@ -392,7 +723,7 @@ type Timestep struct {
 
 func (x *Timestep) Reset() {
 	*x = Timestep{}
-	mi := &file_posenc_v1_embedding_proto_msgTypes[2]
+	mi := &file_posenc_v1_embedding_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -404,7 +735,7 @@ func (x *Timestep) String() string {
 func (*Timestep) ProtoMessage() {}
 
 func (x *Timestep) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_embedding_proto_msgTypes[2]
+	mi := &file_posenc_v1_embedding_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -417,7 +748,7 @@ func (x *Timestep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timestep.ProtoReflect.Descriptor instead.
 func (*Timestep) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_embedding_proto_rawDescGZIP(), []int{2}
+	return file_posenc_v1_embedding_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Timestep) GetDim() int64 {
@@ -501,7 +832,7 @@ type Grid struct {
 
 func (x *Grid) Reset() {
 	*x = Grid{}
-	mi := &file_posenc_v1_embedding_proto_msgTypes[3]
+	mi := &file_posenc_v1_embedding_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -513,7 +844,7 @@ func (x *Grid) String() string {
 func (*Grid) ProtoMessage() {}
 
 func (x *Grid) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_embedding_proto_msgTypes[3]
+	mi := &file_posenc_v1_embedding_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -526,7 +857,7 @@ func (x *Grid) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grid.ProtoReflect.Descriptor instead.
 func (*Grid) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_embedding_proto_rawDescGZIP(), []int{3}
+	return file_posenc_v1_embedding_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Grid) GetConvention() GridConvention {
@@ -655,7 +986,7 @@ type Fourier struct {
 
 func (x *Fourier) Reset() {
 	*x = Fourier{}
-	mi := &file_posenc_v1_embedding_proto_msgTypes[4]
+	mi := &file_posenc_v1_embedding_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -667,7 +998,7 @@ func (x *Fourier) String() string {
 func (*Fourier) ProtoMessage() {}
 
 func (x *Fourier) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_embedding_proto_msgTypes[4]
+	mi := &file_posenc_v1_embedding_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -680,7 +1011,7 @@ func (x *Fourier) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fourier.ProtoReflect.Descriptor instead.
 func (*Fourier) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_embedding_proto_rawDescGZIP(), []int{4}
+	return file_posenc_v1_embedding_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Fourier) GetFrequencies() *Tensor {
@@ -723,14 +1054,33 @@ const file_posenc_v1_embedding_proto_rawDesc = "" +
 	"\x0e_max_timescaleB\x10\n" +
 	"\x0e_min_timescaleB\x0e\n" +
 	"\f_padding_idxB\b\n" +
-	"\x06_scale\"\xd1\x01\n" +
+	"\x06_scale\"\xc9\x03\n" +
+	"\vTableResize\x12\x16\n" +
+	"\x06source\x18\x01 \x03(\x03R\x06source\x12\x16\n" +
+	"\x06target\x18\x02 \x03(\x03R\x06target\x12!\n" +
+	"\fscale_factor\x18\x03 \x03(\x01R\vscaleFactor\x12)\n" +
+	"\x04mode\x18\x04 \x01(\x0e2\x15.posenc.v1.ResizeModeR\x04mode\x12#\n" +
+	"\ralign_corners\x18\x05 \x01(\bR\falignCorners\x12\x1c\n" +
+	"\tantialias\x18\x06 \x01(\bR\tantialias\x122\n" +
+	"\apadding\x18\a \x01(\x0e2\x18.posenc.v1.ResizePaddingR\apadding\x12;\n" +
+	"\n" +
+	"operations\x18\b \x01(\x0e2\x1b.posenc.v1.ResizeOperationsR\n" +
+	"operations\x12\x1f\n" +
+	"\vrows_before\x18\t \x01(\x03R\n" +
+	"rowsBefore\x12\x1d\n" +
+	"\n" +
+	"rows_after\x18\n" +
+	" \x01(\x03R\trowsAfter\x121\n" +
+	"\x12spatial_merge_size\x18\v \x01(\x03H\x00R\x10spatialMergeSize\x88\x01\x01B\x15\n" +
+	"\x13_spatial_merge_size\"\x81\x02\n" +
 	"\aLearned\x12'\n" +
 	"\x05table\x18\x01 \x01(\v2\x11.posenc.v1.TensorR\x05table\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x122\n" +
 	"\vtoken_valid\x18\x03 \x01(\v2\x11.posenc.v1.TensorR\n" +
 	"tokenValid\x12\x19\n" +
 	"\x05scale\x18\x04 \x01(\x01H\x00R\x05scale\x88\x01\x01\x12,\n" +
-	"\x05model\x18\x05 \x01(\v2\x16.posenc.v1.ModelConfigR\x05modelB\b\n" +
+	"\x05model\x18\x05 \x01(\v2\x16.posenc.v1.ModelConfigR\x05model\x12.\n" +
+	"\x06resize\x18\x06 \x01(\v2\x16.posenc.v1.TableResizeR\x06resizeB\b\n" +
 	"\x06_scale\"\xeb\x01\n" +
 	"\bTimestep\x12\x10\n" +
 	"\x03dim\x18\x01 \x01(\x03R\x03dim\x12\"\n" +
@@ -782,7 +1132,24 @@ const file_posenc_v1_embedding_proto_rawDesc = "" +
 	"!SINUSOIDAL_CONVENTION_INTERLEAVED\x10\x01\x12 \n" +
 	"\x1cSINUSOIDAL_CONVENTION_HALVES\x10\x02\x12'\n" +
 	"#SINUSOIDAL_CONVENTION_TENSOR2TENSOR\x10\x03\x12!\n" +
-	"\x1dSINUSOIDAL_CONVENTION_FAIRSEQ\x10\x04*\xa3\x01\n" +
+	"\x1dSINUSOIDAL_CONVENTION_FAIRSEQ\x10\x04*\x8d\x01\n" +
+	"\n" +
+	"ResizeMode\x12\x1b\n" +
+	"\x17RESIZE_MODE_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13RESIZE_MODE_NEAREST\x10\x01\x12\x16\n" +
+	"\x12RESIZE_MODE_LINEAR\x10\x02\x12\x18\n" +
+	"\x14RESIZE_MODE_BILINEAR\x10\x03\x12\x17\n" +
+	"\x13RESIZE_MODE_BICUBIC\x10\x04*d\n" +
+	"\rResizePadding\x12\x1e\n" +
+	"\x1aRESIZE_PADDING_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15RESIZE_PADDING_BORDER\x10\x01\x12\x18\n" +
+	"\x14RESIZE_PADDING_ZEROS\x10\x02*\xbe\x01\n" +
+	"\x10ResizeOperations\x12!\n" +
+	"\x1dRESIZE_OPERATIONS_UNSPECIFIED\x10\x00\x12!\n" +
+	"\x1dRESIZE_OPERATIONS_INTERPOLATE\x10\x01\x12\x1c\n" +
+	"\x18RESIZE_OPERATIONS_GATHER\x10\x02\x12#\n" +
+	"\x1fRESIZE_OPERATIONS_EMBEDDING_BAG\x10\x03\x12!\n" +
+	"\x1dRESIZE_OPERATIONS_GRID_SAMPLE\x10\x04*\xa3\x01\n" +
 	"\x0eGridConvention\x12\x1f\n" +
 	"\x1bGRID_CONVENTION_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13GRID_CONVENTION_MAE\x10\x01\x12\x1d\n" +
@@ -803,35 +1170,43 @@ func file_posenc_v1_embedding_proto_rawDescGZIP() []byte {
 	return file_posenc_v1_embedding_proto_rawDescData
 }
 
-var file_posenc_v1_embedding_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_posenc_v1_embedding_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_posenc_v1_embedding_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_posenc_v1_embedding_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_posenc_v1_embedding_proto_goTypes = []any{
 	(SinusoidalConvention)(0), // 0: posenc.v1.SinusoidalConvention
-	(GridConvention)(0),       // 1: posenc.v1.GridConvention
-	(*Sinusoidal)(nil),        // 2: posenc.v1.Sinusoidal
-	(*Learned)(nil),           // 3: posenc.v1.Learned
-	(*Timestep)(nil),          // 4: posenc.v1.Timestep
-	(*Grid)(nil),              // 5: posenc.v1.Grid
-	(*Fourier)(nil),           // 6: posenc.v1.Fourier
-	(*Tensor)(nil),            // 7: posenc.v1.Tensor
-	(*ModelConfig)(nil),       // 8: posenc.v1.ModelConfig
+	(ResizeMode)(0),           // 1: posenc.v1.ResizeMode
+	(ResizePadding)(0),        // 2: posenc.v1.ResizePadding
+	(ResizeOperations)(0),     // 3: posenc.v1.ResizeOperations
+	(GridConvention)(0),       // 4: posenc.v1.GridConvention
+	(*Sinusoidal)(nil),        // 5: posenc.v1.Sinusoidal
+	(*TableResize)(nil),       // 6: posenc.v1.TableResize
+	(*Learned)(nil),           // 7: posenc.v1.Learned
+	(*Timestep)(nil),          // 8: posenc.v1.Timestep
+	(*Grid)(nil),              // 9: posenc.v1.Grid
+	(*Fourier)(nil),           // 10: posenc.v1.Fourier
+	(*Tensor)(nil),            // 11: posenc.v1.Tensor
+	(*ModelConfig)(nil),       // 12: posenc.v1.ModelConfig
 }
 var file_posenc_v1_embedding_proto_depIdxs = []int32{
 	0,  // 0: posenc.v1.Sinusoidal.convention:type_name -> posenc.v1.SinusoidalConvention
-	7,  // 1: posenc.v1.Sinusoidal.token_valid:type_name -> posenc.v1.Tensor
-	8,  // 2: posenc.v1.Sinusoidal.model:type_name -> posenc.v1.ModelConfig
-	7,  // 3: posenc.v1.Learned.table:type_name -> posenc.v1.Tensor
-	7,  // 4: posenc.v1.Learned.token_valid:type_name -> posenc.v1.Tensor
-	8,  // 5: posenc.v1.Learned.model:type_name -> posenc.v1.ModelConfig
-	1,  // 6: posenc.v1.Grid.convention:type_name -> posenc.v1.GridConvention
-	8,  // 7: posenc.v1.Grid.model:type_name -> posenc.v1.ModelConfig
-	7,  // 8: posenc.v1.Fourier.frequencies:type_name -> posenc.v1.Tensor
-	7,  // 9: posenc.v1.Fourier.points:type_name -> posenc.v1.Tensor
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	11, // 1: posenc.v1.Sinusoidal.token_valid:type_name -> posenc.v1.Tensor
+	12, // 2: posenc.v1.Sinusoidal.model:type_name -> posenc.v1.ModelConfig
+	1,  // 3: posenc.v1.TableResize.mode:type_name -> posenc.v1.ResizeMode
+	2,  // 4: posenc.v1.TableResize.padding:type_name -> posenc.v1.ResizePadding
+	3,  // 5: posenc.v1.TableResize.operations:type_name -> posenc.v1.ResizeOperations
+	11, // 6: posenc.v1.Learned.table:type_name -> posenc.v1.Tensor
+	11, // 7: posenc.v1.Learned.token_valid:type_name -> posenc.v1.Tensor
+	12, // 8: posenc.v1.Learned.model:type_name -> posenc.v1.ModelConfig
+	6,  // 9: posenc.v1.Learned.resize:type_name -> posenc.v1.TableResize
+	4,  // 10: posenc.v1.Grid.convention:type_name -> posenc.v1.GridConvention
+	12, // 11: posenc.v1.Grid.model:type_name -> posenc.v1.ModelConfig
+	11, // 12: posenc.v1.Fourier.frequencies:type_name -> posenc.v1.Tensor
+	11, // 13: posenc.v1.Fourier.points:type_name -> posenc.v1.Tensor
+	14, // [14:14] is the sub-list for method output_type
+	14, // [14:14] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_posenc_v1_embedding_proto_init() }
@@ -845,13 +1220,14 @@ func file_posenc_v1_embedding_proto_init() {
 	file_posenc_v1_embedding_proto_msgTypes[1].OneofWrappers = []any{}
 	file_posenc_v1_embedding_proto_msgTypes[2].OneofWrappers = []any{}
 	file_posenc_v1_embedding_proto_msgTypes[3].OneofWrappers = []any{}
+	file_posenc_v1_embedding_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_posenc_v1_embedding_proto_rawDesc), len(file_posenc_v1_embedding_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   5,
+			NumEnums:      5,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

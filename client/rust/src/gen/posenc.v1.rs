@@ -1893,6 +1893,49 @@ pub struct Sinusoidal {
     #[prost(bool, tag = "10")]
     pub cosines_first: bool,
 }
+/// Resizes a table of a grid's cells to another grid, as vision models do for images that are not of their own size. Each
+/// row is a weighted sum of the table's rows; in `exact` precision the weights are the rational numbers that they stand
+/// for, and the sum is rounded once. The result's rows are rows_before, the target's cells and rows_after.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TableResize {
+    /// Lengths of the axes of the table's grid: \[length\], or \[rows, columns\]; 1 .. 16384 each. Their product is the table's
+    /// rows without rows_before and rows_after. Absent: \[length\] for LINEAR, else a square.
+    #[prost(int64, repeated, tag = "1")]
+    pub source: ::prost::alloc::vec::Vec<i64>,
+    /// Lengths of the target's axes, as many as source has; 1 .. 16384 each. Required.
+    #[prost(int64, repeated, tag = "2")]
+    pub target: ::prost::alloc::vec::Vec<i64>,
+    /// Factors of the axes' lengths for interpolate(scale_factor=...), which computes coordinates with them and not with
+    /// target / source; floor(source * scale_factor) must be target. 2^-14 .. 2^14. DINOv2's original: (target + 0.1) /
+    /// source. Without align_corners only.
+    #[prost(double, repeated, tag = "3")]
+    pub scale_factor: ::prost::alloc::vec::Vec<f64>,
+    /// Required.
+    #[prost(enumeration = "ResizeMode", tag = "4")]
+    pub mode: i32,
+    /// If true, the corner cells' centers coincide, else the corners of the grid. Not with NEAREST.
+    #[prost(bool, tag = "5")]
+    pub align_corners: bool,
+    /// If true, the kernel is stretched by source / target where that is above 1. Not with NEAREST.
+    #[prost(bool, tag = "6")]
+    pub antialias: bool,
+    /// Default BORDER, the only one with NEAREST and with antialias.
+    #[prost(enumeration = "ResizePadding", tag = "7")]
+    pub padding: i32,
+    /// Default INTERPOLATE, the only one with NEAREST and with antialias. GRID_SAMPLE without align_corners only.
+    #[prost(enumeration = "ResizeOperations", tag = "8")]
+    pub operations: i32,
+    /// Rows of the table that are not of the grid, before and after it: class, distillation and register tokens. >= 0.
+    #[prost(int64, tag = "9")]
+    pub rows_before: i64,
+    #[prost(int64, tag = "10")]
+    pub rows_after: i64,
+    /// Order of the target's cells: blocks of spatial_merge_size * spatial_merge_size cells, row by row, and so within
+    /// each block (Qwen3-VL). It divides both target lengths. Default 1: row by row.
+    #[prost(int64, optional, tag = "11")]
+    pub spatial_merge_size: ::core::option::Option<i64>,
+}
 /// Rows of the caller's table: BERT, GPT-2, ViT (offset 0), RoBERTa and fairseq (offset padding_idx + 1), OPT (2).
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -1915,6 +1958,11 @@ pub struct Learned {
     /// (else MISMATCH). An offset or scale with another value is CONFLICT.
     #[prost(message, optional, tag = "5")]
     pub model: ::core::option::Option<ModelConfig>,
+    /// Resizes the table's grid first: position p is row p + offset of the result. Without positions and count, all rows
+    /// of the result are written. Absent: the table is used as it is. With `model`, the file gives all of its fields but
+    /// target. The table must be finite.
+    #[prost(message, optional, tag = "6")]
+    pub resize: ::core::option::Option<TableResize>,
 }
 /// Embedding of a diffusion model's timestep t, like diffusers' get_timestep_embedding. The request's positions are t.
 ///
@@ -2052,6 +2100,128 @@ impl SinusoidalConvention {
             "SINUSOIDAL_CONVENTION_HALVES" => Some(Self::Halves),
             "SINUSOIDAL_CONVENTION_TENSOR2TENSOR" => Some(Self::Tensor2tensor),
             "SINUSOIDAL_CONVENTION_FAIRSEQ" => Some(Self::Fairseq),
+            _ => None,
+        }
+    }
+}
+/// How a table's grid is resized, in the words of torch.nn.functional.interpolate.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ResizeMode {
+    /// Not allowed: there is no default.
+    Unspecified = 0,
+    /// Cell i of an axis is the table's cell floor(i * source / target).
+    Nearest = 1,
+    /// One axis: the two nearest cells, by distance.
+    Linear = 2,
+    /// Two axes: the 2 * 2 nearest cells.
+    Bilinear = 3,
+    /// Two axes: the 4 * 4 nearest cells, weighted by Keys' kernel (DOI 10.1109/TASSP.1981.1163711) with a = -0.75, with
+    /// antialias a = -0.5.
+    Bicubic = 4,
+}
+impl ResizeMode {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "RESIZE_MODE_UNSPECIFIED",
+            Self::Nearest => "RESIZE_MODE_NEAREST",
+            Self::Linear => "RESIZE_MODE_LINEAR",
+            Self::Bilinear => "RESIZE_MODE_BILINEAR",
+            Self::Bicubic => "RESIZE_MODE_BICUBIC",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "RESIZE_MODE_UNSPECIFIED" => Some(Self::Unspecified),
+            "RESIZE_MODE_NEAREST" => Some(Self::Nearest),
+            "RESIZE_MODE_LINEAR" => Some(Self::Linear),
+            "RESIZE_MODE_BILINEAR" => Some(Self::Bilinear),
+            "RESIZE_MODE_BICUBIC" => Some(Self::Bicubic),
+            _ => None,
+        }
+    }
+}
+/// What cells outside the table's grid hold.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ResizePadding {
+    /// RESIZE_PADDING_BORDER.
+    Unspecified = 0,
+    /// The nearest cell of the grid, as in interpolate.
+    Border = 1,
+    /// Zeros, as in grid_sample(padding_mode="zeros").
+    Zeros = 2,
+}
+impl ResizePadding {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "RESIZE_PADDING_UNSPECIFIED",
+            Self::Border => "RESIZE_PADDING_BORDER",
+            Self::Zeros => "RESIZE_PADDING_ZEROS",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "RESIZE_PADDING_UNSPECIFIED" => Some(Self::Unspecified),
+            "RESIZE_PADDING_BORDER" => Some(Self::Border),
+            "RESIZE_PADDING_ZEROS" => Some(Self::Zeros),
+            _ => None,
+        }
+    }
+}
+/// The operations that are rounded in precisions other than `exact`; the real numbers are the same.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ResizeOperations {
+    /// RESIZE_OPERATIONS_INTERPOLATE.
+    Unspecified = 0,
+    /// torch.nn.functional.interpolate: coordinates and cubic weights by fused multiply-adds, then sums along the columns,
+    /// then along the rows. torch's own bytes differ between processors.
+    Interpolate = 1,
+    /// transformers' get_vision_interpolation_indices_and_weights: weights in float32, products and sums in float32
+    /// (Qwen3-VL).
+    Gather = 2,
+    /// GATHER's weights, rounded to the table's type, in torch's embedding_bag: fused multiply-adds in float32, and halves
+    /// of BF16 away from zero (Kimi K2.5).
+    EmbeddingBag = 3,
+    /// torch.nn.functional.grid_sample of normalized coordinates (GLM-4V).
+    GridSample = 4,
+}
+impl ResizeOperations {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "RESIZE_OPERATIONS_UNSPECIFIED",
+            Self::Interpolate => "RESIZE_OPERATIONS_INTERPOLATE",
+            Self::Gather => "RESIZE_OPERATIONS_GATHER",
+            Self::EmbeddingBag => "RESIZE_OPERATIONS_EMBEDDING_BAG",
+            Self::GridSample => "RESIZE_OPERATIONS_GRID_SAMPLE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "RESIZE_OPERATIONS_UNSPECIFIED" => Some(Self::Unspecified),
+            "RESIZE_OPERATIONS_INTERPOLATE" => Some(Self::Interpolate),
+            "RESIZE_OPERATIONS_GATHER" => Some(Self::Gather),
+            "RESIZE_OPERATIONS_EMBEDDING_BAG" => Some(Self::EmbeddingBag),
+            "RESIZE_OPERATIONS_GRID_SAMPLE" => Some(Self::GridSample),
             _ => None,
         }
     }

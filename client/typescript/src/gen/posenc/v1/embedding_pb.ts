@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file posenc/v1/embedding.proto.
  */
 export const file_posenc_v1_embedding: GenFile = /*@__PURE__*/
-  fileDesc("Chlwb3NlbmMvdjEvZW1iZWRkaW5nLnByb3RvEglwb3NlbmMudjEi7QIKClNpbnVzb2lkYWwSMwoKY29udmVudGlvbhgBIAEoDjIfLnBvc2VuYy52MS5TaW51c29pZGFsQ29udmVudGlvbhILCgNkaW0YAiABKAMSGgoNbWF4X3RpbWVzY2FsZRgDIAEoAUgAiAEBEhoKDW1pbl90aW1lc2NhbGUYBCABKAFIAYgBARITCgtzdGFydF9pbmRleBgFIAEoAxIYCgtwYWRkaW5nX2lkeBgGIAEoA0gCiAEBEiYKC3Rva2VuX3ZhbGlkGAcgASgLMhEucG9zZW5jLnYxLlRlbnNvchISCgVzY2FsZRgIIAEoAUgDiAEBEiUKBW1vZGVsGAkgASgLMhYucG9zZW5jLnYxLk1vZGVsQ29uZmlnEhUKDWNvc2luZXNfZmlyc3QYCiABKAhCEAoOX21heF90aW1lc2NhbGVCEAoOX21pbl90aW1lc2NhbGVCDgoMX3BhZGRpbmdfaWR4QggKBl9zY2FsZSKoAQoHTGVhcm5lZBIgCgV0YWJsZRgBIAEoCzIRLnBvc2VuYy52MS5UZW5zb3ISDgoGb2Zmc2V0GAIgASgDEiYKC3Rva2VuX3ZhbGlkGAMgASgLMhEucG9zZW5jLnYxLlRlbnNvchISCgVzY2FsZRgEIAEoAUgAiAEBEiUKBW1vZGVsGAUgASgLMhYucG9zZW5jLnYxLk1vZGVsQ29uZmlnQggKBl9zY2FsZSKyAQoIVGltZXN0ZXASCwoDZGltGAEgASgDEhcKCm1heF9wZXJpb2QYAiABKAFIAIgBARIhChRkb3duc2NhbGVfZnJlcV9zaGlmdBgDIAEoAUgBiAEBEhIKBXNjYWxlGAQgASgBSAKIAQESFwoPZmxpcF9zaW5fdG9fY29zGAUgASgIQg0KC19tYXhfcGVyaW9kQhcKFV9kb3duc2NhbGVfZnJlcV9zaGlmdEIICgZfc2NhbGUixAQKBEdyaWQSLQoKY29udmVudGlvbhgBIAEoDjIZLnBvc2VuYy52MS5HcmlkQ29udmVudGlvbhILCgNkaW0YAiABKAMSDgoGaGVpZ2h0GAMgASgDEg0KBXdpZHRoGAQgASgDEhMKBmZyYW1lcxgFIAEoA0gAiAEBEhgKC3RlbXBlcmF0dXJlGAYgASgBSAGIAQESFgoJYmFzZV9zaXplGAcgASgDSAKIAQESIAoTaW50ZXJwb2xhdGlvbl9zY2FsZRgIIAEoAUgDiAEBEikKHHRlbXBvcmFsX2ludGVycG9sYXRpb25fc2NhbGUYCSABKAFIBIgBARIUCgxleHRyYV90b2tlbnMYCiABKAMSJQoFbW9kZWwYCyABKAsyFi5wb3NlbmMudjEuTW9kZWxDb25maWcSEgoKcm93c19maXJzdBgMIAEoCBIWCglub3JtYWxpemUYDSABKAhIBYgBARISCgVzY2FsZRgOIAEoAUgGiAEBEhMKBm9mZnNldBgPIAEoAUgHiAEBEh8KEnBvc19lbWJlZF9tYXhfc2l6ZRgQIAEoA0gIiAEBQgkKB19mcmFtZXNCDgoMX3RlbXBlcmF0dXJlQgwKCl9iYXNlX3NpemVCFgoUX2ludGVycG9sYXRpb25fc2NhbGVCHwodX3RlbXBvcmFsX2ludGVycG9sYXRpb25fc2NhbGVCDAoKX25vcm1hbGl6ZUIICgZfc2NhbGVCCQoHX29mZnNldEIVChNfcG9zX2VtYmVkX21heF9zaXplIlQKB0ZvdXJpZXISJgoLZnJlcXVlbmNpZXMYASABKAsyES5wb3NlbmMudjEuVGVuc29yEiEKBnBvaW50cxgCIAEoCzIRLnBvc2VuYy52MS5UZW5zb3Iq0gEKFFNpbnVzb2lkYWxDb252ZW50aW9uEiUKIVNJTlVTT0lEQUxfQ09OVkVOVElPTl9VTlNQRUNJRklFRBAAEiUKIVNJTlVTT0lEQUxfQ09OVkVOVElPTl9JTlRFUkxFQVZFRBABEiAKHFNJTlVTT0lEQUxfQ09OVkVOVElPTl9IQUxWRVMQAhInCiNTSU5VU09JREFMX0NPTlZFTlRJT05fVEVOU09SMlRFTlNPUhADEiEKHVNJTlVTT0lEQUxfQ09OVkVOVElPTl9GQUlSU0VREAQqowEKDkdyaWRDb252ZW50aW9uEh8KG0dSSURfQ09OVkVOVElPTl9VTlNQRUNJRklFRBAAEhcKE0dSSURfQ09OVkVOVElPTl9NQUUQARIdChlHUklEX0NPTlZFTlRJT05fRElGRlVTRVJTEAISHgoaR1JJRF9DT05WRU5USU9OX0JJR19WSVNJT04QAxIYChRHUklEX0NPTlZFTlRJT05fREVUUhAEQkwKDWRldi5wb3NlbmMudjFCDkVtYmVkZGluZ1Byb3RvUAFaHXBvc2VuYy5kZXYvcG9zZW5jL3YxO3Bvc2VuY3YxqgIJUG9zZW5jLlYxYgZwcm90bzM", [file_posenc_v1_rotary, file_posenc_v1_tensor]);
+  fileDesc("Chlwb3NlbmMvdjEvZW1iZWRkaW5nLnByb3RvEglwb3NlbmMudjEi7QIKClNpbnVzb2lkYWwSMwoKY29udmVudGlvbhgBIAEoDjIfLnBvc2VuYy52MS5TaW51c29pZGFsQ29udmVudGlvbhILCgNkaW0YAiABKAMSGgoNbWF4X3RpbWVzY2FsZRgDIAEoAUgAiAEBEhoKDW1pbl90aW1lc2NhbGUYBCABKAFIAYgBARITCgtzdGFydF9pbmRleBgFIAEoAxIYCgtwYWRkaW5nX2lkeBgGIAEoA0gCiAEBEiYKC3Rva2VuX3ZhbGlkGAcgASgLMhEucG9zZW5jLnYxLlRlbnNvchISCgVzY2FsZRgIIAEoAUgDiAEBEiUKBW1vZGVsGAkgASgLMhYucG9zZW5jLnYxLk1vZGVsQ29uZmlnEhUKDWNvc2luZXNfZmlyc3QYCiABKAhCEAoOX21heF90aW1lc2NhbGVCEAoOX21pbl90aW1lc2NhbGVCDgoMX3BhZGRpbmdfaWR4QggKBl9zY2FsZSLPAgoLVGFibGVSZXNpemUSDgoGc291cmNlGAEgAygDEg4KBnRhcmdldBgCIAMoAxIUCgxzY2FsZV9mYWN0b3IYAyADKAESIwoEbW9kZRgEIAEoDjIVLnBvc2VuYy52MS5SZXNpemVNb2RlEhUKDWFsaWduX2Nvcm5lcnMYBSABKAgSEQoJYW50aWFsaWFzGAYgASgIEikKB3BhZGRpbmcYByABKA4yGC5wb3NlbmMudjEuUmVzaXplUGFkZGluZxIvCgpvcGVyYXRpb25zGAggASgOMhsucG9zZW5jLnYxLlJlc2l6ZU9wZXJhdGlvbnMSEwoLcm93c19iZWZvcmUYCSABKAMSEgoKcm93c19hZnRlchgKIAEoAxIfChJzcGF0aWFsX21lcmdlX3NpemUYCyABKANIAIgBAUIVChNfc3BhdGlhbF9tZXJnZV9zaXplItABCgdMZWFybmVkEiAKBXRhYmxlGAEgASgLMhEucG9zZW5jLnYxLlRlbnNvchIOCgZvZmZzZXQYAiABKAMSJgoLdG9rZW5fdmFsaWQYAyABKAsyES5wb3NlbmMudjEuVGVuc29yEhIKBXNjYWxlGAQgASgBSACIAQESJQoFbW9kZWwYBSABKAsyFi5wb3NlbmMudjEuTW9kZWxDb25maWcSJgoGcmVzaXplGAYgASgLMhYucG9zZW5jLnYxLlRhYmxlUmVzaXplQggKBl9zY2FsZSKyAQoIVGltZXN0ZXASCwoDZGltGAEgASgDEhcKCm1heF9wZXJpb2QYAiABKAFIAIgBARIhChRkb3duc2NhbGVfZnJlcV9zaGlmdBgDIAEoAUgBiAEBEhIKBXNjYWxlGAQgASgBSAKIAQESFwoPZmxpcF9zaW5fdG9fY29zGAUgASgIQg0KC19tYXhfcGVyaW9kQhcKFV9kb3duc2NhbGVfZnJlcV9zaGlmdEIICgZfc2NhbGUixAQKBEdyaWQSLQoKY29udmVudGlvbhgBIAEoDjIZLnBvc2VuYy52MS5HcmlkQ29udmVudGlvbhILCgNkaW0YAiABKAMSDgoGaGVpZ2h0GAMgASgDEg0KBXdpZHRoGAQgASgDEhMKBmZyYW1lcxgFIAEoA0gAiAEBEhgKC3RlbXBlcmF0dXJlGAYgASgBSAGIAQESFgoJYmFzZV9zaXplGAcgASgDSAKIAQESIAoTaW50ZXJwb2xhdGlvbl9zY2FsZRgIIAEoAUgDiAEBEikKHHRlbXBvcmFsX2ludGVycG9sYXRpb25fc2NhbGUYCSABKAFIBIgBARIUCgxleHRyYV90b2tlbnMYCiABKAMSJQoFbW9kZWwYCyABKAsyFi5wb3NlbmMudjEuTW9kZWxDb25maWcSEgoKcm93c19maXJzdBgMIAEoCBIWCglub3JtYWxpemUYDSABKAhIBYgBARISCgVzY2FsZRgOIAEoAUgGiAEBEhMKBm9mZnNldBgPIAEoAUgHiAEBEh8KEnBvc19lbWJlZF9tYXhfc2l6ZRgQIAEoA0gIiAEBQgkKB19mcmFtZXNCDgoMX3RlbXBlcmF0dXJlQgwKCl9iYXNlX3NpemVCFgoUX2ludGVycG9sYXRpb25fc2NhbGVCHwodX3RlbXBvcmFsX2ludGVycG9sYXRpb25fc2NhbGVCDAoKX25vcm1hbGl6ZUIICgZfc2NhbGVCCQoHX29mZnNldEIVChNfcG9zX2VtYmVkX21heF9zaXplIlQKB0ZvdXJpZXISJgoLZnJlcXVlbmNpZXMYASABKAsyES5wb3NlbmMudjEuVGVuc29yEiEKBnBvaW50cxgCIAEoCzIRLnBvc2VuYy52MS5UZW5zb3Iq0gEKFFNpbnVzb2lkYWxDb252ZW50aW9uEiUKIVNJTlVTT0lEQUxfQ09OVkVOVElPTl9VTlNQRUNJRklFRBAAEiUKIVNJTlVTT0lEQUxfQ09OVkVOVElPTl9JTlRFUkxFQVZFRBABEiAKHFNJTlVTT0lEQUxfQ09OVkVOVElPTl9IQUxWRVMQAhInCiNTSU5VU09JREFMX0NPTlZFTlRJT05fVEVOU09SMlRFTlNPUhADEiEKHVNJTlVTT0lEQUxfQ09OVkVOVElPTl9GQUlSU0VREAQqjQEKClJlc2l6ZU1vZGUSGwoXUkVTSVpFX01PREVfVU5TUEVDSUZJRUQQABIXChNSRVNJWkVfTU9ERV9ORUFSRVNUEAESFgoSUkVTSVpFX01PREVfTElORUFSEAISGAoUUkVTSVpFX01PREVfQklMSU5FQVIQAxIXChNSRVNJWkVfTU9ERV9CSUNVQklDEAQqZAoNUmVzaXplUGFkZGluZxIeChpSRVNJWkVfUEFERElOR19VTlNQRUNJRklFRBAAEhkKFVJFU0laRV9QQURESU5HX0JPUkRFUhABEhgKFFJFU0laRV9QQURESU5HX1pFUk9TEAIqvgEKEFJlc2l6ZU9wZXJhdGlvbnMSIQodUkVTSVpFX09QRVJBVElPTlNfVU5TUEVDSUZJRUQQABIhCh1SRVNJWkVfT1BFUkFUSU9OU19JTlRFUlBPTEFURRABEhwKGFJFU0laRV9PUEVSQVRJT05TX0dBVEhFUhACEiMKH1JFU0laRV9PUEVSQVRJT05TX0VNQkVERElOR19CQUcQAxIhCh1SRVNJWkVfT1BFUkFUSU9OU19HUklEX1NBTVBMRRAEKqMBCg5HcmlkQ29udmVudGlvbhIfChtHUklEX0NPTlZFTlRJT05fVU5TUEVDSUZJRUQQABIXChNHUklEX0NPTlZFTlRJT05fTUFFEAESHQoZR1JJRF9DT05WRU5USU9OX0RJRkZVU0VSUxACEh4KGkdSSURfQ09OVkVOVElPTl9CSUdfVklTSU9OEAMSGAoUR1JJRF9DT05WRU5USU9OX0RFVFIQBEJMCg1kZXYucG9zZW5jLnYxQg5FbWJlZGRpbmdQcm90b1ABWh1wb3NlbmMuZGV2L3Bvc2VuYy92MTtwb3NlbmN2MaoCCVBvc2VuYy5WMWIGcHJvdG8z", [file_posenc_v1_rotary, file_posenc_v1_tensor]);
 
 /**
  * @generated from message posenc.v1.Sinusoidal
@@ -101,6 +101,101 @@ export const SinusoidalSchema: GenMessage<Sinusoidal> = /*@__PURE__*/
   messageDesc(file_posenc_v1_embedding, 0);
 
 /**
+ * Resizes a table of a grid's cells to another grid, as vision models do for images that are not of their own size. Each
+ * row is a weighted sum of the table's rows; in `exact` precision the weights are the rational numbers that they stand
+ * for, and the sum is rounded once. The result's rows are rows_before, the target's cells and rows_after.
+ *
+ * @generated from message posenc.v1.TableResize
+ */
+export type TableResize = Message<"posenc.v1.TableResize"> & {
+  /**
+   * Lengths of the axes of the table's grid: [length], or [rows, columns]; 1 .. 16384 each. Their product is the table's
+   * rows without rows_before and rows_after. Absent: [length] for LINEAR, else a square.
+   *
+   * @generated from field: repeated int64 source = 1;
+   */
+  source: bigint[];
+
+  /**
+   * Lengths of the target's axes, as many as source has; 1 .. 16384 each. Required.
+   *
+   * @generated from field: repeated int64 target = 2;
+   */
+  target: bigint[];
+
+  /**
+   * Factors of the axes' lengths for interpolate(scale_factor=...), which computes coordinates with them and not with
+   * target / source; floor(source * scale_factor) must be target. 2^-14 .. 2^14. DINOv2's original: (target + 0.1) /
+   * source. Without align_corners only.
+   *
+   * @generated from field: repeated double scale_factor = 3;
+   */
+  scaleFactor: number[];
+
+  /**
+   * Required.
+   *
+   * @generated from field: posenc.v1.ResizeMode mode = 4;
+   */
+  mode: ResizeMode;
+
+  /**
+   * If true, the corner cells' centers coincide, else the corners of the grid. Not with NEAREST.
+   *
+   * @generated from field: bool align_corners = 5;
+   */
+  alignCorners: boolean;
+
+  /**
+   * If true, the kernel is stretched by source / target where that is above 1. Not with NEAREST.
+   *
+   * @generated from field: bool antialias = 6;
+   */
+  antialias: boolean;
+
+  /**
+   * Default BORDER, the only one with NEAREST and with antialias.
+   *
+   * @generated from field: posenc.v1.ResizePadding padding = 7;
+   */
+  padding: ResizePadding;
+
+  /**
+   * Default INTERPOLATE, the only one with NEAREST and with antialias. GRID_SAMPLE without align_corners only.
+   *
+   * @generated from field: posenc.v1.ResizeOperations operations = 8;
+   */
+  operations: ResizeOperations;
+
+  /**
+   * Rows of the table that are not of the grid, before and after it: class, distillation and register tokens. >= 0.
+   *
+   * @generated from field: int64 rows_before = 9;
+   */
+  rowsBefore: bigint;
+
+  /**
+   * @generated from field: int64 rows_after = 10;
+   */
+  rowsAfter: bigint;
+
+  /**
+   * Order of the target's cells: blocks of spatial_merge_size * spatial_merge_size cells, row by row, and so within
+   * each block (Qwen3-VL). It divides both target lengths. Default 1: row by row.
+   *
+   * @generated from field: optional int64 spatial_merge_size = 11;
+   */
+  spatialMergeSize?: bigint | undefined;
+};
+
+/**
+ * Describes the message posenc.v1.TableResize.
+ * Use `create(TableResizeSchema)` to create a new message.
+ */
+export const TableResizeSchema: GenMessage<TableResize> = /*@__PURE__*/
+  messageDesc(file_posenc_v1_embedding, 1);
+
+/**
  * Rows of the caller's table: BERT, GPT-2, ViT (offset 0), RoBERTa and fairseq (offset padding_idx + 1), OPT (2).
  *
  * @generated from message posenc.v1.Learned
@@ -143,6 +238,15 @@ export type Learned = Message<"posenc.v1.Learned"> & {
    * @generated from field: posenc.v1.ModelConfig model = 5;
    */
   model?: ModelConfig | undefined;
+
+  /**
+   * Resizes the table's grid first: position p is row p + offset of the result. Without positions and count, all rows
+   * of the result are written. Absent: the table is used as it is. With `model`, the file gives all of its fields but
+   * target. The table must be finite.
+   *
+   * @generated from field: posenc.v1.TableResize resize = 6;
+   */
+  resize?: TableResize | undefined;
 };
 
 /**
@@ -150,7 +254,7 @@ export type Learned = Message<"posenc.v1.Learned"> & {
  * Use `create(LearnedSchema)` to create a new message.
  */
 export const LearnedSchema: GenMessage<Learned> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_embedding, 1);
+  messageDesc(file_posenc_v1_embedding, 2);
 
 /**
  * Embedding of a diffusion model's timestep t, like diffusers' get_timestep_embedding. The request's positions are t.
@@ -204,7 +308,7 @@ export type Timestep = Message<"posenc.v1.Timestep"> & {
  * Use `create(TimestepSchema)` to create a new message.
  */
 export const TimestepSchema: GenMessage<Timestep> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_embedding, 2);
+  messageDesc(file_posenc_v1_embedding, 3);
 
 /**
  * Encoding of a grid's cells. Positions must be absent. The rows are extra_tokens rows of zeros, then the cells: frame
@@ -335,7 +439,7 @@ export type Grid = Message<"posenc.v1.Grid"> & {
  * Use `create(GridSchema)` to create a new message.
  */
 export const GridSchema: GenMessage<Grid> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_embedding, 3);
+  messageDesc(file_posenc_v1_embedding, 4);
 
 /**
  * Fourier features, arXiv:2006.10739: [sin 2 pi B x, cos 2 pi B x], m elements each. Positions must be absent: each
@@ -364,7 +468,7 @@ export type Fourier = Message<"posenc.v1.Fourier"> & {
  * Use `create(FourierSchema)` to create a new message.
  */
 export const FourierSchema: GenMessage<Fourier> = /*@__PURE__*/
-  messageDesc(file_posenc_v1_embedding, 4);
+  messageDesc(file_posenc_v1_embedding, 5);
 
 /**
  * Conventions of sinusoidal encodings: D = dim, k = 0 .. D/2-1, angle = position * w_k.
@@ -416,6 +520,140 @@ export enum SinusoidalConvention {
  */
 export const SinusoidalConventionSchema: GenEnum<SinusoidalConvention> = /*@__PURE__*/
   enumDesc(file_posenc_v1_embedding, 0);
+
+/**
+ * How a table's grid is resized, in the words of torch.nn.functional.interpolate.
+ *
+ * @generated from enum posenc.v1.ResizeMode
+ */
+export enum ResizeMode {
+  /**
+   * Not allowed: there is no default.
+   *
+   * @generated from enum value: RESIZE_MODE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Cell i of an axis is the table's cell floor(i * source / target).
+   *
+   * @generated from enum value: RESIZE_MODE_NEAREST = 1;
+   */
+  NEAREST = 1,
+
+  /**
+   * One axis: the two nearest cells, by distance.
+   *
+   * @generated from enum value: RESIZE_MODE_LINEAR = 2;
+   */
+  LINEAR = 2,
+
+  /**
+   * Two axes: the 2 * 2 nearest cells.
+   *
+   * @generated from enum value: RESIZE_MODE_BILINEAR = 3;
+   */
+  BILINEAR = 3,
+
+  /**
+   * Two axes: the 4 * 4 nearest cells, weighted by Keys' kernel (DOI 10.1109/TASSP.1981.1163711) with a = -0.75, with
+   * antialias a = -0.5.
+   *
+   * @generated from enum value: RESIZE_MODE_BICUBIC = 4;
+   */
+  BICUBIC = 4,
+}
+
+/**
+ * Describes the enum posenc.v1.ResizeMode.
+ */
+export const ResizeModeSchema: GenEnum<ResizeMode> = /*@__PURE__*/
+  enumDesc(file_posenc_v1_embedding, 1);
+
+/**
+ * What cells outside the table's grid hold.
+ *
+ * @generated from enum posenc.v1.ResizePadding
+ */
+export enum ResizePadding {
+  /**
+   * RESIZE_PADDING_BORDER.
+   *
+   * @generated from enum value: RESIZE_PADDING_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The nearest cell of the grid, as in interpolate.
+   *
+   * @generated from enum value: RESIZE_PADDING_BORDER = 1;
+   */
+  BORDER = 1,
+
+  /**
+   * Zeros, as in grid_sample(padding_mode="zeros").
+   *
+   * @generated from enum value: RESIZE_PADDING_ZEROS = 2;
+   */
+  ZEROS = 2,
+}
+
+/**
+ * Describes the enum posenc.v1.ResizePadding.
+ */
+export const ResizePaddingSchema: GenEnum<ResizePadding> = /*@__PURE__*/
+  enumDesc(file_posenc_v1_embedding, 2);
+
+/**
+ * The operations that are rounded in precisions other than `exact`; the real numbers are the same.
+ *
+ * @generated from enum posenc.v1.ResizeOperations
+ */
+export enum ResizeOperations {
+  /**
+   * RESIZE_OPERATIONS_INTERPOLATE.
+   *
+   * @generated from enum value: RESIZE_OPERATIONS_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * torch.nn.functional.interpolate: coordinates and cubic weights by fused multiply-adds, then sums along the columns,
+   * then along the rows. torch's own bytes differ between processors.
+   *
+   * @generated from enum value: RESIZE_OPERATIONS_INTERPOLATE = 1;
+   */
+  INTERPOLATE = 1,
+
+  /**
+   * transformers' get_vision_interpolation_indices_and_weights: weights in float32, products and sums in float32
+   * (Qwen3-VL).
+   *
+   * @generated from enum value: RESIZE_OPERATIONS_GATHER = 2;
+   */
+  GATHER = 2,
+
+  /**
+   * GATHER's weights, rounded to the table's type, in torch's embedding_bag: fused multiply-adds in float32, and halves
+   * of BF16 away from zero (Kimi K2.5).
+   *
+   * @generated from enum value: RESIZE_OPERATIONS_EMBEDDING_BAG = 3;
+   */
+  EMBEDDING_BAG = 3,
+
+  /**
+   * torch.nn.functional.grid_sample of normalized coordinates (GLM-4V).
+   *
+   * @generated from enum value: RESIZE_OPERATIONS_GRID_SAMPLE = 4;
+   */
+  GRID_SAMPLE = 4,
+}
+
+/**
+ * Describes the enum posenc.v1.ResizeOperations.
+ */
+export const ResizeOperationsSchema: GenEnum<ResizeOperations> = /*@__PURE__*/
+  enumDesc(file_posenc_v1_embedding, 3);
 
 /**
  * Conventions of the sines and cosines of a grid's cells: D = dim; x is the column, y the row of a cell, both from 0.
@@ -472,5 +710,5 @@ export enum GridConvention {
  * Describes the enum posenc.v1.GridConvention.
  */
 export const GridConventionSchema: GenEnum<GridConvention> = /*@__PURE__*/
-  enumDesc(file_posenc_v1_embedding, 1);
+  enumDesc(file_posenc_v1_embedding, 4);
 
