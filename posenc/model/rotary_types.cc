@@ -62,8 +62,9 @@ constexpr QueryScaleFunction kMinistral3Scale = QueryScaleFunction::kMinistral3;
 
 constexpr std::string_view kValuesRotate = "values are rotated like queries and keys";
 constexpr std::string_view kLearnedScale =
-    "the model also multiplies q of each head by scale * ln(position + 1) + bias, which are learned; the answer does "
-    "not";
+    "the model also multiplies the frequencies by exp(alpha), and q of each head by scale * ln(position + 1) + bias, "
+    "which "
+    "are learned; the answer does not";
 constexpr std::string_view kLastElements =
     "the last rotary_dim elements of a head rotate: set rotary_offset to the first of them";
 

@@ -36,6 +36,7 @@ VECTOR = torch.randn(1 << 14, generator=torch.Generator().manual_seed(1))  # sta
 OF_POSITIONS = re.compile("rope|rotary|Rotary|alibi|relative_position|compute_bias|position_bias", re.IGNORECASE)
 # Classes of modules that do not see positions, and take time.
 BESIDE_ATTENTION = re.compile("((?<!Router)MLP|Mixer|GatedDeltaNet)$")
+LEARNED_SCALE = re.compile("SoftmaxScaling$")  # modules that multiply queries by weights and the position
 OF_QUERIES = re.compile(r"(^|\.)(q_proj|q_b_proj)$")  # the projections of queries, which are ones instead of zeros
 MEMORY = 4 << 30  # bytes; a changed field may make a model that is too large
 PACKAGE = os.path.dirname(transformers.__file__)
@@ -152,6 +153,10 @@ class Models:
         self.seen, self.layer = [], None
         with raising(), bounded_memory(), no_init_weights():
             model = self.model_class(config).eval()
+        for module in model.modules():
+            if LEARNED_SCALE.search(type(module).__name__):  # as the class initializes it: without effect
+                module.scale.zero_()
+                module.bias.fill_(1)
         layers = layers_of(model, config)
         if not layers:
             raise Raised(ValueError("no list of layers"), False)
@@ -246,6 +251,8 @@ def rotation_of(rotations, queries):
                 continue
             part = query[:, offset:offset + width]
             factors = (part * turned).sum(axis=1) / (turned * turned).sum(axis=1)
+            if not numpy.isfinite(factors).all() or not factors.all():
+                continue
             if numpy.allclose(part, factors[:, None] * turned, atol=1e-6 * max(1, numpy.abs(part).max())):
                 return Rotation(turned, head, offset, softmax, factors / factors[0])
     whole = [turned for turned in rotations if turned.shape[-1] == head]  # scaled or normalized after the rotation
