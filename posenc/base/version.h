@@ -13,6 +13,6 @@ extern const char kBuild[];
 inline constexpr uint32_t kNumericsVersion = 1;
 
 // The library version whose interpretation of config.json this build follows.
-inline constexpr char kConfigRules[] = "transformers 5.23";
+inline constexpr char kConfigRules[] = "transformers 5.24";
 
 }  // namespace posenc

@@ -1,5 +1,5 @@
 // Model types whose attention has a bias by distance: ALiBi, T5's buckets, biases within windows. Taken from
-// transformers 5.23.
+// transformers 5.24.
 #include <string_view>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// Composite files: the field of each part, and its model_type if the part gives none. Taken from transformers 5.23.
+// Composite files: the field of each part, and its model_type if the part gives none. Taken from transformers 5.24.
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -27,6 +27,7 @@ std::vector<ModelType> MakeCompositeTypes() {
 
       // Text part only.
       Composite("align", {{"text_config", "align_text_model"}}),
+      Composite("apertus1p5", {{"text_config", "apertus1p5_text"}}),
       Composite("aria", {{"text_config", "aria_text"}}),
       Composite("audioflamingo3", {{"text_config", "qwen2"}}),
       Composite("aya_vision", {{"text_config", "cohere2"}}),
@@ -67,6 +68,8 @@ std::vector<ModelType> MakeCompositeTypes() {
       Composite("musicflamingo", {{"text_config", "qwen2"}}),
       Composite("ovis2", {{"text_config", "qwen2"}}),
       Composite("paligemma", {{"text_config", "gemma"}}),
+      Composite("omniasr", {{"text_config", "llama"}}),
+      Composite("omniasr_ctc", {{"audio_config", "omniasr_audio"}}),
       Composite("perception_lm", {{"text_config", "llama"}}),
       Composite("qianfan_ocr", {{"text_config", "qwen3"}}),
       Composite("qwen2_audio", {{"text_config", "qwen2"}}),
@@ -194,6 +197,8 @@ std::vector<ModelType> MakeCompositeTypes() {
       Composite("flava", {{"text_config", "flava_text_model"}, {"image_config", "flava_image_model"}}),
       Composite("glm5_next", {{"vision_config", "glm5_next_vision"}}),
       Composite("glmasr", {{"text_config", "llama"}, {"audio_config", "glmasr_encoder"}}),
+      Composite("hy_v4_vl", {{"text_config", "hy_v4_vl_text"}, {"vision_config", "hy_v4_vl_vision"}}),
+      Composite("inkling2_loop", {{"text_config", "inkling2_loop_text"}, {"vision_config", "inkling2_vision"}}),
       Composite("inkling2", {{"text_config", "inkling2_text"}, {"vision_config", "inkling2_vision"}}),
       Composite("instructblip",
                 {{"text_config", "opt"},

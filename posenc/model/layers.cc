@@ -83,13 +83,14 @@ absl::StatusOr<std::vector<std::string>> FromPattern(const Part& part, int64_t l
   }
   std::vector<double> listed = indices.value_or(std::vector<double>());
   std::sort(listed.begin(), listed.end());
+  const auto period = std::find(pattern.cycle.begin(), pattern.cycle.end(), "") - pattern.cycle.begin();
   for (int64_t n = 0; n < layers; ++n) {
     if (cycle && !cycle->empty()) {
       types.push_back((*cycle)[n % cycle->size()]);
       continue;
     }
     if (!pattern.cycle[0].empty()) {
-      types.emplace_back(n == 0 ? pattern.others : pattern.cycle[n % pattern.cycle.size()]);
+      types.emplace_back(n == 0 ? pattern.others : pattern.cycle[n % period]);
       continue;
     }
     const auto& own = pattern.indices;
@@ -179,7 +180,27 @@ absl::Status NameIndexed(const Part& part, std::vector<std::string>& types) {
   return absl::OkStatus();
 }
 
+// True if the file lists attentions and mlps as blocks of their own, and the class makes one layer of two blocks.
+absl::StatusOr<bool> ListsMlps(const Part& part) {
+  if (!part.type.pattern.lists_mlps) return false;
+  POSENC_ASSIGN_OR_RETURN(const auto listed, part.config.Strings("layer_types"));
+  return listed && std::find(listed->begin(), listed->end(), "mlp") != listed->end();
+}
+
 }  // namespace
+
+absl::StatusOr<int64_t> LayerCount(const Part& part) {
+  const std::initializer_list<std::string_view> names = {
+      "num_layers_per_stack", "num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"};
+  POSENC_ASSIGN_OR_RETURN(const auto counted, part.config.Integer(names));
+  const int64_t layers = counted.value_or(0);
+  if (layers > kMaxLayers) {
+    return InvalidArgument("OUT_OF_RANGE", part.config.PathOf(names), fmt::format("{}", layers),
+                           fmt::format("must be at most {}", kMaxLayers));
+  }
+  POSENC_ASSIGN_OR_RETURN(const bool lists_mlps, ListsMlps(part));
+  return lists_mlps ? layers / 2 : layers;
+}
 
 absl::StatusOr<std::vector<std::string>> LayerTypes(const Part& part, int64_t layers) {
   if (part.type.layers == Layers::kNoRopeList) return FromNoRopeList(part, layers);
@@ -204,6 +225,11 @@ absl::StatusOr<std::vector<std::string>> LayerTypes(const Part& part, int64_t la
     POSENC_ASSIGN_OR_RETURN(listed, FromPattern(part, layers));
   }
   std::vector<std::string> types = *std::move(listed);
+  POSENC_ASSIGN_OR_RETURN(const bool lists_mlps, ListsMlps(part));
+  if (lists_mlps) {  // each layer's first entry is its attention
+    for (size_t n = 0; 2 * n < types.size(); ++n) types[n] = types[2 * n];
+    types.resize((types.size() + 1) / 2);
+  }
   if (part.type.layers == Layers::kByTypeFromLists) {  // the list may go on with layers for several tokens at once
     POSENC_ASSIGN_OR_RETURN(const auto more, part.config.Integer({"num_nextn_predict_layers"}));
     if (static_cast<int64_t>(types.size()) == layers + more.value_or(0)) types.resize(layers);
@@ -214,7 +240,7 @@ absl::StatusOr<std::vector<std::string>> LayerTypes(const Part& part, int64_t la
 
 bool LeavesOut(const Part& part, std::string_view layer_type) {
   switch (part.type.layers) {
-    case Layers::kSlidingOnly: return layer_type == "full_attention";
+    case Layers::kSlidingOnly: return layer_type == "full_attention" || !HasAttention(layer_type);
     case Layers::kSlidingOnlyInWindow:
     case Layers::kSlidingOrDense:
       return layer_type != kRope && (layer_type == "full_attention" || (part.config.tree().contains("sliding_window") &&

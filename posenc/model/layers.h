@@ -18,6 +18,9 @@ inline constexpr std::string_view kRope = "rope", kNoRope = "no_rope";
 // DeepSeek-V4's blocks: layers without a compressor, and those with one.
 inline constexpr std::string_view kMain = "main", kCompress = "compress";
 
+// Returns the number of layers; 0 if the file does not say it. Most: kMaxLayers.
+absl::StatusOr<int64_t> LayerCount(const Part& part);
+
 // Returns the type of each layer; empty if layers have no types, or if no list gives them and `layers` is 0 (unknown).
 absl::StatusOr<std::vector<std::string>> LayerTypes(const Part& part, int64_t layers);
 

@@ -1,5 +1,5 @@
 // Model types with a learned table for the patches of images, videos or spectrograms. config.json gives
-// settings only: the weights come with the request. Taken from transformers 5.23.
+// settings only: the weights come with the request. Taken from transformers 5.24.
 #include <string_view>
 #include <vector>
 
@@ -169,6 +169,11 @@ std::vector<ModelType> MakeLearnedImageTypes() {
            .width = 1152, .of = TableOf::kImage, .image_size = 2048, .patch_size = 16,
            .image_field = "max_image_size", .tokens_before = 1,
            .resize = ResizeRule{.mode = ResizeMode::kBilinear, .mode_field = "interpolate_mode"}},
+       .note = kUnusedFirstRow},
+      {.name = "hy_v4_vl_vision", .scheme = kLearned,
+       .learned = LearnedTable{
+           .width = 1536, .of = TableOf::kImage, .image_size = 2048, .patch_size = 16,
+           .image_field = "max_image_size", .tokens_before = 1},
        .note = kUnusedFirstRow},
       {.name = "idefics_vision", .scheme = kLearned,
        .learned = LearnedTable{

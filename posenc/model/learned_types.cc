@@ -1,5 +1,5 @@
 // Model types with a learned table of token positions, or relative keys in its place. config.json gives settings only:
-// the weights come with the request. Taken from transformers 5.23; relative keys of BERT-like types, which it no longer
+// the weights come with the request. Taken from transformers 5.24; relative keys of BERT-like types, which it no longer
 // has, from 4.57.
 #include <string_view>
 #include <vector>

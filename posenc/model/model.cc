@@ -210,27 +210,23 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
     POSENC_ASSIGN_OR_RETURN(ModelLayers input, InputOf(std::move(part), wanted));
     return std::vector<ModelLayers>{std::move(input)};
   }
-  POSENC_ASSIGN_OR_RETURN(const auto counted, part.config.Integer({"num_layers_per_stack", "num_hidden_layers",
-                                                                   "n_layer", "n_layers", "num_layers", "depth"}));
-  const int64_t layers = counted.value_or(0);
-  if (layers > kMaxLayers) {
-    return InvalidArgument(
-        "OUT_OF_RANGE",
-        part.config.PathOf({"num_layers_per_stack", "num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth"}),
-        fmt::format("{}", layers), fmt::format("must be at most {}", kMaxLayers));
-  }
-
+  POSENC_ASSIGN_OR_RETURN(const int64_t layers, LayerCount(part));
   ModelLayers common;
   common.precision = part.type.precision;
   for (int64_t n = 0; n < layers; ++n) common.layer_index.push_back(static_cast<uint32_t>(n));
   if (wanted == Wanted::kTerms) {
     POSENC_RETURN_IF_ERROR(CheckTerms(part));
-    if (part.type.terms == Terms::kInkling1 || part.type.terms == Terms::kInkling2)
-      return InklingLayersOf(part, common);
-    POSENC_ASSIGN_OR_RETURN(common.terms, TermsOf(part));
-    common.notes = std::move(part.notes);
-    common.fields = std::move(part.fields);
-    return std::vector<ModelLayers>{std::move(common)};
+    std::vector<ModelLayers> all;
+    if (IsInkling(part.type.terms)) {
+      POSENC_ASSIGN_OR_RETURN(all, InklingLayersOf(part, common));
+    } else {
+      POSENC_ASSIGN_OR_RETURN(common.terms, TermsOf(part));
+      common.notes = std::move(part.notes);
+      common.fields = std::move(part.fields);
+      all.push_back(std::move(common));
+    }
+    NoteMisspelled(part, all);
+    return all;
   }
   if (part.type.scheme == Scheme::kSwinV2) return SwinV2Of(part, common);
   POSENC_ASSIGN_OR_RETURN(const bool has_alibi, HasAlibi(part));

@@ -79,6 +79,8 @@ struct FileField {
 inline constexpr size_t kMostNotes = 64;
 // Code of the note that q is multiplied as the model does it.
 inline constexpr std::string_view kQueryScaleNote = "QUERY_SCALE";
+// Code of the note on a file that the model's class loads, and fails on in its first forward.
+inline constexpr std::string_view kCannotRun = "CANNOT_RUN";
 void AddNote(Note note, std::vector<Note>& notes);
 
 // Settings that several layers share, or those of the model's input. At most one of rotary, bias, terms, table,

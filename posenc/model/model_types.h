@@ -58,6 +58,7 @@ enum class Terms {
   kSpeechT5,
   kInkling1,
   kInkling2,
+  kInkling2Loop,
 };
 
 // Row of a learned table for position 0.
@@ -173,7 +174,7 @@ struct LayerPattern {
   // Fields that select the `full` layers in another way, and then replace `every`: a list of their indices; a list of
   // types that repeats.
   std::string_view indices_field = "", cycle_field = "";
-  std::array<std::string_view, 4> cycle = {};  // types that repeat, from layer 1 on; layer 0 has `others`
+  std::array<std::string_view, 5> cycle = {};  // types that repeat, from layer 1 on; layer 0 has `others`
   std::span<const int64_t> indices = {};       // the class's own list of the `full` layers, instead of `every`
   size_t of_layers = 0;                        // the number of layers that this list is for
   std::string_view all_unless = "";            // a flag; if it is false or null, all layers are `full`
@@ -182,6 +183,8 @@ struct LayerPattern {
   bool needs_full = false;                     // the class refuses a list without `full` layers
   std::array<std::string_view, 3> only = {};   // the layer types that the class accepts in a list; empty: all
   bool needs_others = false;                   // the class refuses a list without other layers
+  // In a list with mlp, each layer has two entries, its attention and its mlp, and num_hidden_layers counts both.
+  bool lists_mlps = false;
 };
 
 // A class's default block for one layer type.

@@ -20,9 +20,16 @@ struct InklingDefaults {
   int64_t heads, sliding_window;
   std::optional<double> n_floor;
 };
-constexpr InklingDefaults kInkling1 = {64, 512, std::nullopt}, kInkling2 = {48, 1024, 128000};
+constexpr InklingDefaults kInkling1 = {64, 512, std::nullopt}, kInkling2 = {48, 1024, 128000},
+                          kInkling2Loop = {24, 1024, 8192};
 
-bool IsSecond(const Part& part) { return part.type.terms == Terms::kInkling2; }
+const InklingDefaults& DefaultsOf(const Part& part) {
+  return part.type.terms == Terms::kInkling1   ? kInkling1
+         : part.type.terms == Terms::kInkling2 ? kInkling2
+                                               : kInkling2Loop;
+}
+
+bool IsSecond(const Part& part) { return part.type.terms != Terms::kInkling1; }
 
 // Returns the type of each layer: local_layer_ids has the sliding layers of Inkling 1.
 absl::StatusOr<std::vector<std::string>> InklingTypes(const Part& part, int64_t layers) {
@@ -89,7 +96,7 @@ void SayInkling(Part& part, std::string_view extent_field, int64_t d_rel, int64_
 }  // namespace
 
 absl::StatusOr<std::vector<ModelLayers>> InklingLayersOf(const Part& part, const ModelLayers& common) {
-  const InklingDefaults& defaults = IsSecond(part) ? kInkling2 : kInkling1;
+  const InklingDefaults& defaults = DefaultsOf(part);
   const auto layers = static_cast<int64_t>(common.layer_index.size());
   POSENC_ASSIGN_OR_RETURN(const std::vector<std::string> types, InklingTypes(part, layers));
   POSENC_ASSIGN_OR_RETURN(const int64_t d_rel, InklingSize(part, {"d_rel"}, 16));
@@ -110,7 +117,7 @@ absl::StatusOr<std::vector<ModelLayers>> InklingLayersOf(const Part& part, const
     }
     InklingSettings settings;
     if (!slides) POSENC_RETURN_IF_ERROR(ReadTau(own, defaults, &settings));
-    POSENC_ASSIGN_OR_RETURN(const int64_t extent, slides ? InklingSize(own, {"sliding_window_size", "sliding_window"},
+    POSENC_ASSIGN_OR_RETURN(const int64_t extent, slides ? InklingSize(own, {"sliding_window", "sliding_window_size"},
                                                                        defaults.sliding_window)
                                                          : InklingSize(own, {"rel_extent"}, 1024));
     POSENC_ASSIGN_OR_RETURN(

@@ -56,8 +56,14 @@ std::optional<QueryScale> Beam(Part& part) {
 }
 
 std::optional<QueryScale> Ministral3(Part& part, const RopeBlock& block) {
-  if (!block.llama_4_scaling_beta) return std::nullopt;
   constexpr std::string_view kField = "llama_4_scaling_beta", kLength = "original_max_position_embeddings";
+  if (!block.llama_4_scaling_beta) {
+    part.Say(std::string(kCannotRun), fmt::format("{}.{}", block.path, kField),
+             fmt::format("absent: model_type \"{}\" multiplies q by it, and fails in its first forward: q is not "
+                         "multiplied here",
+                         part.type.name));
+    return std::nullopt;
+  }
   part.Say(std::string(kQueryScaleNote), fmt::format("{}.{}", block.path, kField),
            "q is multiplied by 1 + this * ln(1 + floor(position / original_max_position_embeddings)), as in the model: "
            "do not multiply it again");

@@ -136,6 +136,11 @@ absl::Status Standardize(Part& part, RopeBlock& block, const BlockContext& conte
     p.rope_type = "longrope";
   }
 
+  if (part.type.name == "sarvam_mla" && p.rope_type == "deepseek_yarn" && block.path.ends_with("rope_scaling")) {
+    part.Say("RENAMED", in_block(block.type_key), "Sarvam reads \"deepseek_yarn\" as \"yarn\"");
+    p.rope_type = "yarn";
+  }
+
   if (part.type.name.starts_with("hunyuan_v1") && p.rope_type == "dynamic" && p.alpha.value_or(0) != 0) {
     part.Say("RENAMED", in_block(block.type_key),
              "Hunyuan reads \"dynamic\" with an alpha as \"ntk_alpha\": only alpha and rope_theta are used");
@@ -322,6 +327,7 @@ void NoteNulls(Part& part) {
                 type.latent_head.whole_field, type.latent_head.unrotated_field, type.latent_head.rotated_field});
   if (type.head_dim != 0) names.push_back(type.head_dim_field);
   if (type.layers == Layers::kNoRopeList) names.push_back("no_rope_layer_interval");
+  if (type.head_dim_field == "rotary_dim") names.insert(names.end(), {"n_embd", "n_head"});
   if (type.query_scale == QueryScaleFunction::kLlama4) {
     names.insert(names.end(), {"attn_temperature_tuning", "attn_scale", "floor_scale"});
   }
@@ -378,15 +384,28 @@ absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, const Block
     p.partial_rotary_factor.reset();
   } else if (narrows && (!part.type.partial || part.type.rotates_whole)) {
     const std::string path = PathOf(part, "rope_parameters.partial_rotary_factor", partial_path);
-    if (p.rope_type != "default" || part.type.rotates_whole) {
+    if (p.rope_type != "default" || (part.type.rotates_whole && !part.type.mla)) {
       return InvalidArgument("UNSUPPORTED", path, fmt::format("{}", *p.partial_rotary_factor),
                              fmt::format("must be 1: model_type \"{}\" computes narrower tables for rope_type \"{}\", "
                                          "but fails when it applies them",
                                          part.type.name, Quote(p.rope_type)));
     }
-    part.Say("NOT_USED", path,
-             fmt::format("model_type \"{}\" does not read it for rope_type \"default\"", part.type.name));
+    if (part.type.rotates_whole) {
+      part.Say(std::string(kCannotRun), path,
+               fmt::format("model_type \"{}\" computes narrower tables from it, and fails in its first forward: "
+                           "qk_rope_head_dim elements rotate here",
+                           part.type.name));
+    } else {
+      part.Say("NOT_USED", path,
+               fmt::format("model_type \"{}\" does not read it for rope_type \"default\"", part.type.name));
+    }
     p.partial_rotary_factor.reset();
+  }
+  if (part.type.share_of_whole_head && (p.rope_type == "default" || p.rope_type == "proportional")) {
+    part.Say(std::string(kCannotRun), fmt::format("{}.{}", block.path, block.type_key),
+             fmt::format("{}: model_type \"{}\" computes tables for the whole head, and fails in its first forward: "
+                         "qk_rope_head_dim elements rotate here",
+                         p.rope_type, part.type.name));
   }
   if (reads(kLongest)) {
     const std::string path = part.config.PathOf({kLongest, "n_positions", "max_seq_len", "model_max_length"});

@@ -235,7 +235,8 @@ absl::StatusOr<ModelTerms> SettingsOf(Part& part) {
   switch (part.type.terms) {
     case Terms::kNone:
     case Terms::kInkling1:
-    case Terms::kInkling2: break;
+    case Terms::kInkling2:
+    case Terms::kInkling2Loop: break;
     case Terms::kDeberta:
     case Terms::kDebertaV2: return DebertaOf(part);
     case Terms::kXlnet: return XlnetOf(part);

@@ -99,7 +99,11 @@ absl::Status CheckTerms(const Part& part);
 // Requires CheckTerms(part).ok(), and terms that are not Inkling's.
 absl::StatusOr<ModelTerms> TermsOf(Part& part);
 
-// Returns the term of each layer type of an Inkling part (kInkling1, kInkling2).
+inline bool IsInkling(Terms terms) {
+  return terms == Terms::kInkling1 || terms == Terms::kInkling2 || terms == Terms::kInkling2Loop;
+}
+
+// Returns the term of each layer type of a part for which IsInkling.
 absl::StatusOr<std::vector<ModelLayers>> InklingLayersOf(const Part& part, const ModelLayers& common);
 
 // Learned table of a part's positions, which comes with the request.

@@ -1,5 +1,5 @@
 // Model types with a rotary embedding over one axis. Taken from the configuration and modeling files of transformers
-// 5.23; scripts/check-model-types compares every row with an installed release.
+// 5.24; scripts/check-model-types compares every row with an installed release.
 #include <string_view>
 #include <vector>
 
@@ -22,6 +22,11 @@ constexpr LayerPattern kEvery6thAndLastAreFull = {.every = 6, .field = "", .last
 constexpr LayerPattern kEvery6thNeedsBoth = {.every = 6, .needs_full = true, .needs_others = true};
 constexpr LayerPattern kLfm3 = {
     .every = 1, .field = "", .others = "conv", .cycle = {"sliding_attention", "conv", "full_attention", "conv"}};
+constexpr LayerPattern kLaraMini = {
+    .every = 1,
+    .field = "",
+    .others = "linear_attention",
+    .cycle = {"linear_attention", "sliding_attention", "linear_attention", "full_attention", "sliding_attention"}};
 constexpr LayerPattern kMllama = {.every = 5,
                                   .field = "",
                                   .others = "full_attention",
@@ -57,8 +62,9 @@ constexpr QueryScaleFunction kMinistral3Scale = QueryScaleFunction::kMinistral3;
 
 constexpr std::string_view kValuesRotate = "values are rotated like queries and keys";
 constexpr std::string_view kLearnedScale =
-    "the model also multiplies q of each head by scale * ln(position + 1) + bias, which are learned; the answer does "
-    "not";
+    "the model also multiplies the frequencies by exp(alpha), and q of each head by scale * ln(position + 1) + bias, "
+    "which "
+    "are learned; the answer does not";
 constexpr std::string_view kLastElements =
     "the last rotary_dim elements of a head rotate: set rotary_offset to the first of them";
 
@@ -103,6 +109,9 @@ std::vector<ModelType> MakeRotaryTypes() {
   const Blocks deepseek_v4 = {
       {.layer_type = "main", .rope_theta = 10000, .partial = 0.125},
       {.layer_type = "compress", .rope_theta = 160000, .partial = 0.125}};
+  const Blocks dory = {
+      {.layer_type = kSliding, .rope_theta = 10000},
+      {.layer_type = kFull, .rope_theta = 1e7}};
   const Blocks dots3 = {
       {.layer_type = kSliding, .rope_theta = 50000, .theta_field = "swa_rope_theta"},
       {.layer_type = "indexed_attention", .rope_theta = 8e7, .theta_field = "rope_theta"},
@@ -148,6 +157,7 @@ std::vector<ModelType> MakeRotaryTypes() {
   return {
       // Like Llama: half-split, eager precision, the whole head rotates.
       {.name = "apertus", .theta = 1.2e7, .block = Llama3(1.2e7, 8, 8192, 1, 4)},
+      {.name = "apertus1p5_text", .theta = 1.2e7, .block = Llama3(1.2e7, 8, 8192, 1, 4)},
       {.name = "arcee"},
       {.name = "aria_text", .width = {4096, 32}},
       {.name = "bitnet", .theta = 500000},
@@ -166,6 +176,7 @@ std::vector<ModelType> MakeRotaryTypes() {
       {.name = "emu3_text_model", .theta = 1e6, .width = {4096, 32}},
       {.name = "esmc", .width = {2560, 40}},
       {.name = "eurobert"},
+      {.name = "exaone", .theta = 500000, .width = {4096, 32}},
       {.name = "falcon_h1"},
       {.name = "gemma", .head_dim = 256},
       {.name = "gemma2", .head_dim = 256},
@@ -237,6 +248,7 @@ std::vector<ModelType> MakeRotaryTypes() {
       {.name = "dots3_note_audio_encoder", .partial = 0.5, .head_dim_field = "", .older_widths = "whisper_config",
        .width = {1280, 20}},
       {.name = "glm4_moe", .partial = 0.5},
+      {.name = "sarvam_moe", .theta = 8e6, .partial = 1, .head_dim = 64},
       {.name = "glmasr_encoder", .partial = 0.5, .width = {1280, 20}},
       {.name = "gpt_neox", .theta_field = "rotary_emb_base", .partial = 0.25, .partial_field = "rotary_pct",
        .whole_by_heads = true},
@@ -298,6 +310,7 @@ std::vector<ModelType> MakeRotaryTypes() {
       {.name = "granite_swa", .layers = kThetaList},
       {.name = "granitemoe_swa", .layers = kThetaList},
       {.name = "kolibri1", .head_dim = 128, .layers = kSlidingOnlyIfWindow, .pattern = {5, ""}},
+      {.name = "lara_mini", .head_dim = 128, .layers = kSlidingOnly, .pattern = kLaraMini},
       {.name = "llama4_text", .pairing = kInter, .precision = kF32, .theta = 500000,
        .head_dim = 128, .layers = kNoRopeList, .query_scale = kLlama4Scale},
       {.name = "muse_glimmer_text", .head_dim = 128, .layers = kThetaFlags, .pattern = {4}},
@@ -317,6 +330,7 @@ std::vector<ModelType> MakeRotaryTypes() {
        .by_layer = dots3, .block_theta = 8e7,
        .latent_head = {kSliding, "swa_head_dim", "swa_qk_nope_head_dim", "swa_qk_rope_head_dim", 256, 192},
        .keeps_softmax = true, .cuts_head = true},
+      {.name = "dory", .head_dim = 256, .layers = kByType, .pattern = {.every = 4, .field = "", .lists_mlps = true}, .by_layer = dory, .block_theta = 10000},
       {.name = "embedding_gemma2_text", .head_dim = 256, .layers = kByType, .pattern = {.every = 6, .last_always = true}, .by_layer = embedding_gemma2},
       {.name = "gemma3_text", .head_dim = 256, .layers = kByTypeFilled, .pattern = {6}, .by_layer = gemma3},
       {.name = "gemma3n_text", .head_dim = 256, .layers = kByTypeFilled, .pattern = {.every = 5, .field = ""}, .by_layer = gemma3},
@@ -349,7 +363,7 @@ std::vector<ModelType> MakeRotaryTypes() {
        .head_dim = 64, .mla = true, .unrotated_dim = 128, .head_dim_agrees = true},
       {.name = "deepseek_v32", .pairing = kInter, .output_pairing = kHalf, .head_dim = 64, .mla = true, .unrotated_dim = 128},
       {.name = "glm4_moe_lite", .pairing = kInter, .output_pairing = kHalf, .reads_interleave = true,
-       .head_dim = 64, .mla = true, .unrotated_dim = 192, .head_dim_agrees = true},
+       .head_dim = 64, .mla = true, .unrotated_dim = 192, .head_dim_agrees = true, .rotates_whole = true},
       {.name = "glm_moe_dsa", .pairing = kInter, .output_pairing = kHalf, .head_dim = 64, .mla = true, .unrotated_dim = 192},
       {.name = "hy_v4", .head_dim = 64, .mla = true, .unrotated_dim = 192},
       {.name = "longcat_flash", .pairing = kInter, .output_pairing = kHalf, .theta = 1e7, .head_dim = 64, .mla = true, .unrotated_dim = 128, .head_dim_agrees = true, .head_dim_defaults = true},
@@ -359,6 +373,8 @@ std::vector<ModelType> MakeRotaryTypes() {
        .query_scale = kMinistral3Scale},
       {.name = "mistral_large4_text", .pairing = kInter, .output_pairing = kHalf, .block = mistral_large4_yarn,
        .head_dim = 64, .mla = true, .unrotated_dim = 64, .layers = kNoRopeList, .note = kLearnedScale},
+      {.name = "sarvam_mla", .pairing = kInter, .output_pairing = kHalf, .reads_interleave = true,
+       .head_dim = 64, .mla = true, .unrotated_dim = 128},
       {.name = "youtu", .pairing = kInter, .output_pairing = kHalf, .reads_interleave = true,
        .head_dim = 64, .mla = true, .unrotated_dim = 128, .head_dim_agrees = true},
 

@@ -1,5 +1,5 @@
 // Model types whose config.json selects a score term. It gives settings only: the weights come with the request. Taken
-// from transformers 5.23, Inkling from 5.24; transfo-xl and nezha, which it no longer has, from 4.57.
+// from transformers 5.24; transfo-xl and nezha, which it no longer has, from 4.57.
 #include <vector>
 
 #include "posenc/model/model_types.h"
@@ -42,6 +42,8 @@ std::vector<ModelType> MakeScoreTermTypes() {
       {.name = "granite_speech_plus_encoder", .scheme = kTerms,
        .head_dim_field = "dim_head", .hidden_size_field = "hidden_dim", .width = {1024, 8},
        .terms = Terms::kGraniteSpeech},
+      {.name = "inkling2_loop_text", .scheme = kTerms, .layers = Layers::kByType, .pattern = kInkling,
+       .terms = Terms::kInkling2Loop},
       {.name = "inkling2_text", .scheme = kTerms, .layers = Layers::kByType, .pattern = kInkling,
        .terms = Terms::kInkling2},
       {.name = "inkling_text", .scheme = kTerms, .layers = Layers::kByType, .pattern = kInkling,

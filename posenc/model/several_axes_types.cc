@@ -1,5 +1,5 @@
 // Model types with a rotary embedding over several axes: M-RoPE (mrope_section), or the axes of an image. Taken from
-// transformers 5.23.
+// transformers 5.24.
 #include <string_view>
 #include <vector>
 
@@ -127,6 +127,8 @@ std::vector<ModelType> MakeSeveralAxesTypes() {
       {.name = "glm_image_text", .partial = 1, .width = {4096, 32}, .mrope = kContiguous, .sections = glm4v},
       {.name = "glm_ocr_text", .pairing = kInter, .partial = 1,
        .width = {1024, 16}, .mrope = kContiguous, .sections = glm4v},
+      {.name = "hy_v4_vl_text", .pairing = kInter, .precision = kVllm, .head_dim = 64, .mla = true, .unrotated_dim = 192,
+       .mrope = kInterleavedAxes, .sections = {12, 10, 10}},
       {.name = "neomme", .partial = 1, .partial_field = "",
        .head_dim = 64,
        .layers = kByTypeFilled, .pattern = kEvery6thAndLastAreFull, .by_layer = neomme_blocks,

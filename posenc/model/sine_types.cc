@@ -1,5 +1,5 @@
 // Model types whose config.json selects sines and cosines of positions that are added to the input. Taken from
-// transformers 5.23.
+// transformers 5.24.
 #include <string_view>
 #include <utility>
 #include <vector>

@@ -82,9 +82,47 @@ bool IsNoted(const ModelLayers& layers, const std::string& path) {
   });
 }
 
+// True if one character that is inserted, left out, replaced or moved makes `a` of `b`.
+bool IsOneEdit(std::string_view a, std::string_view b) {
+  if (a.size() < b.size()) std::swap(a, b);
+  if (a.size() > b.size() + 1 || a == b) return false;
+  const size_t first = std::mismatch(b.begin(), b.end(), a.begin()).first - b.begin();
+  const std::string_view left_a = a.substr(first), left_b = b.substr(first);
+  if (a.size() > b.size()) return left_a.substr(1) == left_b;
+  if (left_a.substr(1) == left_b.substr(1)) return true;
+  const size_t same = std::mismatch(left_a.rbegin(), left_a.rend(), left_b.rbegin()).first - left_a.rbegin();
+  const std::string_view mid_a = left_a.substr(0, left_a.size() - same), mid_b = left_b.substr(0, left_b.size() - same);
+  const auto moves_first = [](std::string_view x, std::string_view y) {
+    return x.front() == y.back() && x.substr(1) == y.substr(0, y.size() - 1);
+  };
+  return moves_first(mid_a, mid_b) || moves_first(mid_b, mid_a);
+}
+
+// Returns the field that an unread one is probably meant to be, or "".
+std::string_view MeantBy(std::string_view name, const ConfigObject& config) {
+  constexpr size_t kShortest = 7;  // shorter names are often one edit from another class's field
+  if (name.size() < kShortest) return "";
+  for (const std::string& known : config.read()) {
+    if (known.size() >= kShortest && !config.tree().contains(known) && IsOneEdit(name, known)) return known;
+  }
+  return "";
+}
+
 }  // namespace
 
+void NoteMisspelled(const Part& part, std::vector<ModelLayers>& all) {
+  for (const auto& [name, value] : part.config.tree().items()) {
+    if (value.is_null() || part.config.read().contains(name)) continue;
+    const std::string_view meant = MeantBy(name, part.config);
+    if (meant.empty()) continue;
+    for (ModelLayers& layers : all) {
+      AddNote({"NOT_USED", part.config.Path(name), fmt::format("is not read; did you mean {}?", meant)}, layers.notes);
+    }
+  }
+}
+
 absl::Status NoteUnreadFields(const Part& part, std::vector<ModelLayers>& all) {
+  NoteMisspelled(part, all);
   if (!HasRotary(part.type)) return absl::OkStatus();
   std::vector<std::string> unread;
   for (const auto& [name, value] : part.config.tree().items()) {

@@ -20,6 +20,7 @@ import check_model_types
 import mutation_biases
 import mutation_diffusers
 import mutation_fields
+import mutation_inkling
 import mutation_originals
 import original
 import release
@@ -56,6 +57,7 @@ def rows(service):
             if report is not None:
                 yield report
     yield from mutation_biases.rows(service, only, excepted)
+    yield from mutation_inkling.rows(service, only, excepted)
     yield from mutation_diffusers.rows(service, only, excepted)
     if not only:
         unused = [exception.reason for exception in EXCEPTIONS if not used[exception]]
@@ -192,7 +194,8 @@ class ModelType:
             if not entries:
                 return f"{where}: no entry"
             for entry in entries:
-                differ = self.layer_differs(rotation, entry, theirs, file)
+                differ = self.layer_differs(rotation, entry, theirs, file) or self.queries_differ(
+                    theirs.queries[index] if theirs.queries else mutation_originals.Queries(), rotation, entry, theirs, file)
                 if differ:
                     return f"{where}: {differ}"
         if theirs.labels is None:
@@ -234,6 +237,35 @@ class ModelType:
         softmax = self.softmax_differs(rotation, entry, theirs)
         return softmax
 
+    def queries_differ(self, queries, rotation, entry, theirs, file):
+        """Compares the factors of queries by position."""
+        if queries.rotated is None and queries.others is None:
+            return ""
+        ours = mutation_originals.Queries(numpy.ones(len(theirs.positions[0])), numpy.ones(len(theirs.positions[0])))
+        if entry.info.plan.rotary.HasField("query_scale"):
+            ours = self.factors(rotation, entry, theirs, file)
+        for what, mine, other in (("", ours.rotated, queries.rotated), ("unrotated ", ours.others, queries.others)):
+            if mine is None or other is None or numpy.allclose(mine, other, rtol=1e-5):
+                continue
+            token = int(numpy.argmax(numpy.abs(mine - other)))
+            return (f"{what}queries of token {token} are multiplied by {mine[token]:.6g} times the first one's factor, in the"
+                    f" original by {other[token]:.6g} times")
+        return ""
+
+    def factors(self, rotation, entry, theirs, file):
+        """Returns posenc's factors of queries: q divided by k, which is not multiplied."""
+        width, head = (rotation.turned.shape[-1], rotation.head or rotation.turned.shape[-1]) if rotation else (0, 16)
+        offset = rotation.offset if rotation else 0
+        x = numpy.ones((1, len(theirs.positions[0]), 1, head), "f4")
+        x[..., offset:offset + width] = mutation_originals.VECTOR[:width].numpy()
+        answer = self.ask_rotation(file, entry, x, theirs.positions, not rotation or rotation.head)
+        q, k = (numpy.frombuffer(tensor.data, "<f4").reshape(x.shape)[0, :, 0].astype("f8") for tensor in (answer.q, answer.k))
+        turned, whole = k[:, offset:offset + width], k.copy()
+        rotated = width and (q[:, offset:offset + width] * turned).sum(axis=1) / (turned * turned).sum(axis=1)
+        others = numpy.delete(q / whole, slice(offset, offset + width), axis=1)
+        return mutation_originals.Queries(rotated / rotated[0] if width else None,
+                                          others[:, 0] / others[0, 0] if others.size else None)
+
     def softmax_differs(self, rotation, entry, theirs):
         """Compares how the factor of the scores differs from that of the unchanged file."""
         _, base_theirs, base_ours = self.base
@@ -262,7 +294,12 @@ class ModelType:
         return self.turned[key]
 
     def apply(self, file, entry, x, positions, whole):
-        axes = 1 + max(entry.info.plan.frequencies[0].axis, default=0)
+        """Returns posenc's rotation of x, without the factor of queries."""
+        return numpy.frombuffer(self.ask_rotation(file, entry, x, positions, whole).k.data, "<f4").reshape(x.shape)
+
+    def ask_rotation(self, file, entry, x, positions, whole):
+        """Returns the answer for queries and keys that are both x."""
+        axes = 1 + max(entry.info.plan.frequencies[0].axis, default=0) if entry.info.plan.frequencies else 1
         columns_first, without_time = self.axes_order
         ids = positions[::-1] if columns_first else [positions[0], *positions] if without_time else positions
         ids = numpy.array(ids[:axes], "f8")
@@ -272,13 +309,14 @@ class ModelType:
             positions=rotary_pb2.Positions(ids=as_tensor(ids if axes > 1 else ids[0])), layout=rotary_pb2.LAYOUT_BSHD,
             precision=rotary_pb2.Precision(preset=rotary_pb2.PRECISION_PRESET_F32),
             q=rotary_pb2.RotaryOperand(tensor=as_tensor(x), rotates_first=not whole))
-        request.k.CopyFrom(request.q)  # without the factor of queries, which is not the rotary module's work
+        request.k.CopyFrom(request.q)
         if axes > 1:
             request.positions.axis_dimension = rotary_pb2.AXIS_DIMENSION_FIRST
-        if entry.info.sequences[0].seq_len:
+        if entry.info.plan.rotary.query_scale.position_source == rotary_pb2.POSITION_SOURCE_CACHE_INDEX:
+            request.positions.cache_index = 0
+        if entry.info.sequences and entry.info.sequences[0].seq_len:
             request.positions.scaling_length_rule = rotary_pb2.SCALING_LENGTH_RULE_WHOLE_BATCH
-        answer = self.service.client.call("ApplyRotary", request).k
-        return numpy.frombuffer(answer.data, "<f4").reshape(x.shape)
+        return self.service.client.call("ApplyRotary", request)
 
 
 def as_tensor(values):
@@ -299,7 +337,8 @@ def settings_of(ours):
     """Returns what an answer says, without notes."""
     return None if isinstance(ours, Refusal) else [
         (tuple(entry.layer_index), entry.info.rotated, entry.info.plan_fingerprint, entry.info.input_pairing,
-         entry.info.output_pairing, entry.info.rotary_dim, entry.info.plan.softmax_scale_factor) for entry in ours]
+         entry.info.output_pairing, entry.info.rotary_dim, entry.info.plan.softmax_scale_factor,
+         entry.info.plan.rotary.query_scale.SerializeToString(deterministic=True)) for entry in ours]
 
 
 def notes_of(ours):
@@ -320,4 +359,10 @@ def same(a, b):
             return False
         if not numpy.array_equal(one.turned, other.turned, equal_nan=True):
             return False
-    return True
+    return len(a.queries) == len(b.queries) and all(
+        equal(one.rotated, other.rotated) and equal(one.others, other.others) for one, other in zip(a.queries, b.queries))
+
+
+def equal(a, b):
+    """Returns whether two arrays of factors are equal but for roundings, or both None."""
+    return numpy.allclose(a, b, rtol=1e-5) if a is not None and b is not None else a is b

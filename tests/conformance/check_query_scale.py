@@ -134,7 +134,7 @@ def modules():
                     else:
                         arguments["position_ids"] = ids
                     with torch.no_grad():
-                        attention(x, attention_mask=None, past_key_values=Cache(past), **arguments)
+                        attention(x, attention_mask=None, cache=Cache(past), **arguments)
                     handle.remove()
                     return before[0].view(1, ids.shape[1], HEADS, -1), attention.captured.transpose(1, 2)
                 yield name, config, layer, dtype, run

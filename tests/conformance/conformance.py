@@ -19,6 +19,7 @@ import check_diagnoses
 import check_diffusers
 import check_embeddings
 import check_gguf
+import check_inkling
 import check_mutations
 import check_query_scale
 import check_relative_scores
@@ -35,6 +36,7 @@ SECTIONS = {
     "resized": ("Learned tables, resized", check_resized.rows),
     "diffusion": ("diffusers' transformers, by their config.json", check_diffusers.rows),
     "relative": ("Terms with content: scores before softmax", check_relative_scores.rows),
+    "inkling": ("Inkling: a bias that the content selects", check_inkling.rows),
     "rotary": ("Rotary model types", check_rotary.rows),
     "scalings": ("Scaling blocks on rotary model types", check_scalings.rows),
     "queries": ("Factors of queries by position", check_query_scale.rows),

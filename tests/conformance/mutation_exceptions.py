@@ -67,6 +67,8 @@ EXCEPTIONS = (
                types="deepseek_v4", fields=r"^rope_parameters$|\.main\.", failure="the original raises"),
     OnPurpose("an indexer beside the attention is not read; Qwen4-Exp's class refuses widths that do not fit it",
                types="qwen4_exp_text", fields="^indexer_", failure="the original raises"),
+    OnPurpose("a file that gives rotary_dim but no number of heads is read; the width of GPT-J's and CodeGen's default heads may be smaller",
+               types="gptj|codegen", fields="^n_head$", failure="the original raises RuntimeError: The size of tensor"),
     OnPurpose("Moonshine pads its heads after the rotation, which is no part of it", types="moonshine(_streaming)?",
                fields="pad_head_dim_to_multiple_of"),
 )

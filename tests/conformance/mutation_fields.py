@@ -41,6 +41,7 @@ NEEDS = {
     "cosmos3_edge_text": WIDE | {"head_dim": 128},
     "dbrx": {"attn_config": {"rope_theta": 10000.0, "kv_n_heads": 2}, "max_seq_len": 4096},
     "deepseek_v4": {"head_dim": 128, "hidden_size": 256},
+    "dory": {"n_input_layers": 2, "n_output_layers": 2},
     "dots1": {"n_shared_experts": 1, "first_k_dense_replace": 1},
     "dots3_note_audio_encoder": {"adapter_input_size": 64},
     "dots3_note_vision_encoder": {"adapter_in_dim": 64, "mlp_layer_types": ["dense"] * LAYERS},
@@ -56,7 +57,9 @@ NEEDS = {
     "gptj": {"rotary_dim": 16},
     "gradium_phonon_tts": {"hidden_size": 768},
     "granitemoehybrid": {"layer_types": ["attention"] * LAYERS},
+    "hy_v4_vl_text": {"qk_rope_head_dim": 64},  # which the sections fill
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 3},
+    "llama4_text": {"floor_scale": 2},  # so that the factors of its queries are not 1
     "longcat_flash": {"head_dim": 16},
     "moonshine_streaming": {"num_key_value_heads": ABSENT},
     "nemotron3_5_transcribe_word_timestamp": {"blank_token_id": 3},
@@ -131,7 +134,12 @@ READ_BY = {
 # Types that read mrope_section.
 SEVERAL_AXES = {name for name, config_class in release.config_classes().items()
                 if "mrope_section" in release.source_of(config_class)}
-OF_ONE_CLASS = {"phimoe": {"longrope": {"short_mscale": (1.0, 1.25), "long_mscale": (1.0, 1.25)}},
+# What classes require in any block: Ministral's factor of queries, with a length below the greatest position.
+SCALED = {"llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 64}
+ALSO_IN_BLOCK = {"ministral3": SCALED, "mistral4": SCALED}
+BETAS = {rope_type: {"llama_4_scaling_beta": (0.2, 1.0)} for rope_type in BLOCKS}
+OF_ONE_CLASS = {"ministral3": BETAS, "mistral4": BETAS,
+                "phimoe": {"longrope": {"short_mscale": (1.0, 1.25), "long_mscale": (1.0, 1.25)}},
                 "hunyuan_v1_dense": {"dynamic": {"alpha": (2.0, 1000.0)}},
                 "hunyuan_v1_moe": {"dynamic": {"alpha": (2.0, 1000.0)}}}
 
@@ -333,7 +341,7 @@ def block_changes(name, labels, pairs):
     """Returns Changes of the scaling blocks: in both spellings, of one block, and of one for each layer type."""
     found = []
     for rope_type in BLOCKS:
-        block = legal_block(rope_type, pairs)
+        block = legal_block(rope_type, pairs) | ALSO_IN_BLOCK.get(name, {})
         old = {"type": rope_type} | {key: value for key, value in block.items() if key != "rope_type"}
         found += [Change(("rope_scaling",), old), Change(("rope_parameters",), block)]
         found.append(Change(("rope_scaling",), without(old, "rope_theta"), ((("rope_theta",), 54321.0),)))

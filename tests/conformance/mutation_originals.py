@@ -1,7 +1,8 @@
 """Reads off transformers' own modules what a config.json makes them compute: small models run on the CPU, without weights.
 
 Each function that rotates queries gets a fixed vector instead of the queries, so its result shows the frequencies, the
-scaling, the pairing and the width; the attention's query shows where in the head this result lies.
+scaling, the pairing and the width; the attention's query shows where in the head this result lies, and by which factors
+of the position the layer multiplies it. What is not rotated comes from projections that are ones.
 """
 
 import contextlib
@@ -35,6 +36,8 @@ VECTOR = torch.randn(1 << 14, generator=torch.Generator().manual_seed(1))  # sta
 OF_POSITIONS = re.compile("rope|rotary|Rotary|alibi|relative_position|compute_bias|position_bias", re.IGNORECASE)
 # Classes of modules that do not see positions, and take time.
 BESIDE_ATTENTION = re.compile("((?<!Router)MLP|Mixer|GatedDeltaNet)$")
+LEARNED_SCALE = re.compile("SoftmaxScaling$")  # modules that multiply queries by weights and the position
+OF_QUERIES = re.compile(r"(^|\.)(q_proj|q_b_proj)$")  # the projections of queries, which are ones instead of zeros
 MEMORY = 4 << 30  # bytes; a changed field may make a model that is too large
 PACKAGE = os.path.dirname(transformers.__file__)
 
@@ -54,6 +57,14 @@ class Rotation:
     head: int  # width of a query's head; 0: not known
     offset: int
     softmax: float | None = None  # factor of the products q . k, times the root of the head's width
+    factors: numpy.ndarray | None = None  # [tokens] by which the rotated elements are multiplied, divided by the first
+
+
+@dataclasses.dataclass
+class Queries:
+    """The factors of a layer's queries by position, divided by the first token's; None if they are not seen."""
+    rotated: numpy.ndarray | None = None  # of the elements that rotate
+    others: numpy.ndarray | None = None
 
 
 @dataclasses.dataclass
@@ -61,6 +72,7 @@ class Answer:
     layers: list  # a Rotation for each layer, or None for a layer that does not rotate
     positions: list  # [axes][tokens]
     labels: list | None = None  # names of layer types, if `layers` has one entry for each type instead of each layer
+    queries: list = ()  # Queries of each layer; empty: not seen
 
 
 def config_of(config_class, file):
@@ -130,7 +142,9 @@ class Models:
     def answer(self, file):
         """Returns the Answer for a config.json. Raises Raised."""
         positions = self._run(config_of(self.config_class, file), file)
-        return Answer([rotation_of(*seen) for seen in self.seen], positions)
+        layers = [rotation_of(*seen) for seen in self.seen]
+        queries = [queries_of(rotation, seen[1]) for rotation, seen in zip(layers, self.seen)]
+        return Answer(layers, positions, queries=queries)
 
     @torch.no_grad()
     def _run(self, config, file):
@@ -139,10 +153,16 @@ class Models:
         self.seen, self.layer = [], None
         with raising(), bounded_memory(), no_init_weights():
             model = self.model_class(config).eval()
+        for module in model.modules():
+            if LEARNED_SCALE.search(type(module).__name__):  # as the class initializes it: without effect
+                module.scale.zero_()
+                module.bias.fill_(1)
         layers = layers_of(model, config)
         if not layers:
             raise Raised(ValueError("no list of layers"), False)
         self.seen = [([], []) for _ in layers]
+        self.of_queries = {id(module.weight) for layer in layers for name, module in layer.named_modules()
+                           if OF_QUERIES.search(name) and hasattr(module, "weight")}
         for index, layer in enumerate(layers):
             layer.register_forward_pre_hook(lambda *_, index=index: setattr(self, "layer", index))
         names = release.parameters_of(model.forward)
@@ -169,13 +189,21 @@ class Models:
                 module.forward = zeros_like_input
         interface, product = AttentionInterface.get_interface, torch.nn.functional.linear
         AttentionInterface.get_interface = lambda *_: self._attend
-        torch.nn.functional.linear = zeros
+        torch.nn.functional.linear = self._project
         try:
             yield
         finally:
             AttentionInterface.get_interface, torch.nn.functional.linear = interface, product
             for module, function, value in replaced:
                 setattr(module, function, value)
+
+    def _project(self, x, weight, bias=None):
+        """Stands for a product with weights, whose values do not matter here."""
+        if x.shape[-1] != weight.shape[-1]:
+            raise RuntimeError(
+                f"mat1 and mat2 shapes cannot be multiplied ({tuple(x.shape)} and {tuple(weight.shape)})")
+        made = x.new_ones if id(weight) in self.of_queries else x.new_zeros
+        return made(*x.shape[:-1], weight.shape[0])
 
     def _probe(self, function):
         def rotate(q, *arguments, **named):
@@ -200,13 +228,6 @@ def zeros_like_input(*arguments, **named):
     return torch.zeros_like(next(value for value in (*arguments, *named.values()) if torch.is_tensor(value)))
 
 
-def zeros(x, weight, bias=None):
-    """Stands for a product with weights, whose values do not matter here."""
-    if x.shape[-1] != weight.shape[-1]:
-        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({tuple(x.shape)} and {tuple(weight.shape)})")
-    return x.new_zeros(*x.shape[:-1], weight.shape[0])
-
-
 def rows(turned):
     """Returns [tokens][width] of a tensor that has its tokens in any place, and equal rows for all heads."""
     dimension = next(n for n in range(turned.dim() - 2, -1, -1) if turned.shape[n] == TOKENS)
@@ -226,10 +247,28 @@ def rotation_of(rotations, queries):
     for turned in rotations:
         width = turned.shape[-1]
         for offset in (0, head - width):
-            if head >= width and numpy.allclose(query[:, offset:offset + width], turned, atol=1e-6):
-                return Rotation(turned, head, offset, softmax)
+            if head < width:
+                continue
+            part = query[:, offset:offset + width]
+            factors = (part * turned).sum(axis=1) / (turned * turned).sum(axis=1)
+            if not numpy.isfinite(factors).all() or not factors.all():
+                continue
+            if numpy.allclose(part, factors[:, None] * turned, atol=1e-6 * max(1, numpy.abs(part).max())):
+                return Rotation(turned, head, offset, softmax, factors / factors[0])
     whole = [turned for turned in rotations if turned.shape[-1] == head]  # scaled or normalized after the rotation
     return Rotation(whole[0], head, 0, softmax) if whole else Rotation(rotations[0], 0, 0, softmax)
+
+
+def queries_of(rotation, seen):
+    """Returns the Queries of a layer from what its attention got."""
+    if not seen:
+        return Queries()
+    others = numpy.array(seen[0][0])
+    if rotation is not None:
+        others = numpy.delete(others, slice(rotation.offset, rotation.offset + rotation.turned.shape[-1]), axis=1)
+    if others.size == 0 or not others[0].all() or (rotation is not None and rotation.factors is None):
+        return Queries(rotation and rotation.factors)
+    return Queries(rotation and rotation.factors, (others / others[0])[:, 0])
 
 
 def model_classes(config_class, base):

@@ -58,8 +58,8 @@ class Service:
         answer = self.ask("GenerateTable", service_pb2.GenerateTableRequest(), request, preset)
         return array(answer.cos), array(answer.sin)
 
-    def scores(self, preset="F32", **request):
-        return array(self.ask("RelativeScores", service_pb2.RelativeScoresRequest(), request | {"dtype": FP32},
+    def scores(self, preset="F32", dtype=FP32, **request):
+        return array(self.ask("RelativeScores", service_pb2.RelativeScoresRequest(), request | {"dtype": dtype},
                                preset).scores)
 
     def ask(self, name, message, request, preset):

@@ -339,7 +339,7 @@ TEST(ServerInformation, ListsMethodsTargetsAndLimits) {
               testing::ElementsAre("alibi", "beit", "fire", "forget_gate", "fourier", "grid", "kerple", "learned",
                                    "mask", "relative", "rope", "sandwich", "sinusoidal", "swin", "t5", "timestep"));
   EXPECT_THAT(info.cpu_targets(), testing::Contains(info.cpu_target()));
-  EXPECT_EQ(info.config_rules(), "transformers 5.23");
+  EXPECT_EQ(info.config_rules(), "transformers 5.24");
   EXPECT_GE(info.numerics_version(), 1u);
   EXPECT_EQ(info.limits().max_config_json_bytes(), 1 << 20);
   EXPECT_GT(info.limits().max_output_bytes(), 0);

@@ -1,5 +1,5 @@
 // Which layers of a config.json rotate, and with which block, for classes whose layers differ. The expected values are
-// those of transformers 5.23's classes; scripts/conformance mutations runs these classes and their models.
+// those of transformers 5.24's classes; scripts/conformance mutations runs these classes and their models.
 #include <gtest/gtest.h>
 
 #include <algorithm>

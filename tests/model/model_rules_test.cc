@@ -1,4 +1,5 @@
-// Rules of transformers 5.23 for a config.json that is ambiguous by itself, and the notes about them.
+// Rules of transformers 5.24 for a config.json that is ambiguous by itself, and the notes about them.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "posenc/model/model.h"
@@ -413,7 +414,7 @@ TEST(ModelRules, TwoAgreeingSpellingsAreOne) {
   EXPECT_EQ(ParametersOf(layers[0]).factor, 2);
 }
 
-// Layers of a type, of files that do not list the types. The rules are those of transformers 5.23's configuration
+// Layers of a type, of files that do not list the types. The rules are those of transformers 5.24's configuration
 // classes; scripts/conformance mutations runs these classes and their models.
 TEST(ModelRules, LayerTypesFollowTheClassesOwnPatterns) {
   const struct {
@@ -439,6 +440,12 @@ TEST(ModelRules, LayerTypesFollowTheClassesOwnPatterns) {
       {R"("model_type": "minimax", "num_hidden_layers": 4)", "full_attention", {0, 2}},
       {R"("model_type": "mllama_text_model", "num_hidden_layers": 10)", "cross_attention", {3, 8}},
       {R"("model_type": "lfm3", "num_hidden_layers": 8)", "sliding_attention", {4}},
+      {R"("model_type": "lara_mini", "num_hidden_layers": 11)", "sliding_attention", {1, 4, 6, 9}},
+      {R"("model_type": "dory", "num_hidden_layers": 5)", "full_attention", {3}},
+      {R"("model_type": "dory", "num_hidden_layers": 6,
+          "layer_types": ["full_attention", "mlp", "sliding_attention", "mlp", "full_attention", "mlp"])",
+       "full_attention",
+       {0, 2}},
       {R"("model_type": "gemma4_text", "num_hidden_layers": 2,
           "layer_types": ["sliding_attention", "sliding_attention"])",
        "full_attention",
@@ -451,6 +458,51 @@ TEST(ModelRules, LayerTypesFollowTheClassesOwnPatterns) {
       if (layers.layer_type == layer_type) found = layers.layer_index;
     }
     EXPECT_EQ(found, expected) << fields;
+  }
+}
+
+TEST(ModelRules, SarvamReadsDeepseekYarnAsYarn) {
+  const auto layers = Read(R"({"model_type": "sarvam_mla", "rope_scaling": {"type": "deepseek_yarn", "factor": 40,
+      "original_max_position_embeddings": 4096, "mscale": 1, "mscale_all_dim": 1}})");
+  EXPECT_EQ(ParametersOf(layers[0]).rope_type, "yarn");
+  EXPECT_THAT(layers[0].notes, HasNote("RENAMED", "config_json.rope_scaling.type"));
+}
+
+TEST(ModelRules, FilesThatLoadAndDoNotRunAreNoted) {
+  EXPECT_THAT(Read(R"({"model_type": "glm4_moe_lite", "partial_rotary_factor": 0.5})")[0].notes,
+              HasNote("CANNOT_RUN", "config_json.partial_rotary_factor"));
+  EXPECT_THAT(
+      Read(R"({"model_type": "mistral4", "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}})")[0].notes,
+      HasNote("CANNOT_RUN", "config_json.rope_parameters.rope_type"));
+  EXPECT_THAT(Read(R"({"model_type": "ministral3", "rope_parameters": {"rope_theta": 1e6}})")[0].notes,
+              HasNote("CANNOT_RUN", "config_json.rope_parameters.llama_4_scaling_beta"));
+}
+
+TEST(ModelRules, MisspelledFieldsAreNoted) {
+  const struct {
+    std::string_view field, meant;
+  } cases[] = {{"rope_tetha", "rope_theta"},
+               {"rope_thet", "rope_theta"},
+               {"rope_thetaa", "rope_theta"},
+               {"rope_thete", "rope_theta"},
+               {"max_position_embedding", "max_position_embeddings"}};
+  for (const auto& [field, meant] : cases) {
+    const auto layers = Read(fmt::format(R"({{"model_type": "llama", "head_dim": 64, "{}": 7}})", field));
+    EXPECT_THAT(layers[0].notes,
+                Contains(testing::AllOf(Field(&Note::field, fmt::format("config_json.{}", field)),
+                                        Field(&Note::message, fmt::format("is not read; did you mean {}?", meant)))))
+        << field;
+  }
+  // Neither where the right name is there, too, nor for other fields of real files.
+  const auto both = Read(R"({"model_type": "llama", "head_dim": 64, "rope_theta": 1e6, "rope_thetas": 7})");
+  EXPECT_THAT(both[0].notes, testing::Not(Contains(Field(&Note::message, testing::HasSubstr("did you mean")))));
+  for (const std::string& file : golden::List("configs")) {
+    const auto layers = ReadModel({.config_json = golden::ReadText("configs/" + file)}, {});
+    if (!layers.ok()) continue;  // has several parts, or an unknown type
+    for (const ModelLayers& each : *layers) {
+      EXPECT_THAT(each.notes, testing::Not(Contains(Field(&Note::message, testing::HasSubstr("did you mean")))))
+          << file;
+    }
   }
 }
 

@@ -102,6 +102,18 @@ TEST(ModelTerms, InklingByLayerType) {
   EXPECT_EQ(of(second[0]).scaled, InklingScaled::kStates);
   EXPECT_EQ(second[0].terms->heads, 48);
 
+  const auto loop = read(R"("model_type": "inkling2_loop_text", "layer_types": ["hybrid", "hybrid_sliding"])");
+  ASSERT_EQ(loop.size(), 2);
+  EXPECT_EQ(loop[0].terms->width, 1024);
+  EXPECT_EQ(of(loop[1]).log_scaling_n_floor, 8192);
+  EXPECT_EQ(of(loop[1]).scaled, InklingScaled::kStates);
+  EXPECT_EQ(loop[1].terms->heads, 24);
+
+  const auto two_names = read(R"("model_type": "inkling_text", "num_hidden_layers": 1, "sliding_window": 5,
+      "sliding_window_size": 6)");
+  ASSERT_EQ(two_names.size(), 1);
+  EXPECT_EQ(two_names[0].terms->width, 5);
+
   const auto refused = [](const std::string& fields) {
     return ReadModel({.config_json = R"({"model_type": "inkling2_text", )" + fields + "}", .wanted = Wanted::kTerms},
                      {});
