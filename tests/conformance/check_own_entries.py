@@ -85,32 +85,34 @@ def hunyuan_vl(service):
 
 def vjepa2(service):
     from transformers.models.vjepa2 import modeling_vjepa2 as source
-    config = source.VJEPA2Config(hidden_size=WIDTH * HEADS, num_attention_heads=HEADS, crop_size=64, patch_size=16)
-    attention = source.VJEPA2RopeAttention(config, config.hidden_size, HEADS)
-    file = {"model_type": "vjepa2", "hidden_size": WIDTH * HEADS, "num_attention_heads": HEADS}
     by_file, by_table = pair_of_rows("vjepa2", "VJEPA2RopeAttention")
     positions = grid(3, 4, 4)
-    for q in queries():
-        theirs = attention.apply_rotary_embeddings(q, [torch.tensor(axis).long() for axis in positions.T])
-        if q.dtype == torch.float32:  # the class computes frequencies in the weights' type
-            compare(by_file, rotate(service, of_file(file), q, positions), theirs, 4)
-        cos, sin = vjepa2_tables(attention, positions, q.dtype)
-        rotary = given_table("INTERLEAVED", cos.float(), sin.float())
-        compare(by_table, rotate(service, rotary, q, preset="HF_EAGER"), theirs, 4)
+    for width in (WIDTH, WIDTH + 4, WIDTH + 6):  # the last elements do not turn, then one pair more of each axis does
+        fields = {"hidden_size": width * HEADS, "num_attention_heads": HEADS}
+        attention = source.VJEPA2RopeAttention(source.VJEPA2Config(**fields), width * HEADS, HEADS)
+        file = {"model_type": "vjepa2"} | fields
+        for q in queries(width):
+            theirs = attention.apply_rotary_embeddings(q, [torch.tensor(axis).long() for axis in positions.T])
+            if q.dtype == torch.float32:  # the class computes frequencies in the weights' type
+                compare(by_file, rotate(service, of_file(file), q, positions), theirs, 4)
+            cos, sin = vjepa2_tables(attention, positions, width, q.dtype)
+            rotary = given_table("INTERLEAVED", cos.float(), sin.float())
+            compare(by_table, rotate(service, rotary, q, preset="HF_EAGER"), theirs, 4)
     yield from (by_file, by_table)
 
 
-def vjepa2_tables(attention, positions, dtype):
+def vjepa2_tables(attention, positions, width, dtype):
     """Takes the cosines and sines out of the function: they turn (1, 0) and (0, 1) in pairs."""
     def turned(first):
-        unit = torch.zeros(1, 1, len(positions), WIDTH, dtype=dtype)
+        unit = torch.zeros(1, 1, len(positions), width, dtype=dtype)
         unit[..., first::2] = 1
         return attention.apply_rotary_embeddings(unit, [torch.tensor(axis).long() for axis in positions.T])[0, 0]
     first, second = turned(0), turned(1)  # (cos_a, sin_b) and (-sin_a, cos_b)
     cos, sin = torch.empty_like(first), torch.empty_like(first)
     cos[:, 0::2], sin[:, 1::2] = first[:, 0::2], first[:, 1::2]
     sin[:, 0::2], cos[:, 1::2] = -second[:, 0::2], second[:, 1::2]
-    return cos[None], sin[None]
+    turning = 3 * attention.d_dim
+    return cos[None, :, :turning], sin[None, :, :turning]
 
 
 def ernie_image(service):
@@ -182,7 +184,7 @@ def mochi(service):
         theirs = mochi_rotation(source, q, cos, sin)
         compare(by_frequencies, rotate(service, given, q, positions.numpy(), preset="F32"), theirs, largest)
         table = given_table("INTERLEAVED", cos, sin, "HALF_WIDTH", per_head=True)
-        compare(by_table, rotate(service, table, q, positions=numpy.arange(TOKENS), preset="F32"), theirs, 0)
+        compare(by_table, rotate(service, table, q, positions=grid(TOKENS), preset="F32"), theirs, 0)
     yield from (by_frequencies, by_table)
 
 
@@ -199,11 +201,10 @@ def mixed(service):
     from timm.layers import pos_embed_sincos as source
     rope = source.RotaryEmbeddingMixed(WIDTH * HEADS, depth=2, num_heads=HEADS, feat_shape=[5, 8])
     embedding = rope.get_embed([5, 8])
-    t_x, t_y = source.get_mixed_grid([5, 8])
     by_frequencies = Row("RoPE-Mixed: given_frequencies", "timm, RotaryEmbeddingMixed", within=4,
                          of="1 + the largest angle", why="torch's cosine or sine may be a place off")
     by_table = Row("RoPE-Mixed: a table per head", "timm, RotaryEmbeddingMixed")
-    positions = torch.stack([t_x, t_y], -1).reshape(TOKENS, 2)
+    positions = torch.stack([rope.t_x, rope.t_y], -1)
     for depth in range(2):
         frequencies = rope.freqs[:, depth].permute(1, 2, 0)  # [heads, pairs, axes]
         given = settings("INTERLEAVED", given_frequencies={
@@ -214,5 +215,5 @@ def mixed(service):
             compare(by_frequencies, rotate(service, given, q, positions.double().numpy(), preset="F32"), theirs, 12)
             table = given_table("INTERLEAVED", cos.transpose(0, 1), sin.transpose(0, 1), "REPEAT_INTERLEAVED",
                                 per_head=True)
-            compare(by_table, rotate(service, table, q, positions=numpy.arange(TOKENS), preset="F32"), theirs, 0)
+            compare(by_table, rotate(service, table, q, positions=grid(TOKENS), preset="F32"), theirs, 0)
     yield from (by_frequencies, by_table)

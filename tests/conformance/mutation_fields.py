@@ -56,6 +56,7 @@ NEEDS = {
     "gptj": {"rotary_dim": 16},
     "gradium_phonon_tts": {"hidden_size": 768},
     "granitemoehybrid": {"layer_types": ["attention"] * LAYERS},
+    "hunyuan_vl_text": WIDE | {"head_dim": 128},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 3},
     "longcat_flash": {"head_dim": 16},
     "moonshine_streaming": {"num_key_value_heads": ABSENT},
@@ -133,7 +134,8 @@ SEVERAL_AXES = {name for name, config_class in release.config_classes().items()
                 if "mrope_section" in release.source_of(config_class)}
 OF_ONE_CLASS = {"phimoe": {"longrope": {"short_mscale": (1.0, 1.25), "long_mscale": (1.0, 1.25)}},
                 "hunyuan_v1_dense": {"dynamic": {"alpha": (2.0, 1000.0)}},
-                "hunyuan_v1_moe": {"dynamic": {"alpha": (2.0, 1000.0)}}}
+                "hunyuan_v1_moe": {"dynamic": {"alpha": (2.0, 1000.0)}},
+                "hunyuan_vl_text": {"dynamic": {"alpha": (2.0, 1000.0)}}}
 
 
 @dataclasses.dataclass(frozen=True)
