@@ -193,12 +193,10 @@ struct AddToKey {
   }
 };
 
-constexpr int64_t kMaxHeads = 65536;
-
-absl::Status CompleteGiven(GivenFrequencies& given) {
+absl::Status CompleteGiven(GivenFrequencies& given, const Limits& limits) {
   POSENC_RETURN_IF_ERROR(CheckFinite("inv_freq", given.inv_freq));
   for (const auto& [name, number, most] :
-       {std::tuple{"heads", given.heads, kMaxHeads}, {"axes", given.axes, kMaxAxes}}) {
+       {std::tuple{"heads", given.heads, limits.max_heads}, {"axes", given.axes, kMaxAxes}}) {
     if (!number || (*number >= 1 && *number <= most)) continue;
     return InvalidArgument("OUT_OF_RANGE", name, fmt::format("{}", *number), fmt::format("must be 1 .. {}", most));
   }
@@ -262,13 +260,13 @@ absl::Status CompleteFrequencies(RotarySettings& settings, const Limits& limits)
                            "must be above 0 and at most 1");
   }
   if (auto* given = std::get_if<GivenFrequencies>(&settings.frequencies)) {
-    return Within("given_frequencies", CompleteGiven(*given));
+    return Within("given_frequencies", CompleteGiven(*given, limits));
   }
   if (auto* axial = std::get_if<AxialRope>(&settings.frequencies)) return Within("axial", Complete(*axial, limits));
   if (auto* table = std::get_if<GivenTable>(&settings.frequencies)) {
-    if (table->heads < 1 || table->heads > kMaxHeads) {
+    if (table->heads < 1 || table->heads > limits.max_heads) {
       return InvalidArgument("OUT_OF_RANGE", "given_table.cos.shape", fmt::format("{} heads", table->heads),
-                             fmt::format("must have 1 .. {} heads with per_head", kMaxHeads));
+                             fmt::format("must have 1 .. {} heads with per_head", limits.max_heads));
     }
     return Within("given_table", Complete(*table, settings.half_split_parts));
   }

@@ -1200,7 +1200,8 @@ type GivenFrequencies struct {
 	// Axis of each pair, below rotary_dim/2 and below 64. The number of axes is the largest value plus one. Absent: one
 	// axis. Not with axes.
 	Axis []int64 `protobuf:"varint,3,rep,packed,name=axis,proto3" json:"axis,omitempty"`
-	// Number of heads if each has its own frequencies, 1 .. 65536; q and k must have as many. Absent: all heads are alike.
+	// Number of heads if each has its own frequencies, 1 .. ServerLimits.max_heads; q and k must have as many. Absent: all
+	// heads are alike.
 	// With one axis for each pair, `axis` says it for the pairs of every head.
 	Heads *int64 `protobuf:"varint,4,opt,name=heads,proto3,oneof" json:"heads,omitempty"`
 	// Number of axes of a position if each pair rotates by all of them, 1 .. 64: its angle is the sum over the axes of
@@ -1427,7 +1428,7 @@ type GivenTable struct {
 	// which is no rotation: lengths are not kept, and a note (NOT_A_ROTATION) says so. DIRECTION_TRANSPOSE multiplies by the
 	// transposed matrix.
 	Form TableForm `protobuf:"varint,3,opt,name=form,proto3,enum=posenc.v1.TableForm" json:"form,omitempty"`
-	// If true, the axis before the last one counts heads, 1 .. 65536; q and k must have as many (FoPE).
+	// If true, the axis before the last one counts heads, 1 .. ServerLimits.max_heads; q and k must have as many (FoPE).
 	PerHead       bool `protobuf:"varint,4,opt,name=per_head,json=perHead,proto3" json:"per_head,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -238,7 +238,8 @@ pub struct GivenFrequencies {
     /// axis. Not with axes.
     #[prost(int64, repeated, tag = "3")]
     pub axis: ::prost::alloc::vec::Vec<i64>,
-    /// Number of heads if each has its own frequencies, 1 .. 65536; q and k must have as many. Absent: all heads are alike.
+    /// Number of heads if each has its own frequencies, 1 .. ServerLimits.max_heads; q and k must have as many. Absent: all
+    /// heads are alike.
     /// With one axis for each pair, `axis` says it for the pairs of every head.
     #[prost(int64, optional, tag = "4")]
     pub heads: ::core::option::Option<i64>,
@@ -308,7 +309,7 @@ pub struct GivenTable {
     /// transposed matrix.
     #[prost(enumeration = "TableForm", tag = "3")]
     pub form: i32,
-    /// If true, the axis before the last one counts heads, 1 .. 65536; q and k must have as many (FoPE).
+    /// If true, the axis before the last one counts heads, 1 .. ServerLimits.max_heads; q and k must have as many (FoPE).
     #[prost(bool, tag = "4")]
     pub per_head: bool,
 }

@@ -291,7 +291,8 @@ export type GivenFrequencies = Message<"posenc.v1.GivenFrequencies"> & {
   axis: bigint[];
 
   /**
-   * Number of heads if each has its own frequencies, 1 .. 65536; q and k must have as many. Absent: all heads are alike.
+   * Number of heads if each has its own frequencies, 1 .. ServerLimits.max_heads; q and k must have as many. Absent: all
+   * heads are alike.
    * With one axis for each pair, `axis` says it for the pairs of every head.
    *
    * @generated from field: optional int64 heads = 4;
@@ -427,7 +428,7 @@ export type GivenTable = Message<"posenc.v1.GivenTable"> & {
   form: TableForm;
 
   /**
-   * If true, the axis before the last one counts heads, 1 .. 65536; q and k must have as many (FoPE).
+   * If true, the axis before the last one counts heads, 1 .. ServerLimits.max_heads; q and k must have as many (FoPE).
    *
    * @generated from field: bool per_head = 4;
    */
