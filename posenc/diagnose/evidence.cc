@@ -213,6 +213,7 @@ absl::StatusOr<Rows> MakeTable(const TablePair& given, const Limits& limits) {
       case TableForm::kHalfWidth: return k;
       case TableForm::kDuplicated: return k + (k / part + head) * part;
       case TableForm::kRepeatInterleaved: return 2 * k + head;
+      case TableForm::kPerElement: break;  // refused where the request is read
     }
     __builtin_unreachable();
   };

@@ -120,7 +120,7 @@ size_t AheadOfWritten(const PairRotation& work, bool by_column) {
 template <class Lane, class Format, class Loop>
 void RotateRows(Format format, Loop loop, const PairRotation& work, size_t begin, size_t end, std::byte* scratch) {
   const AnyLoop any{work.input_pairing, work.output_pairing, work.rounding};
-  const size_t table_row = work.pairs * sizeof(Lane), spread_row = 4 * work.pairs;
+  const size_t table_row = work.entries_of_token() * sizeof(Lane), spread_row = 4 * work.pairs;
   const size_t parts = Loop::kSpreadsTable ? 1 : work.half_split_parts, pairs = work.pairs / parts;
   const bool whole = pairs % (Loop::kVectorsOfPairs * hn::Lanes(hn::ScalableTag<Lane>())) == 0;
   const auto rotate_tile = whole ? RotateTile<true, Lane, Format, Loop> : RotateTile<false, Lane, Format, Loop>;
@@ -128,10 +128,11 @@ void RotateRows(Format format, Loop loop, const PairRotation& work, size_t begin
   // tile is traversed once per part. The inner loop should have many rows: with one head these are its tokens.
   const bool heads_first = work.heads == 1 || work.head_stride > work.token_stride;
   const size_t tokens_at_once = parts > 1 && !heads_first ? 1 : std::max<size_t>(kTableFloats / spread_row, 1);
-  const Step heads{work.heads, work.head_stride, 0, 0};
+  const Step heads{work.heads, work.head_stride, work.head_entries * sizeof(Lane), 0};
   Step tokens{0, work.token_stride, Loop::kPartsTable ? spread_row * sizeof(float) : table_row, spread_row};
   Tile tile;
   tile.row.pairs = pairs;
+  tile.row.second = work.second_entry * sizeof(Lane);
   const size_t ahead = Ahead(work, false);
   tile.row.ahead = AheadOfWritten(work, false);
   // In place with different pairings, results overwrite other pairs' elements: the head row is copied first.
@@ -245,7 +246,8 @@ void RotateFormat(Format format, const PairRotation& work, size_t begin, size_t 
   const AnyLoop any{work.input_pairing, work.output_pairing, work.rounding};
   if (work.table_dtype == DType::kFP64) return RotateRows<double>(format, any, work, begin, end, scratch);
   if (work.table_dtype != DType::kFP32) HWY_ABORT("PairRotation: the table is neither FP32 nor FP64");
-  if (work.input_pairing == work.output_pairing) {
+  const bool one_table = work.head_entries == 0 && work.second_entry == 0;
+  if (work.input_pairing == work.output_pairing && one_table) {
     if (work.input_pairing == Pairing::kHalfSplit) {
       if constexpr (kIsBFloat16<Format>) {
         if (work.heads >= kHeadsToSpread) return RotateUsual<NeighboursLoop>(format, work, begin, end, scratch);
@@ -282,6 +284,12 @@ HWY_AFTER_NAMESPACE();
 namespace posenc {
 
 HWY_EXPORT(RotateAndFlush);
+
+void Advance(PairRotation& work, size_t tokens, size_t heads) {
+  const size_t bytes = (tokens * work.entries_of_token() + heads * work.head_entries) * SizeOf(work.table_dtype);
+  work.cos = static_cast<const std::byte*>(work.cos) + bytes;
+  work.sin = static_cast<const std::byte*>(work.sin) + bytes;
+}
 
 void RotatePairs(const PairRotation& work, size_t begin, size_t end) {
   // Holds the rearranged table rows of a tile, or the rotated elements of a head row.

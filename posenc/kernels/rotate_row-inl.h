@@ -29,6 +29,7 @@ struct Row {
   const std::byte* sin;
   const float* spread;  // SpreadTable's output, for ElementLoop::Rotate
   size_t ahead;         // prefetch distance from y in bytes, modulo 2^64
+  size_t second = 0;    // bytes from a pair's entry to that of its second element, for AnyLoop
 };
 
 // Prefetches row.ahead bytes after bytes [offset, offset + bytes) of row.y.
@@ -42,11 +43,16 @@ HWY_INLINE hn::Vec<D> Product(Format format, D d, Rounding rounding, hn::Vec<D> 
 }
 
 template <class Format, class D>
+HWY_INLINE void TurnEach(Format format, D d, Rounding rounding, hn::Vec<D> c0, hn::Vec<D> s0, hn::Vec<D> c1,
+                         hn::Vec<D> s1, hn::Vec<D>& x0, hn::Vec<D>& x1) {
+  const auto y0 = hn::Sub(Product(format, d, rounding, x0, c0), Product(format, d, rounding, x1, s0));
+  x1 = hn::Add(Product(format, d, rounding, x1, c1), Product(format, d, rounding, x0, s1));
+  x0 = y0;
+}
+template <class Format, class D>
 HWY_INLINE void Turn(Format format, D d, Rounding rounding, hn::Vec<D> c, hn::Vec<D> s, hn::Vec<D>& x0,
                      hn::Vec<D>& x1) {
-  const auto y0 = hn::Sub(Product(format, d, rounding, x0, c), Product(format, d, rounding, x1, s));
-  x1 = hn::Add(Product(format, d, rounding, x1, c), Product(format, d, rounding, x0, s));
-  x0 = y0;
+  TurnEach(format, d, rounding, c, s, c, s, x0, x1);
 }
 
 // Interface of a loop: Rotate() rotates pairs from `pair` on while they fill its vectors, and returns the first pair
@@ -104,8 +110,9 @@ struct AnyLoop {
         x1 = LoadLanes(format, d, row.x + pair * kElement + second_half);
       }
       FetchAhead(row, 2 * pair * kElement, 2 * hn::Lanes(d) * kElement);
-      const size_t at = pair * sizeof(hn::TFromD<D>);
-      Turn(format, d, rounding, LoadBytes(d, row.cos + at), LoadBytes(d, row.sin + at), x0, x1);
+      const size_t at = pair * sizeof(hn::TFromD<D>), second = at + row.second;
+      TurnEach(format, d, rounding, LoadBytes(d, row.cos + at), LoadBytes(d, row.sin + at),
+               LoadBytes(d, row.cos + second), LoadBytes(d, row.sin + second), x0, x1);
       if (output == Pairing::kInterleaved) {
         StorePairs(format, x0, x1, d, row.y + 2 * pair * kElement);
       } else {

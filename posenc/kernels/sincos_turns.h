@@ -1,8 +1,9 @@
-// Primitive: cosines and sines of a sum of products, in turns: angle = 2 pi sum_j factor_j point_j, as if in infinite
-// precision, rounded once to `dtype`.
+// Primitive: cosines and sines of a sum of products, in turns or radians: angle = 2 pi sum_j factor_j point_j, or the
+// sum itself, as if in infinite precision, rounded once to `dtype`.
 //
 // The fast path is float64 arithmetic with a proven error bound. MPFR computes the entries that it cannot decide, in
-// some microseconds each: about one in a hundred million, all of FP64, and sums of |products| of 2^50 or more.
+// some microseconds each: about one in a hundred million, all of FP64, and sums of |products| of 2^50 or more (radians:
+// 2^20).
 #pragma once
 
 #include <cstddef>
@@ -19,6 +20,7 @@ struct SinCosTurns {
   size_t terms;
   std::byte* cos;  // [pairs] of dtype; no alignment needed
   std::byte* sin;  // [pairs]
+  bool radians = false;
 };
 
 // Computes all of cos and sin. Gives the same bytes on every CPU target. A value of exactly zero is +0.

@@ -31,6 +31,7 @@ inline constexpr EnumPairs<v1::TableForm, TableForm> kTableForms = {
     {v1::TABLE_FORM_HALF_WIDTH, TableForm::kHalfWidth},
     {v1::TABLE_FORM_DUPLICATED, TableForm::kDuplicated},
     {v1::TABLE_FORM_REPEAT_INTERLEAVED, TableForm::kRepeatInterleaved},
+    {v1::TABLE_FORM_PER_ELEMENT, TableForm::kPerElement},
 };
 
 // Copies all bytes of a tensor.

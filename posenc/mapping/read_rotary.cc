@@ -16,10 +16,9 @@ inline constexpr EnumPairs<v1::LongropeBranch, LongropeBranch> kEnumPairs<Longro
 };
 template <>
 inline constexpr EnumPairs<v1::MropeOrder, MropeOrder> kEnumPairs<MropeOrder> = {
-    {v1::MROPE_ORDER_UNSPECIFIED, MropeOrder::kNone},
-    {v1::MROPE_ORDER_CONTIGUOUS, MropeOrder::kContiguous},
-    {v1::MROPE_ORDER_INTERLEAVED, MropeOrder::kInterleaved},
-    {v1::MROPE_ORDER_ERNIE, MropeOrder::kErnie},
+    {v1::MROPE_ORDER_UNSPECIFIED, MropeOrder::kNone},        {v1::MROPE_ORDER_CONTIGUOUS, MropeOrder::kContiguous},
+    {v1::MROPE_ORDER_INTERLEAVED, MropeOrder::kInterleaved}, {v1::MROPE_ORDER_ERNIE, MropeOrder::kErnie},
+    {v1::MROPE_ORDER_ELEMENTS, MropeOrder::kElements},
 };
 template <>
 inline constexpr EnumPairs<v1::QueryScaleFunction, QueryScaleFunction> kEnumPairs<QueryScaleFunction> = {
@@ -61,16 +60,27 @@ absl::StatusOr<GivenTable> ReadTable(const Reader& reader, const v1::GivenTable&
     return InvalidArgument("UNSUPPORTED", "given_table.cos.dtype", posenc::Name(shape.dtype),
                            "must be FP32, FP16, BF16 or FP64");
   }
-  if (shape.rank() != 2) {
+  const int64_t of_heads = message.per_head() ? 1 : 0;
+  if (shape.rank() != 2 + of_heads && shape.rank() != 3 + of_heads) {
     return InvalidArgument("MISMATCH", "given_table.cos.shape", ToString(shape.shape),
-                           "must be [rows, rotary_dim/2] or [rows, rotary_dim]");
+                           message.per_head() ? "must be [rows, heads, w] or [B, S, heads, w] with per_head"
+                                              : "must be [rows, w] or [B, S, w], w = rotary_dim/2 or rotary_dim");
   }
   if (shape.dtype != other.dtype || shape.shape != other.shape) {
     return InvalidArgument("MISMATCH", "given_table.sin",
                            std::string(posenc::Name(other.dtype)) + " " + ToString(other.shape),
                            "must match cos: " + std::string(posenc::Name(shape.dtype)) + " " + ToString(shape.shape));
   }
-  GivenTable table{shape.dtype, shape.shape[0], shape.shape[1]};
+  GivenTable table{shape.dtype, shape.shape[0], shape.shape.back()};
+  if (message.per_head()) table.heads = shape.shape[shape.rank() - 2];
+  if (shape.rank() == 3 + of_heads) {
+    if (shape.empty()) {
+      return InvalidArgument("OUT_OF_RANGE", "given_table.cos.shape", ToString(shape.shape),
+                             "must have at least one token");
+    }
+    table.sequences = shape.shape[0];
+    table.rows *= shape.shape[1];
+  }
   POSENC_ASSIGN_OR_RETURN(table.form, Choose("given_table.form", message.form(), kTableForms));
   for (const auto& [tensor, data] : {std::pair{&message.cos(), &table.cos}, {&message.sin(), &table.sin}}) {
     *data = std::make_shared<const std::vector<std::byte>>(CopyOf(reader.payloads, *tensor));
@@ -81,10 +91,15 @@ absl::StatusOr<GivenTable> ReadTable(const Reader& reader, const v1::GivenTable&
 void WriteTable(const GivenTable& table, v1::GivenTable* message) {
   for (const auto& [tensor, data] :
        {std::pair{message->mutable_cos(), &table.cos}, {message->mutable_sin(), &table.sin}}) {
-    WriteShape({table.dtype, {table.rows, table.width}}, tensor);
+    std::vector<int64_t> shape = {table.rows};
+    if (table.sequences > 0) shape = {table.sequences, table.rows / table.sequences};
+    if (table.heads > 1) shape.push_back(table.heads);
+    shape.push_back(table.width);
+    WriteShape({table.dtype, shape}, tensor);
     WriteData({reinterpret_cast<const char*>((*data)->data()), (*data)->size()}, tensor);
   }
   message->set_form(Name(table.form, kTableForms));
+  if (table.heads > 1) message->set_per_head(true);
 }
 
 }  // namespace

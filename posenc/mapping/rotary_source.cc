@@ -11,6 +11,20 @@
 
 namespace posenc::wire {
 
+namespace {
+
+// Notes that the two elements of a pair have different angles.
+void NoteNoRotation(ResolvedRotary* resolved) {
+  if (!resolved->rotary || !resolved->rotary->differs_in_pair()) return;
+  resolved->notes.push_back(
+      {"NOT_A_ROTATION", resolved->parameters_field,
+       "the two elements a, b of a pair have different angles, y_a = cos_a x_a - sin_a x_b, y_b = cos_b x_b + sin_b "
+       "x_a: "
+       "this is no rotation, lengths are not kept, and scores depend on both positions, not only on their difference"});
+}
+
+}  // namespace
+
 absl::StatusOr<ResolvedRotary> ResolveRotary(const ModelLayers& layers, const Precision& precision,
                                              const Limits& limits, PlanSource plan_source) {
   ResolvedRotary resolved;
@@ -30,6 +44,7 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const ModelLayers& layers, const Pr
     for (const FileField& field : layers.fields) {
       if (field.setting == "rope_parameters") resolved.parameters_field = field.path;
     }
+    NoteNoRotation(&resolved);
   }
   return resolved;
 }
@@ -41,9 +56,11 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const Reader& reader, const v1::Rot
   POSENC_ASSIGN_OR_RETURN(RotarySettings read, ReadRotarySettings(reader, settings));
   resolved.parameters_field = settings.has_axial()               ? "axial"
                               : settings.has_given_frequencies() ? "given_frequencies"
+                              : settings.has_given_table()       ? "given_table"
                                                                  : "rope_parameters";
   POSENC_ASSIGN_OR_RETURN(resolved.rotary, Rotary::Create(std::move(read), resolved.precision.frequencies,
                                                           reader.limits, reader.plan_source));
+  NoteNoRotation(&resolved);
   return resolved;
 }
 
@@ -144,6 +161,12 @@ absl::Status HasNoFrequencies(const v1::RotarySource& source, const ResolvedRota
                                      Quote(resolved.layer_type)));
 }
 
+absl::Status RequireOneAngle(const v1::RotarySource& source, const Rotary& rotary, std::string_view field) {
+  const absl::Status status = rotary.CheckOneAngle();
+  if (status.ok() || source.has_settings()) return Within(fmt::format("{}.settings", field), status);
+  return Renamed(status, [field](const std::string&) { return fmt::format("{}.model", field); });
+}
+
 absl::Status OfParameters(const ResolvedRotary& resolved, const absl::Status& status) {
   const std::string field = DetailsOf(status).field;
   if (!field.starts_with("inv_freq") && field != "attention_scaling") return status;
@@ -199,6 +222,8 @@ void WriteRotaryInfo(const ResolvedRotary& resolved, const std::vector<const Rot
   fingerprint.Add("rotary").Add(info->precision().SerializeAsString());
   fingerprint.Add(int64_t{info->input_pairing()}).Add(int64_t{info->output_pairing()}).Add(rotary.rotary_dim());
   if (rotary.half_split_parts() != 1) fingerprint.Add("half_split_parts").Add(rotary.half_split_parts());
+  if (rotary.heads() != 1) fingerprint.Add("heads").Add(rotary.heads());
+  if (rotary.differs_in_pair()) fingerprint.Add("two entries in a pair");
   // Sequences of equal length share a plan, which can be much larger than the request: each is added once.
   std::unordered_map<int64_t, int64_t> added;
   for (const RotaryPlan* plan : plans) {

@@ -63,6 +63,9 @@ absl::Status KeepRotation(const v1::RotarySource& source, ResolvedRotary* resolv
 // UNSUPPORTED: nothing rotates.
 absl::Status HasNoFrequencies(const v1::RotarySource& source, const ResolvedRotary& resolved, std::string_view field);
 
+// UNSUPPORTED unless Rotary::CheckOneAngle() is OK.
+absl::Status RequireOneAngle(const v1::RotarySource& source, const Rotary& rotary, std::string_view field);
+
 // CachedLayer(), or WouldBlock() if the file is not cached and the reader takes only what is.
 absl::StatusOr<std::shared_ptr<const ModelLayers>> LayerOf(const Reader& reader, const ModelSource& model);
 

@@ -214,6 +214,7 @@ absl::Status ReadDiffusersRotary(const ConfigObject& config, const DiffusersRota
   RotarySettings& settings = layers.rotary.emplace();
   settings.input_pairing = settings.output_pairing = rotary.pairing;
   settings.half_split_parts = rotary.half_split_parts;
+  settings.table_pairing = rotary.table_pairing;
   switch (rotary.split) {
     case AxisSplit::kOne:
     case AxisSplit::kSections:

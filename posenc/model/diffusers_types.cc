@@ -32,6 +32,8 @@ constexpr std::string_view kAnySize = "images may be of any size: give height an
 constexpr std::string_view kVideoSize =
     "videos may be of any size: give frames, height and width, in patches; text has rows of zeros";
 constexpr std::string_view kTimeImageText = "positions are (t, row, column, text token)";
+constexpr std::string_view kErnieIds =
+    "positions are (number of text tokens, row, column) for the image, (n, 0, 0) for the text";
 constexpr std::string_view kFlux3Ids =
     "positions are (0, row / 2, column / 2, 0) for the image, with -(1 + k) in the last place for reference k, and "
     "(0, 0, 0, n) for the text";
@@ -153,6 +155,10 @@ std::vector<DiffusersType> MakeTypes() {
            .widths = {32, 32, 32, 32}, .theta_field = "rope_theta", .theta = 2000, .note = kTimeImageText}},
       {.class_name = "Flux3Transformer2DModel",
        .rotary = DiffusersRotary{.widths = {32, 32, 32, 32}, .theta_field = "rope_theta", .note = kFlux3Ids}},
+      {.class_name = "ErnieImageTransformer2DModel",
+       .rotary = DiffusersRotary{
+           .widths_field = "rope_axes_dim", .widths = {32, 48, 48}, .theta_field = "rope_theta", .theta = 256,
+           .pairing = kHalf, .table_pairing = Pairing::kInterleaved, .precision = kEager, .note = kErnieIds}},
       {.class_name = "FluxTransformer2DModel", .rotary = flux},
       {.class_name = "HeliosTransformer3DModel",
        .rotary = DiffusersRotary{
@@ -359,9 +365,8 @@ std::vector<DiffusersType> MakeTypes() {
 
       // Classes that no settings can express.
       {.class_name = "DreamLiteTransformer2DModel", .instead = "it has no positional encoding"},
-      {.class_name = "ErnieImageTransformer2DModel",
-       .instead = "it has different angles for the two elements of a pair, which is not a rotation"},
-      {.class_name = "MochiTransformer3DModel", .instead = "its frequencies are learned: give given_table"},
+      {.class_name = "MochiTransformer3DModel",
+       .instead = "its frequencies are learned: give given_frequencies with heads and axes"},
       {.class_name = "RFD4ProteinaTransformer", .instead = "its bias is computed from a learned pair representation"},
   };
   // clang-format on

@@ -44,6 +44,7 @@ struct DiffusersRotary {
   std::string_view theta_field = "";  // "": none
   double theta = 10000;
   Pairing pairing = Pairing::kInterleaved;
+  std::optional<Pairing> table_pairing = {};  // if it differs from `pairing`: not a rotation
   Precision precision = kFluxPrecision;
   FieldWidth width = {};
   int64_t width_times = 1, width_over = 1;  // width * width_times / width_over elements rotate

@@ -173,7 +173,8 @@ std::vector<ModelType> MakeLearnedImageTypes() {
       {.name = "hy_v4_vl_vision", .scheme = kLearned,
        .learned = LearnedTable{
            .width = 1536, .of = TableOf::kImage, .image_size = 2048, .patch_size = 16,
-           .image_field = "max_image_size", .tokens_before = 1},
+           .image_field = "max_image_size", .tokens_before = 1,
+           .resize = ResizeRule{.mode = ResizeMode::kBilinear, .added = 0.1, .mode_field = "interpolate_mode"}},
        .note = kUnusedFirstRow},
       {.name = "idefics_vision", .scheme = kLearned,
        .learned = LearnedTable{

@@ -43,8 +43,8 @@ std::string_view SchemeName(Scheme scheme) {
       return "a sinusoidal embedding, added to its input: GenerateEmbedding.sinusoidal or .grid";
     case Scheme::kRelativeTerms: return "relative score terms of its own kind";
     case Scheme::kWindowBias: return "a learned bias in windows: GenerateBias with swin or swin_v2";
-    case Scheme::kOwnRotary:
-      return "a rotary embedding of its own kind: ApplyRotary with given_frequencies or given_table";
+    case Scheme::kLearnedFrequencies:
+      return "a rotary embedding with learned frequencies: ApplyRotary with given_frequencies of several axes";
     case Scheme::kNone: return "no positional encoding of its queries and keys";
   }
   __builtin_unreachable();

@@ -32,7 +32,7 @@ enum class Scheme {
   kSinusoidal,
   kRelativeTerms,
   kWindowBias,
-  kOwnRotary,
+  kLearnedFrequencies,
   kNone,
 };
 
@@ -252,6 +252,7 @@ struct ModelType {
   Scheme scheme = Scheme::kRotary;
   Pairing pairing = Pairing::kHalfSplit;
   std::optional<Pairing> output_pairing;    // if it differs from `pairing`
+  std::optional<Pairing> table_pairing;     // if it differs from `pairing`: not a rotation
   bool reads_interleave = false;            // rope_interleave false or null: q and k come half-split
   Precision precision = kHfEagerPrecision;  // PRECISION_PRESET_MODEL
 

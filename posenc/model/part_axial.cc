@@ -93,7 +93,8 @@ absl::StatusOr<RotarySettings> AxialOf(Part& part) {
                                        part.type.width_multiple, part.type.name));
   }
   double theta = block.rope_theta.value_or(outer_theta.value_or(part.type.theta));
-  if (part.type.theta_field != "rope_theta") {  // a newer name, and an older one, which prevails
+  if (!part.type.theta_field.empty() &&
+      part.type.theta_field != "rope_theta") {  // a newer name, and an older one, which prevails
     POSENC_ASSIGN_OR_RETURN(const auto usual, part.config.Number({"rope_theta"}));
     if (usual && !block.rope_theta) part.Comes("axial.axes[0].rope_theta", part.config.Path("rope_theta"));
     theta = outer_theta.value_or(block.rope_theta.value_or(usual.value_or(part.type.theta)));
@@ -111,6 +112,7 @@ absl::StatusOr<RotarySettings> AxialOf(Part& part) {
   settings.frequencies = std::move(axial);
   settings.input_pairing = part.type.pairing;
   settings.output_pairing = part.type.output_pairing;
+  settings.table_pairing = part.type.table_pairing;
   if (part.type.own_halves) settings.half_split_parts = part.type.axes;
   if (!part.type.note.empty()) part.Say("POSITIONS", "", std::string(part.type.note));
   if (part.type.learned) {

@@ -141,12 +141,13 @@ absl::Status Standardize(Part& part, RopeBlock& block, const BlockContext& conte
     p.rope_type = "yarn";
   }
 
-  if (part.type.name.starts_with("hunyuan_v1") && p.rope_type == "dynamic" && p.alpha.value_or(0) != 0) {
+  if (part.type.name.starts_with("hunyuan_v") && p.rope_type == "dynamic" && p.alpha.value_or(0) != 0) {
     part.Say("RENAMED", in_block(block.type_key),
              "Hunyuan reads \"dynamic\" with an alpha as \"ntk_alpha\": only alpha and rope_theta are used");
-    const RopeParameters written = std::move(p);
+    RopeParameters written = std::move(p);
     p = {.rope_type = "ntk_alpha", .rope_theta = written.rope_theta};
     p.alpha = written.alpha;
+    p.mrope_section = std::move(written.mrope_section);
   }
 
   POSENC_RETURN_IF_ERROR(CheckRopeType(part, block));

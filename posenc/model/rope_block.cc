@@ -1,6 +1,7 @@
 #include "posenc/model/rope_block.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -19,6 +20,10 @@ absl::StatusOr<std::optional<std::string>> RopeTypeOf(const ConfigObject& block,
   if (model.mrope != MropeOrder::kNone) {  // Qwen2-VL's name for "default" with an mrope_section
     if (type == "mrope") type = "default";
     if (rope_type == "mrope") rope_type = "default";
+  }
+  if (model.mrope == MropeOrder::kElements) {  // HunyuanVL's older name
+    if (type == "xdrope") type = "dynamic";
+    if (rope_type == "xdrope") rope_type = "dynamic";
   }
   if (type && rope_type && *type != *rope_type) {
     return Against(block.Path("rope_type"),
@@ -69,22 +74,35 @@ bool HasScalingBeta(const ModelType& type) { return type.query_scale == QuerySca
 
 bool HasSections(const ModelType& type) { return type.mrope != MropeOrder::kNone && type.reads_sections; }
 
+// HunyuanVL's older name of mrope_section.
+constexpr std::string_view kOlderSections = "xdrope_section";
+
 // Returns the known block fields of this class that FieldReader does not read.
 std::vector<std::string_view> OthersOf(const ModelType& type) {
   std::vector<std::string_view> others;
   if (HasScalingBeta(type)) others = {kScalingBeta, "max_position_embeddings"};
   if (type.mscale_by_length) others = {"short_mscale", "long_mscale"};
   if (HasSections(type)) others = {"mrope_section", "mrope_interleaved", "interleaved"};
+  if (type.mrope == MropeOrder::kElements) others.push_back(kOlderSections);
   return others;
 }
 
 // Reads mrope_section if the class has one.
 absl::Status ReadSections(const ConfigObject& block, const ModelType& type, RopeParameters* p) {
   if (!HasSections(type)) return absl::OkStatus();
-  POSENC_ASSIGN_OR_RETURN(const auto sections, block.Numbers("mrope_section"));
+  POSENC_ASSIGN_OR_RETURN(auto sections, block.Numbers("mrope_section"));
+  if (type.mrope == MropeOrder::kElements) {
+    POSENC_ASSIGN_OR_RETURN(auto older, block.Numbers(kOlderSections));
+    if (sections && older && *sections != *older) {
+      return Against(block.Path("mrope_section"),
+                     InvalidArgument("CONFLICT", block.Path(kOlderSections), fmt::format("{}", fmt::join(*older, ", ")),
+                                     "must be equal to mrope_section"));
+    }
+    if (!sections) sections = std::move(older);
+  }
   if (!sections) return absl::OkStatus();
   constexpr size_t kAxes = 3;
-  if (sections->size() != kAxes) {
+  if (sections->size() != kAxes && type.mrope != MropeOrder::kElements) {
     return InvalidArgument(
         "MISMATCH", block.Path("mrope_section"), fmt::format("{} values", sections->size()),
         fmt::format("must be {} values: model_type \"{}\" has positions of as many axes", kAxes, type.name));

@@ -17,6 +17,7 @@ constexpr Precision kVllm = kVllmPrecision;
 constexpr MropeOrder kContiguous = MropeOrder::kContiguous;
 constexpr MropeOrder kInterleavedAxes = MropeOrder::kInterleaved;
 constexpr MropeOrder kErnieAxes = MropeOrder::kErnie;
+constexpr MropeOrder kByElement = MropeOrder::kElements;
 constexpr LayerPattern kEvery4thIsFull = {4, "full_attention_interval", "linear_attention"};
 constexpr LayerPattern kQwen4 = {.every = 4,
                                  .field = "full_attention_interval",
@@ -44,6 +45,12 @@ constexpr std::string_view kWholeWidth =
     "positions are (row, column) in the aggregated map, from 1; all hidden_size elements rotate as one head, before "
     "the split into heads";
 
+constexpr std::string_view kWidthFirst =
+    "positions are (token, column, row, image) with four sections, (column, row, image) with three";
+constexpr std::string_view kFrameRowColumn =
+    "positions are (frame, row, column) of the patches, from 0; the predictor's heads, of pred_hidden_size / "
+    "pred_num_attention_heads elements, turn alike; the class computes frequencies in its weights' type, the answer in "
+    "float32";
 // Tables that vision towers add to their patches beside the rotation.
 constexpr LearnedTable kQwen3Table = {
     .positions = 2304,
@@ -127,6 +134,7 @@ std::vector<ModelType> MakeSeveralAxesTypes() {
       {.name = "glm_image_text", .partial = 1, .width = {4096, 32}, .mrope = kContiguous, .sections = glm4v},
       {.name = "glm_ocr_text", .pairing = kInter, .partial = 1,
        .width = {1024, 16}, .mrope = kContiguous, .sections = glm4v},
+      {.name = "hunyuan_vl_text", .precision = kVllm, .width = {4096, 32}, .mrope = kByElement, .note = kWidthFirst},
       {.name = "hy_v4_vl_text", .pairing = kInter, .precision = kVllm, .head_dim = 64, .mla = true, .unrotated_dim = 192,
        .mrope = kInterleavedAxes, .sections = {12, 10, 10}},
       {.name = "neomme", .partial = 1, .partial_field = "",
@@ -214,6 +222,9 @@ std::vector<ModelType> MakeSeveralAxesTypes() {
       {.name = "step3p5_vision", .scheme = kAxial, .precision = kF32, .older_hidden_size_field = "width",
        .older_heads_field = "heads", .width = {1536, 16}, .learned = kStep3Table, .note = kColumnsFirst},
       {.name = "video_llama_3_vision", .scheme = kAxial, .precision = kF32, .width = {768, 12}},
+      {.name = "vjepa2", .scheme = kAxial, .pairing = kInter, .table_pairing = Pairing::kHalfSplit, .theta_field = "",
+       .head_dim_field = "", .width = {1024, 16}, .axes = 3, .reads_block = false, .own_halves = true,
+       .note = kFrameRowColumn},
   };
   // clang-format on
 }

@@ -25,7 +25,8 @@ std::vector<ModelType> MakeUnselectedTypes() {
       "funnel", "phi4_multimodal_audio", "sam3_detr_decoder", "sam3_lite_text_detr_decoder"},
       &types);
   Add(Scheme::kWindowBias, {"dinat", "levit"}, &types);
-  Add(Scheme::kOwnRotary, {"hunyuan_vl_text", "lightglue", "vjepa2"}, &types);
+  // Its projector.weight is [pairs, axes], and the positions are the keypoints.
+  Add(Scheme::kLearnedFrequencies, {"lightglue"}, &types);
   Add(Scheme::kNone, {
       "align_vision_model", "apertus1p5_vision_tokenizer", "bit", "chameleon_vqgan", "convnext", "convnextv2", "cvt", "dac", "data2vec-audio",
       "dinov3_convnext", "edgetam_mask_decoder", "edgetam_prompt_encoder", "edgetam_video_mask_decoder",

@@ -46,7 +46,8 @@ int64_t TouchedBytes(const RotaryApplication::Buffers& buffers, int64_t bytes) {
 }
 
 absl::StatusOr<TensorAxes> CheckOperand(std::string_view name, const RotaryOperand& operand, Layout layout,
-                                        int64_t rotary_dim, const Limits& limits) {
+                                        const Rotary& rotary, const Limits& limits) {
+  const int64_t rotary_dim = rotary.rotary_dim();
   const DType dtype = operand.tensor.dtype;
   POSENC_RETURN_IF_ERROR(CheckDataType(fmt::format("{}.tensor.dtype", name), dtype));
   POSENC_ASSIGN_OR_RETURN(const TensorAxes axes, ReadAxes(name, operand.tensor, layout));
@@ -59,6 +60,10 @@ absl::StatusOr<TensorAxes> CheckOperand(std::string_view name, const RotaryOpera
     return InvalidArgument("OUT_OF_RANGE", fmt::format("{}.rotary_offset", name),
                            fmt::format("{}", operand.rotary_offset),
                            fmt::format("must be 0 .. {}, head width minus rotary width", axes.head_dim - rotary_dim));
+  }
+  if (rotary.heads() > 1 && axes.heads != rotary.heads()) {
+    return InvalidArgument("MISMATCH", fmt::format("{}.tensor.shape", name), ToString(operand.tensor.shape),
+                           fmt::format("must have {} heads: each has its own entries", rotary.heads()));
   }
   return axes;
 }
@@ -96,19 +101,39 @@ void CopyRows(const PairRotation& work, const ByteSource& x, std::byte* y, size_
   }
 }
 
+// Gives each token of a table with rows by token its row.
+absl::Status PlaceTokens(const GivenTable& table, const TensorAxes& q, Layout layout, Positions& positions) {
+  if (!std::holds_alternative<std::monostate>(positions.source)) {
+    return InvalidArgument("CONFLICT", "positions", "", "must have no source with a given_table with rows by token");
+  }
+  const int64_t tokens = table.rows / table.sequences;
+  if (layout == Layout::kTHD || q.sequences != table.sequences || q.length != tokens) {
+    return InvalidArgument(
+        "MISMATCH", "rotary.settings.given_table.cos.shape", fmt::format("[{}, {}, ...]", table.sequences, tokens),
+        layout == Layout::kTHD ? "must be [rows, ...] for LAYOUT_THD: offset or offsets select the rows"
+                               : fmt::format("must begin with q's B and S, {} and {}", q.sequences, q.length));
+  }
+  auto& offsets = positions.source.emplace<PerSequenceOffsets>().offsets;
+  for (int64_t n = 0; n < table.sequences; ++n) offsets.push_back(n * tokens);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<RotaryApplication> RotaryApplication::Create(const Rotary& rotary, ApplyRotary call,
                                                             const Limits& limits) {
   TensorAxes k;
-  POSENC_ASSIGN_OR_RETURN(const TensorAxes q, CheckOperand("q", call.q, call.layout, rotary.rotary_dim(), limits));
+  POSENC_ASSIGN_OR_RETURN(const TensorAxes q, CheckOperand("q", call.q, call.layout, rotary, limits));
   if (call.k) {
-    POSENC_ASSIGN_OR_RETURN(k, CheckOperand("k", *call.k, call.layout, rotary.rotary_dim(), limits));
+    POSENC_ASSIGN_OR_RETURN(k, CheckOperand("k", *call.k, call.layout, rotary, limits));
     if (k.sequences != q.sequences || k.length != q.length) {
       return InvalidArgument("MISMATCH", "k.tensor.shape", ToString(call.k->tensor.shape),
                              fmt::format("must have the same {} as q, {}",
                                          call.layout == Layout::kTHD ? "T" : "B and S", ToString(call.q.tensor.shape)));
     }
+  }
+  if (rotary.table() != nullptr && rotary.table()->sequences > 0) {
+    POSENC_RETURN_IF_ERROR(PlaceTokens(*rotary.table(), q, call.layout, call.positions));
   }
   auto positions = TokenPositions::Create(
       std::move(call.positions),
@@ -119,6 +144,8 @@ absl::StatusOr<RotaryApplication> RotaryApplication::Create(const Rotary& rotary
   application.input_pairing_ = rotary.input_pairing();
   application.output_pairing_ = rotary.output_pairing();
   application.half_split_parts_ = static_cast<size_t>(rotary.half_split_parts());
+  application.by_head_ = rotary.heads() > 1;
+  application.differs_in_pair_ = rotary.differs_in_pair();
   return application;
 }
 
@@ -160,6 +187,9 @@ PairRotation RotaryApplication::Work(const Cells& cells, Operand which) const {
       .heads = static_cast<size_t>(cells.heads),
       .token_stride = heads_first ? row : row * axes.heads,
       .head_stride = heads_first ? row * axes.length : row,
+      .token_entries = rows_.width(),
+      .head_entries = by_head_ ? rows_.pairs() * (differs_in_pair_ ? 2 : 1) : 0,
+      .second_entry = differs_in_pair_ ? rows_.pairs() : 0,
   };
 }
 
@@ -185,6 +215,7 @@ void RotaryApplication::Rotate(const Cells& cells, Operand which, const SlabTabl
     work.table_dtype = table.widened();
     work.cos = table.cos();
     work.sin = table.sin();
+    Advance(work, 0, some.head);
     const size_t start = Start(some, which) - origin;
     if (work.pairs == 0) {
       CopyRows(work, *buffers.x, buffers.y, start);
@@ -275,7 +306,7 @@ bool RotaryApplication::has_small_tables() const {
   size_t entries = 0;
   if (has_q()) entries += entry(Operand::kQuery);
   if (has_k() && !HaveOneTable()) entries += entry(Operand::kKey);
-  return Divide().items <= static_cast<int64_t>((size_t{1} << 20) / (2 * entries * std::max<size_t>(rows_.pairs(), 1)));
+  return Divide().items <= static_cast<int64_t>((size_t{1} << 20) / (2 * entries * std::max<size_t>(rows_.width(), 1)));
 }
 
 RotaryApplication::Tables RotaryApplication::AllTables() const {
@@ -429,7 +460,7 @@ int64_t RotaryApplication::RowBytes(Operand which) const {
 int64_t RotaryApplication::TokenBytes(Operand which) const { return axes_of(which).heads * RowBytes(which); }
 
 int64_t RotaryApplication::Slab(int64_t token_bytes) const {
-  const int64_t most = std::clamp<int64_t>(16384 / std::max<int64_t>(rows_.pairs(), 1), 1, 1024);
+  const int64_t most = std::clamp<int64_t>(16384 / std::max<int64_t>(rows_.width(), 1), 1, 1024);
   return std::clamp<int64_t>(kSlabBytes / token_bytes, 1, most);
 }
 

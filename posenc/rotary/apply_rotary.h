@@ -149,6 +149,8 @@ class RotaryApplication {
   Pairing input_pairing_ = Pairing::kInterleaved;
   Pairing output_pairing_ = Pairing::kInterleaved;
   size_t half_split_parts_ = 1;
+  bool by_head_ = false;          // heads have their own table entries
+  bool differs_in_pair_ = false;  // a pair's elements have their own table entries
 };
 
 }  // namespace posenc

@@ -26,6 +26,11 @@ absl::Status RotaryApplication::CheckInPlace(Operand which, DeviceBuffers buffer
                            "must be in the host's memory: query_scale multiplies q after its rotation there, unless "
                            "frequencies are exact and all elements rotate");
   }
+  if (rows_.width() != rows_.pairs()) {
+    return InvalidArgument(
+        "UNSUPPORTED", fmt::format("{}.tensor", NameOf(which)), "",
+        "must be in the host's memory: heads, or the elements of a pair, have their own table entries");
+  }
   const int64_t elements = 2 * static_cast<int64_t>(rows_.pairs());
   const int64_t most = kMostHeldInPlace / static_cast<int64_t>(SizeOf(operand(which).tensor.dtype));
   if (buffers.x != buffers.y || input_pairing_ == output_pairing_ || elements <= most) return absl::OkStatus();

@@ -29,9 +29,15 @@ absl::StatusOr<std::vector<ScaledPair>> CompareWithUnscaled(const Rotary& rotary
   settings.input_pairing = rotary.input_pairing();
   POSENC_ASSIGN_OR_RETURN(const Rotary unscaled, Rotary::Create(std::move(settings), Frequencies::kExact, limits));
   POSENC_ASSIGN_OR_RETURN(const auto reference, unscaled.Plan(0));
+  // With two angles in a pair, the plan has frequencies by element.
+  std::vector<double> by_pair = plan.inv_freq;
+  if (!rotary.sources().empty()) {
+    by_pair.resize(reference->inv_freq.size());
+    for (size_t n = 0; n < plan.inv_freq.size(); ++n) by_pair[rotary.sources()[n]] = plan.inv_freq[n];
+  }
   std::vector<ScaledPair> pairs;
-  for (size_t i = 0; i < plan.inv_freq.size(); ++i) {
-    const double inv_freq = plan.inv_freq[i], before = reference->inv_freq[i];
+  for (size_t i = 0; i < by_pair.size(); ++i) {
+    const double inv_freq = by_pair[i], before = reference->inv_freq[i];
     const double ratio = inv_freq == 0 ? 0 : inv_freq / before;  // both are 0 for large powers of theta
     pairs.push_back({before, ratio, Classify(inv_freq, ratio, scaled->factor)});
   }

@@ -25,12 +25,13 @@ struct NamedWidth {
 // Rotary width that the frequencies imply; nullopt if they imply none.
 std::optional<NamedWidth> OwnWidth(const RotarySettings& settings) {
   if (const auto* given = std::get_if<GivenFrequencies>(&settings.frequencies)) {
-    return NamedWidth{"given_frequencies.inv_freq", 2 * static_cast<int64_t>(given->inv_freq.size())};
+    const int64_t together = given->heads.value_or(1) * given->axes.value_or(1);
+    return NamedWidth{"given_frequencies.inv_freq", 2 * static_cast<int64_t>(given->inv_freq.size()) / together};
   }
   if (const auto* axial = std::get_if<AxialRope>(&settings.frequencies))
     return NamedWidth{"axial.axes", AxialWidth(*axial)};
   if (const auto* table = std::get_if<GivenTable>(&settings.frequencies)) {
-    return NamedWidth{"given_table.cos.shape", 2 * table->width};
+    return NamedWidth{"given_table.cos.shape", table->form == TableForm::kPerElement ? table->width : 2 * table->width};
   }
   return std::nullopt;
 }
@@ -191,9 +192,25 @@ struct AddToKey {
   }
 };
 
-absl::Status CompleteGiven(GivenFrequencies& given) {
-  const size_t pairs = given.inv_freq.size();
+absl::Status CompleteGiven(GivenFrequencies& given, const Limits& limits) {
   POSENC_RETURN_IF_ERROR(CheckFinite("inv_freq", given.inv_freq));
+  for (const auto& [name, number, most] :
+       {std::tuple{"heads", given.heads, limits.max_heads}, {"axes", given.axes, kMaxAxes}}) {
+    if (!number || (*number >= 1 && *number <= most)) continue;
+    return InvalidArgument("OUT_OF_RANGE", name, fmt::format("{}", *number), fmt::format("must be 1 .. {}", most));
+  }
+  const size_t together = given.heads.value_or(1) * given.axes.value_or(1), pairs = given.inv_freq.size() / together;
+  if (pairs * together != given.inv_freq.size()) {
+    return InvalidArgument("MISMATCH", "inv_freq", fmt::format("{} values", given.inv_freq.size()),
+                           fmt::format("must be [heads, rotary_dim/2, axes], a multiple of {}", together));
+  }
+  if (given.axes && !given.axis.empty()) {
+    return InvalidArgument("CONFLICT", "axis", "", "must be absent with axes: each pair rotates by all of them");
+  }
+  if (given.axes && given.attention_scaling.value_or(1) != 1) {
+    return InvalidArgument("CONFLICT", "attention_scaling", fmt::format("{}", *given.attention_scaling),
+                           "must be 1 with axes");
+  }
   if (!given.axis.empty() && given.axis.size() != pairs) {
     return InvalidArgument("MISMATCH", "axis", fmt::format("{} values", given.axis.size()),
                            fmt::format("must be one per pair: {}", pairs));
@@ -242,10 +259,14 @@ absl::Status CompleteFrequencies(RotarySettings& settings, const Limits& limits)
                            "must be above 0 and at most 1");
   }
   if (auto* given = std::get_if<GivenFrequencies>(&settings.frequencies)) {
-    return Within("given_frequencies", CompleteGiven(*given));
+    return Within("given_frequencies", CompleteGiven(*given, limits));
   }
   if (auto* axial = std::get_if<AxialRope>(&settings.frequencies)) return Within("axial", Complete(*axial, limits));
   if (auto* table = std::get_if<GivenTable>(&settings.frequencies)) {
+    if (table->heads < 1 || table->heads > limits.max_heads) {
+      return InvalidArgument("OUT_OF_RANGE", "given_table.cos.shape", fmt::format("{} heads", table->heads),
+                             fmt::format("must have 1 .. {} heads with per_head", limits.max_heads));
+    }
     return Within("given_table", Complete(*table, settings.half_split_parts));
   }
   return absl::OkStatus();
@@ -286,9 +307,16 @@ absl::StatusOr<Rotary> Rotary::Create(RotarySettings settings, Frequencies arith
   } else if (s.max_position_embeddings) {
     return InvalidArgument("NOT_READ", "max_position_embeddings", "", "must be absent without rope_parameters");
   }
-  if (const auto* given = std::get_if<GivenFrequencies>(&s.frequencies)) rotary.axis_ = given->axis;
+  if (const auto* given = std::get_if<GivenFrequencies>(&s.frequencies)) {
+    rotary.heads_ = given->heads.value_or(1);
+    for (int64_t head = 0; head < rotary.heads_; ++head) {
+      rotary.axis_.insert(rotary.axis_.end(), given->axis.begin(), given->axis.end());
+    }
+    rotary.axes_ = given->axes.value_or(1);
+  }
   if (const auto* axial = std::get_if<AxialRope>(&s.frequencies)) rotary.axis_ = AxialAxes(*axial);
   if (!rotary.axis_.empty()) rotary.axes_ = *std::max_element(rotary.axis_.begin(), rotary.axis_.end()) + 1;
+  POSENC_RETURN_IF_ERROR(rotary.CompleteElements());
   if (s.xpos) POSENC_RETURN_IF_ERROR(Within("xpos", rotary.CompleteXpos()));
   if (s.query_scale && rotary.axes_ > 1) {
     return InvalidArgument("CONFLICT", "query_scale", "", "must be absent with positions of several axes");
@@ -334,6 +362,8 @@ absl::Status Rotary::CompleteParameters(RopeParameters& parameters) {
 
 absl::Status Rotary::CompleteXpos() {
   const char* rival = axes_ > 1            ? "positions of several axes"
+                      : heads_ > 1         ? "frequencies for each head"
+                      : differs_in_pair_   ? "two angles in a pair"
                       : table() != nullptr ? "given_table"
                       : method_ != nullptr && method_->rope_type == "linear_positions"
                           ? "rope_type \"linear_positions\""
@@ -362,6 +392,7 @@ void RotaryPlan::AddTo(Fingerprint& fingerprint) const {
   fingerprint.Add(attention_scaling).Add(inv_freq);
   // Few plans have the fields below. Plans without them keep the fingerprints from before these fields existed.
   if (!axis.empty()) fingerprint.Add("axis").Add(std::vector<double>(axis.begin(), axis.end()));
+  if (terms != 1) fingerprint.Add("terms").Add(terms);
   if (position_divisor != 1) fingerprint.Add("position_divisor").Add(position_divisor);
   if (xpos) fingerprint.Add("xpos").Add(xpos->centre).Add(xpos->scale_base);
   if (query_scale) {
@@ -382,6 +413,7 @@ std::string Rotary::CacheKey(int64_t seq_len) const {
   add("max_position_embeddings", settings_.max_position_embeddings);
   add("xpos", settings_.xpos);
   add("query_scale", settings_.query_scale);
+  if (!sources_.empty()) key.Add("sources").Add(std::vector<double>(sources_.begin(), sources_.end()));
   if (const auto* parameters = std::get_if<RopeParameters>(&settings_.frequencies)) {
     key.Add(parameters->rope_type);
     VisitFields(*parameters, add);
@@ -420,6 +452,7 @@ absl::StatusOr<RotaryPlan> Rotary::MakePlan(int64_t seq_len) const {
       for (double& f : plan.inv_freq) f = static_cast<float>(f);
     }
     plan.attention_scaling = *given->attention_scaling;
+    plan.terms = given->axes.value_or(1);
   } else if (const auto* axial = std::get_if<AxialRope>(&settings_.frequencies)) {
     plan.inv_freq = AxialFrequencies(arithmetic_, *axial);
   } else if (method_ != nullptr) {
@@ -455,6 +488,11 @@ absl::StatusOr<RotaryPlan> Rotary::MakePlan(int64_t seq_len) const {
       }
       plan.inv_freq[i] = *resonant;
     }
+  }
+  if (!sources_.empty() && table() == nullptr) {
+    std::vector<double> expanded;
+    for (const size_t source : sources_) expanded.push_back(plan.inv_freq[source]);
+    plan.inv_freq = std::move(expanded);
   }
   if (!std::isfinite(plan.attention_scaling)) {
     return InvalidArgument("OUT_OF_RANGE", "attention_scaling", fmt::format("{}", plan.attention_scaling),

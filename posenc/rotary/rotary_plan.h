@@ -22,8 +22,9 @@ struct RopeMethod;  // posenc/methods/rope/rope.h
 struct RotaryPlan {
   int64_t seq_len = 0;  // 0 if the frequencies do not depend on it
   std::string branch;
-  std::vector<double> inv_freq;  // [rotary_dim / 2]; float32 values under kFloat32; none for a given table
-  std::vector<int64_t> axis;     // [rotary_dim / 2], position axis of each pair; empty: there is one axis
+  std::vector<double> inv_freq;  // [Rotary::width(), terms]; float32 values under kFloat32; none for a given table
+  std::vector<int64_t> axis;     // [Rotary::width()], position axis of each pair; empty: one axis, or several terms
+  int64_t terms = 1;             // more than 1: an angle is the sum of as many products, one for each axis
   double attention_scaling = 1;
   double softmax_scale_factor = 1;
   double position_divisor = 1;  // 1 under kExact, which divides the frequencies instead
@@ -65,6 +66,19 @@ class Rotary {
   int64_t axes() const { return axes_; }
   // Null if there is no given_table.
   const GivenTable* table() const { return std::get_if<GivenTable>(&settings_.frequencies); }
+
+  // Entries of a token's table row: [heads(), 2 if differs_in_pair(), rotary_dim / 2].
+  int64_t width() const { return heads_ * (differs_in_pair_ ? 2 : 1) * rotary_dim() / 2; }
+  // 1 if all heads have the same entries; otherwise q and k must have as many heads.
+  int64_t heads() const { return heads_; }
+  // True if the two elements of a pair have entries of their own: then it is no rotation.
+  bool differs_in_pair() const { return differs_in_pair_; }
+  // UNSUPPORTED, naming the field of the settings, unless each pair has one angle by one axis in all heads, and rows
+  // are by position.
+  absl::Status CheckOneAngle() const;
+  // Source of each entry of a row if it is not the entry itself: a frequency before MakePlan() expands them, or an
+  // entry of a given table's row. Empty: the entry itself.
+  const std::vector<size_t>& sources() const { return sources_; }
   // True if Positions.cache_index matters.
   bool ReadsCacheIndex() const {
     return settings_.query_scale && settings_.query_scale->position_source == PositionSource::kCacheIndex;
@@ -87,6 +101,7 @@ class Rotary {
   std::string CacheKey(int64_t seq_len) const;
   absl::Status CompleteParameters(RopeParameters& parameters);
   absl::Status CompleteXpos();
+  absl::Status CompleteElements();
 
   RotarySettings settings_;
   Frequencies arithmetic_;
@@ -94,6 +109,9 @@ class Rotary {
   const RopeMethod* method_ = nullptr;  // null unless rope_parameters are given
   std::vector<int64_t> axis_;           // see RotaryPlan::axis
   int64_t axes_ = 1;
+  int64_t heads_ = 1;
+  bool differs_in_pair_ = false;
+  std::vector<size_t> sources_;
 };
 
 }  // namespace posenc

@@ -15,7 +15,7 @@ SlabTable::SlabTable(const TableRows& rows, int64_t token, int64_t count, DType 
     : widened_(type == DType::kFP64 ? DType::kFP64 : DType::kFP32) {
   if (scales) factors_ = rows.QueryFactors(token, count);
   if (rows.pairs() == 0) return;
-  const size_t values = count * rows.pairs(), size = (values * SizeOf(widened_) + 63) / 64 * 64;
+  const size_t values = count * rows.width(), size = (values * SizeOf(widened_) + 63) / 64 * 64;
   bytes_.resize(2 * size);
   std::byte *cos = bytes_.data(), *sin = cos + size;
   if (type == widened_) {
@@ -37,9 +37,9 @@ SharedCache<SlabTable>& TableCache() {
 
 std::shared_ptr<const SlabTable> TableOf(const TableRows& rows, int64_t token, int64_t count, DType type,
                                          Operand operand, bool scales) {
-  const auto pairs = static_cast<int64_t>(rows.pairs());
-  const auto all = static_cast<size_t>(rows.positions().tokens() * pairs) * 2 * sizeof(float);
-  const bool few = count * pairs < kFewEntries && !rows.differ_by_operand();
+  const auto width = static_cast<int64_t>(rows.width());
+  const auto all = static_cast<size_t>(rows.positions().tokens() * width) * 2 * sizeof(float);
+  const bool few = count * width < kFewEntries && !rows.differ_by_operand();
   if (rows.is_given() || few || all > TableCache().max_bytes() / 4) {
     return std::make_shared<const SlabTable>(rows, token, count, type, operand, scales);
   }

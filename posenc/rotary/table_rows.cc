@@ -9,6 +9,8 @@
 
 #include "posenc/base/fingerprint.h"
 #include "posenc/base/status.h"
+#include "posenc/kernels/sincos_rows.h"
+#include "posenc/kernels/sincos_turns.h"
 #include "posenc/methods/rope/given_table.h"
 #include "posenc/methods/rope/query_scale.h"
 #include "posenc/rotary/xpos_rows.h"
@@ -21,6 +23,26 @@ void Negate(DType dtype, void* data, size_t count) {
   const size_t size = SizeOf(dtype);
   auto* sign = static_cast<unsigned char*>(data) + size - 1;
   for (size_t i = 0; i < count; ++i, sign += size) *sign ^= 0x80;
+}
+
+// Swaps the sines of the pairs' first and second elements: with that and the other sign, rows of two entries in a pair
+// multiply by the transposed matrix.
+void SwapInPairs(size_t pair_bytes, std::byte* sin, size_t bytes) {
+  for (std::byte* end = sin + bytes; sin < end; sin += 2 * pair_bytes) {
+    std::swap_ranges(sin, sin + pair_bytes, sin + pair_bytes);
+  }
+}
+
+// Returns the angles of a token in one of the models' arithmetics: products are rounded to T, and so are their sums.
+template <class T>
+void AddProducts(const RotaryPlan& plan, const double* point, std::vector<double>* angles) {
+  const auto terms = static_cast<size_t>(plan.terms);
+  for (size_t n = 0; n < angles->size(); ++n) {
+    const double* f = plan.inv_freq.data() + n * terms;
+    T sum = static_cast<T>(f[0]) * static_cast<T>(point[0]);
+    for (size_t j = 1; j < terms; ++j) sum += static_cast<T>(f[j]) * static_cast<T>(point[j]);
+    (*angles)[n] = sum;
+  }
 }
 
 // Placement of one axis's rows in wider rows: the axis's columns, and the source row of each output row.
@@ -114,6 +136,13 @@ absl::StatusOr<TableRows> TableRows::Create(const Rotary& rotary, TokenPositions
   rows.arithmetic_ = rotary.arithmetic();
   rows.direction_ = direction;
   rows.pairs_ = rotary.rotary_dim() / 2;
+  rows.width_ = rotary.width();
+  rows.differs_in_pair_ = rotary.differs_in_pair();
+  if (direction == Direction::kInverse && rows.differs_in_pair_) {
+    return InvalidArgument("UNSUPPORTED", "direction", "DIRECTION_INVERSE",
+                           "must be another direction: the two elements of a pair have different angles, which is no "
+                           "rotation and need not have an inverse");
+  }
   if (const GivenTable* table = rotary.table()) {
     if (direction == Direction::kInverse) {
       return InvalidArgument("CONFLICT", "direction", "DIRECTION_INVERSE",
@@ -122,6 +151,7 @@ absl::StatusOr<TableRows> TableRows::Create(const Rotary& rotary, TokenPositions
     }
     POSENC_RETURN_IF_ERROR(Within("positions", rows.positions_.CheckIndices(table->rows)));
     rows.table_ = *table;
+    rows.sources_ = rotary.sources();
   }
   std::map<int64_t, size_t> planned;
   for (int64_t length : lengths) {
@@ -146,14 +176,16 @@ absl::StatusOr<TableRows> TableRows::Create(const Rotary& rotary, TokenPositions
     rows.scales_query_ = posenc::QueryFactors(rows.arithmetic_, *scale, {rows.positions_.LargestIndex()})[0] != 1;
     if (cache_only && rows.scales_query_) return WouldBlock();  // logarithms may need MPFR
   }
-  if (cache_only && !rows.table_ && !AreUsual(rows.positions_, rows.plans_)) return WouldBlock();
+  if (cache_only && !rows.table_ && (rows.plans_[0]->terms > 1 || !AreUsual(rows.positions_, rows.plans_))) {
+    return WouldBlock();
+  }
   rows.SetColumns();
   return rows;
 }
 
 TableRows TableRows::OfPlan(RotaryPlan plan, TokenPositions positions) {
   TableRows rows(std::move(positions));
-  rows.pairs_ = plan.inv_freq.size();
+  rows.pairs_ = rows.width_ = plan.inv_freq.size();
   rows.plans_ = {std::make_shared<const RotaryPlan>(std::move(plan))};
   rows.plan_of_ = {0};
   rows.SetColumns();
@@ -192,11 +224,61 @@ std::vector<float> TableRows::QueryFactors(int64_t token, int64_t count) const {
 }
 
 void TableRows::LookUp(int64_t token, int64_t count, DType dtype, std::byte* cos, std::byte* sin) const {
-  const size_t row = pairs_ * SizeOf(dtype);
+  const size_t size = SizeOf(dtype), row = width_ * size;
+  std::vector<double> scratch(sources_.empty() ? 0 : 2 * width_);  // doubles for their size and alignment
+  auto* row_cos = reinterpret_cast<std::byte*>(scratch.data());
+  auto* row_sin = reinterpret_cast<std::byte*>(scratch.data() + width_);
   for (const double position : PositionsOf(token, count, 0)) {
-    CopyRow(*table_, static_cast<int64_t>(position), dtype, cos, sin);
+    if (sources_.empty()) {
+      CopyRow(*table_, static_cast<int64_t>(position), dtype, cos, sin);
+    } else {
+      CopyRow(*table_, static_cast<int64_t>(position), dtype, row_cos, row_sin);
+      for (size_t n = 0; n < width_; ++n) {
+        std::memcpy(cos + n * size, row_cos + sources_[n] * size, size);
+        std::memcpy(sin + n * size, row_sin + sources_[n] * size, size);
+      }
+    }
     cos += row;
     sin += row;
+  }
+}
+
+// Computes rows whose angles are sums of products over all axes.
+void TableRows::ComputeSums(int64_t token, int64_t count, DType dtype, std::byte* cos, std::byte* sin) const {
+  const RotaryPlan& sequence_plan = plan(positions_.SequenceOf(token));
+  const auto terms = static_cast<size_t>(sequence_plan.terms);
+  std::vector<double> points(count * terms);
+  for (size_t axis = 0; axis < terms; ++axis) {
+    const std::vector<double> at = PositionsOf(token, count, static_cast<int64_t>(axis));
+    for (int64_t n = 0; n < count; ++n) points[n * terms + axis] = at[n];
+  }
+  std::vector<double> angles(arithmetic_ == Frequencies::kExact ? 0 : width_);
+  const double one = 1;
+  for (int64_t n = 0; n < count; ++n) {
+    const size_t row = n * width_ * SizeOf(dtype);
+    const double* point = points.data() + n * terms;
+    if (arithmetic_ == Frequencies::kExact) {
+      ComputeSinCosTurns({.dtype = dtype,
+                          .factors = sequence_plan.inv_freq.data(),
+                          .point = point,
+                          .pairs = width_,
+                          .terms = terms,
+                          .cos = cos + row,
+                          .sin = sin + row,
+                          .radians = true});
+      continue;
+    }
+    const bool single = arithmetic_ == Frequencies::kFloat32;
+    single ? AddProducts<float>(sequence_plan, point, &angles) : AddProducts<double>(sequence_plan, point, &angles);
+    ComputeSinCosRows({.frequencies = arithmetic_,
+                       .dtype = dtype,
+                       .positions = &one,
+                       .inv_freq = angles.data(),
+                       .rows = 1,
+                       .pairs = width_,
+                       .cos = cos + row,
+                       .sin = sin + row},
+                      0, 1);
   }
 }
 
@@ -225,7 +307,7 @@ void TableRows::ComputeAxis(int64_t axis, int64_t token, int64_t count, DType dt
                                .cos = axis_cos,
                                .sin = axis_sin},
                     0, at.size());
-  const AxisRows rows{columns, row_of, pairs_};
+  const AxisRows rows{columns, row_of, width_};
   Scatter(SizeOf(dtype), axis_cos, rows, cos);
   Scatter(SizeOf(dtype), axis_sin, rows, sin);
 }
@@ -237,6 +319,7 @@ std::string TableRows::Key(int64_t token, int64_t count, DType dtype, Operand op
   key.Add(differ_by_operand() ? static_cast<int64_t>(operand) : -1).Add(axes());
   for (int64_t axis = 0; axis < axes(); ++axis) key.Add(PositionsOf(token, count, axis));
   key.Add(scales_query_ && operand == Operand::kQuery ? IndexesOf(token, count) : std::vector<double>());
+  if (width_ != pairs_) key.Add(static_cast<int64_t>(pairs_)).Add(static_cast<int64_t>(differs_in_pair_));
   plan(positions_.SequenceOf(token)).AddTo(key);  // last: its number of parts varies
   return text;
 }
@@ -274,13 +357,15 @@ void TableRows::Compute(int64_t token, int64_t count, DType dtype, Operand opera
   auto *cos_bytes = static_cast<std::byte*>(cos), *sin_bytes = static_cast<std::byte*>(sin);
   if (table_) {
     LookUp(token, count, dtype, cos_bytes, sin_bytes);
+  } else if (sequence_plan.terms > 1) {
+    ComputeSums(token, count, dtype, cos_bytes, sin_bytes);
   } else if (positions_.axes_differ()) {
     for (int64_t axis = 0; axis < positions_.axes(); ++axis) {
       ComputeAxis(axis, token, count, dtype, cos_bytes, sin_bytes);
     }
   } else {
     const std::vector<double> at = PositionsOf(token, count, 0);
-    const size_t row = pairs_ * SizeOf(dtype);
+    const size_t row = width_ * SizeOf(dtype);
     const auto compute = [&](size_t begin, size_t end, double scale) {
       const SinCosRows work{
           .frequencies = arithmetic_,
@@ -288,7 +373,7 @@ void TableRows::Compute(int64_t token, int64_t count, DType dtype, Operand opera
           .positions = at.data() + begin,
           .inv_freq = sequence_plan.inv_freq.data(),
           .rows = end - begin,
-          .pairs = pairs_,
+          .pairs = width_,
           .scale = scale,
           .divide = direction_ == Direction::kInverse,
           .cos = cos_bytes + begin * row,
@@ -313,7 +398,9 @@ void TableRows::Compute(int64_t token, int64_t count, DType dtype, Operand opera
       compute(0, count, sequence_plan.attention_scaling);
     }
   }
-  if (direction_ != Direction::kForward) Negate(dtype, sin, count * pairs_);
+  if (direction_ == Direction::kForward) return;
+  Negate(dtype, sin, count * width_);
+  if (differs_in_pair_) SwapInPairs(pairs_ * SizeOf(dtype), sin_bytes, count * width_ * SizeOf(dtype));
 }
 
 }  // namespace posenc

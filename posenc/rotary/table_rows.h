@@ -24,6 +24,9 @@ class TableRows {
 
   const TokenPositions& positions() const { return positions_; }
   size_t pairs() const { return pairs_; }
+  // Entries of a row: those of every head, if heads differ; of each head those of the pairs' first elements, then, if
+  // they differ, those of the second ones. pairs() if neither differs.
+  size_t width() const { return width_; }
   // One entry for all sequences, or one per sequence. Entries of equal length share a plan.
   size_t entries() const { return plan_of_.size(); }
   const RotaryPlan& plan(int64_t sequence) const {
@@ -42,7 +45,7 @@ class TableRows {
   // Factors of q for tokens [token, token + count), all of one sequence; reciprocals for kInverse.
   std::vector<float> QueryFactors(int64_t token, int64_t count) const;
 
-  // Writes rows [count, pairs] of `dtype` for tokens [token, token + count), all of one sequence. kTranspose and
+  // Writes rows [count, width] of `dtype` for tokens [token, token + count), all of one sequence. kTranspose and
   // kInverse negate the sines, and kInverse divides by the attention scaling. q's rows may contain its query_scale.
   // `large`: they are part of a result that exceeds the caches.
   void Compute(int64_t token, int64_t count, DType dtype, Operand operand, void* cos, void* sin,
@@ -50,17 +53,18 @@ class TableRows {
   // Cache key of what Compute writes. Not for given tables.
   std::string Key(int64_t token, int64_t count, DType dtype, Operand operand) const;
   // Inputs from which a device computes the rows that Compute writes. The tokens may span sequences if there is one
-  // entry. Nullopt for given tables and xPos.
+  // entry. Nullopt without has_recipe().
   std::optional<TableRecipe> Recipe(int64_t token, int64_t count, DType dtype) const;
   // Bytes that Recipe() holds while it copies the positions of `rows` rows.
   int64_t RecipeBytes(int64_t rows) const;
   bool is_given() const { return table_.has_value(); }
-  bool has_recipe() const { return !table_ && !differ_by_operand(); }
+  bool has_recipe() const { return !table_ && !differ_by_operand() && width_ == pairs_ && plans_[0]->terms == 1; }
 
  private:
   explicit TableRows(TokenPositions positions) : positions_(std::move(positions)) {}
   void SetColumns();
   void LookUp(int64_t token, int64_t count, DType dtype, std::byte* cos, std::byte* sin) const;
+  void ComputeSums(int64_t token, int64_t count, DType dtype, std::byte* cos, std::byte* sin) const;
   void ComputeAxis(int64_t axis, int64_t token, int64_t count, DType dtype, std::byte* cos, std::byte* sin) const;
   std::vector<double> PositionsOf(int64_t token, int64_t count, int64_t axis) const;
   std::vector<double> IndexesOf(int64_t token, int64_t count) const;
@@ -72,9 +76,11 @@ class TableRows {
   std::vector<size_t> plan_of_;                           // index into plans_, for all sequences or for each
   Frequencies arithmetic_ = Frequencies::kExact;
   Direction direction_ = Direction::kForward;
-  size_t pairs_ = 0;
+  size_t pairs_ = 0, width_ = 0;
+  bool differs_in_pair_ = false;
+  std::vector<size_t> sources_;  // see Rotary::sources(); for a given table
   bool scales_query_ = false;
-  std::vector<std::vector<size_t>> columns_of_;  // the pairs of each axis
+  std::vector<std::vector<size_t>> columns_of_;  // the entries of each axis
   std::optional<GivenTable> table_;
 };
 

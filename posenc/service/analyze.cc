@@ -60,6 +60,7 @@ absl::StatusOr<Subject> AnalyzeRotary(const Reader& reader, const v1::AnalyzeReq
     return InvalidArgument("UNSUPPORTED", "rotary.settings.given_table", "",
                            "must be another source: a table has no frequencies");
   }
+  POSENC_RETURN_IF_ERROR(RequireOneAngle(request.rotary(), rotary, "rotary"));
   POSENC_ASSIGN_OR_RETURN(const int64_t seq_len, SeqLen(request, rotary));
   Subject subject;
   subject.axes = rotary.axes();

@@ -75,6 +75,7 @@ absl::StatusOr<Side> ReadModelSide(const v1::ModelConfig& model, const Limits& l
       continue;
     }
     POSENC_ASSIGN_OR_RETURN(ResolvedRotary resolved, ResolveRotary(layers, kExactPrecision, limits));
+    if (resolved.rotary) POSENC_RETURN_IF_ERROR(InFile(layers, resolved.rotary->CheckOneAngle()));
     SetRotary(std::move(resolved), &settings);
   }
   return side;
@@ -92,6 +93,7 @@ absl::StatusOr<Side> ReadSide(const Reader& reader, const v1::ComparedSettings& 
     case v1::ComparedSettings::kRotary: {
       auto resolved = ResolveRotary(reader, message.rotary(), kExactPrecision);
       if (!resolved.ok()) return Within("rotary", resolved.status());
+      if (resolved->rotary) POSENC_RETURN_IF_ERROR(Within("rotary", resolved->rotary->CheckOneAngle()));
       SetRotary(*std::move(resolved), &side.settings.emplace_back());
       return side;
     }

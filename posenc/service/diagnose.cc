@@ -76,6 +76,7 @@ absl::StatusOr<Expected> ReadExpected(const Reader& reader, const v1::DiagnoseRe
     return InvalidArgument("UNSUPPORTED", "expected.settings.given_table", "",
                            "must be another source: a table has no frequencies to look for");
   }
+  POSENC_RETURN_IF_ERROR(RequireOneAngle(request.expected(), *resolved->rotary, "expected"));
   resolved->rotary = resolved->rotary->WithoutQueryScale();
   asked.settings = resolved->rotary->settings();
   asked.offsets = {0, 0};
@@ -143,6 +144,10 @@ absl::Status ReadTable(const Reader& reader, const v1::TableEvidence& message,
   }
   if (message.form() != v1::TABLE_FORM_UNSPECIFIED) {
     POSENC_ASSIGN_OR_RETURN(table.form, Choose("table.form", message.form(), kTableForms));
+    if (*table.form == TableForm::kPerElement) {
+      return InvalidArgument("UNSUPPORTED", "table.form", "TABLE_FORM_PER_ELEMENT",
+                             "must be another form: the entries of a pair must be equal here");
+    }
   }
   POSENC_ASSIGN_OR_RETURN(table.cos, reader.Shape("table.cos", message.cos()));
   POSENC_ASSIGN_OR_RETURN(table.sin, reader.Shape("table.sin", message.sin()));

@@ -203,7 +203,7 @@ absl::StatusOr<std::vector<int64_t>> LengthsToExplain(const google::protobuf::Re
   if (seq_len.empty()) {
     return InvalidArgument("MISSING", "seq_len", "", "must be given: the frequencies depend on the sequence's length");
   }
-  const auto values = int64_t{seq_len.size()} * rotary.rotary_dim() / 2;
+  const auto values = int64_t{seq_len.size()} * rotary.width();
   *values_left -= values;
   if (*values_left < 0) {
     return TooLarge(

@@ -199,6 +199,10 @@ absl::Status ExplainInWords(const ResolvedRotary& resolved, const RotaryPlan& pl
     if (!sentence.empty()) text->add_sentence(sentence);
   };
   say(Width(resolved));
+  if (resolved.rotary->differs_in_pair()) {
+    say("This is no rotation: the two elements of a pair have different angles, so lengths are not kept, and scores "
+        "depend on both positions, not only on their difference.");
+  }
   say(Branch(plan));
   const auto* parameters = std::get_if<RopeParameters>(&resolved.rotary->settings().frequencies);
   if (parameters != nullptr && (parameters->rope_type != "default" || parameters->resonance.value_or(false))) {

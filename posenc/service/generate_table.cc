@@ -55,10 +55,10 @@ absl::StatusOr<PreparedTable> PrepareTable(const v1::GenerateTableRequest& reque
 // Job that writes rows [row_begin, row_begin + rows) to cos and sin. Their size must have been checked.
 Job RowsJob(const PreparedTable& table, int64_t row_begin, int64_t rows, v1::Tensor* cos, v1::Tensor* sin,
             DeviceLease device = nullptr) {
-  const TensorShape shape{table.dtype, {rows, table.generation->width()}};
+  const TensorShape shape{table.dtype, table.generation->Shape(rows)};
   WriteShape(shape, cos);
   WriteShape(shape, sin);
-  const size_t bytes = rows * table.generation->width() * SizeOf(table.dtype);
+  const size_t bytes = rows * table.generation->row_elements() * SizeOf(table.dtype);
   Job job;
   job.outputs = {{cos, bytes}, {sin, bytes}};
   job.run = [generation = table.generation, row_begin, rows, device = std::move(device)](
@@ -117,7 +117,7 @@ absl::StatusOr<TileStream> Prepare(const v1::StreamTableRequest& request, const 
 
   TileStream stream;
   stream.rows = table->generation->rows();
-  const int64_t row_bytes = 2 * table->generation->width() * static_cast<int64_t>(SizeOf(table->dtype));
+  const int64_t row_bytes = 2 * table->generation->row_elements() * static_cast<int64_t>(SizeOf(table->dtype));
   const auto asked = request.has_rows_per_tile() ? std::optional(request.rows_per_tile()) : std::nullopt;
   POSENC_ASSIGN_OR_RETURN(stream.rows_per_tile, RowsPerTile(asked, stream.rows, row_bytes, limits));
   POSENC_RETURN_IF_ERROR(CheckedBytes(*table, stream.RowsAt(0), limits).status());

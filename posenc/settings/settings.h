@@ -19,7 +19,7 @@
 namespace posenc {
 
 enum class LongropeBranch { kBySeqLen, kShort, kLong };
-enum class MropeOrder { kNone, kContiguous, kInterleaved, kErnie };
+enum class MropeOrder { kNone, kContiguous, kInterleaved, kErnie, kElements };
 
 // A `rope_parameters` block.
 struct RopeParameters {
@@ -60,7 +60,9 @@ struct GivenFrequencies {
   std::vector<double> inv_freq;
   std::optional<double> attention_scaling;
   std::vector<int64_t> axis;
-  POSENC_FIELDS(inv_freq, attention_scaling, axis);
+  std::optional<int64_t> heads;
+  std::optional<int64_t> axes;
+  POSENC_FIELDS(inv_freq, attention_scaling, axis, heads, axes);
 };
 
 struct AxialAxis {
@@ -75,7 +77,7 @@ struct AxialRope {
   POSENC_FIELDS(axes, alternating);
 };
 
-enum class TableForm { kHalfWidth, kDuplicated, kRepeatInterleaved };
+enum class TableForm { kHalfWidth, kDuplicated, kRepeatInterleaved, kPerElement };
 
 // Cosine and sine tables as received. Shared ownership avoids copying the bytes with the settings.
 struct GivenTable {
@@ -83,7 +85,10 @@ struct GivenTable {
   int64_t rows = 0;
   int64_t width = 0;
   TableForm form = TableForm::kHalfWidth;
-  std::shared_ptr<const std::vector<std::byte>> cos, sin;  // [rows, width]
+  std::shared_ptr<const std::vector<std::byte>> cos, sin;  // [rows, heads, width]
+  int64_t heads = 1;                                       // more than 1: each head has its own entries
+  int64_t sequences = 0;  // more than 0: row b * (rows / sequences) + s is that of token s of sequence b
+  int64_t row_width() const { return heads * width; }
 };
 
 struct Xpos {
@@ -120,8 +125,9 @@ struct RotarySettings {
   std::optional<Pairing> output_pairing;
   int64_t half_split_parts = 1;
   std::optional<QueryScale> query_scale;
+  std::optional<Pairing> table_pairing;
   POSENC_FIELDS(xpos, rotary_dim, head_dim, max_position_embeddings, input_pairing, output_pairing, half_split_parts,
-                query_scale);
+                query_scale, table_pairing);
 };
 
 enum class TableDtype { kFloat32, kTensor, kFloat64 };

@@ -20,7 +20,6 @@ WHAT = {Table: "its rotary table", Sines: "the sines it adds", Learned: "its lea
 # Class, requested method, fields that its file has, the field that the refusal names, and the reason.
 NOT_SELECTED = (
     ("DreamLiteTransformer2DModel", "rotary", {}, "_class_name", "has no positions"),
-    ("ErnieImageTransformer2DModel", "rotary", {}, "_class_name", "has angles, but does no rotation by them"),
     ("MochiTransformer3DModel", "rotary", {}, "_class_name", "has learned frequencies"),
     ("RFD4ProteinaTransformer", "rotary", {}, "_class_name", "has a bias of its own"),
     ("SanaTransformer2DModel", "grid", {}, "interpolation_scale", "has none without interpolation_scale"),

@@ -45,6 +45,7 @@ INSTEAD = {
     "glm4v_text": {"rope_parameters": SECTIONS | {"partial_rotary_factor": 0.5}},
     "glm_image_text": {"rope_parameters": SECTIONS | {"partial_rotary_factor": 0.5}},
     "granitemoehybrid": {"position_embedding_type": "rope"},
+    "hunyuan_vl_text": {"rope_parameters": SECTIONS | {"mrope_section": [22, 21, 21]}},
     "pix2struct_text_model": {"initializer_range": 0.02},
     "qwen3_omni_moe_talker_text": {"rope_parameters": SECTIONS | {"mrope_section": [12, 10, 10]}},
     "qwen3_omni_moe_text": {"num_attention_heads": 16},

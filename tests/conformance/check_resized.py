@@ -32,7 +32,7 @@ BY_METHOD = {
 
 # These compute in float32, whatever the table's type: there is no float64 to compare exact values with.
 IN_FLOAT32 = {"cosmos3_edge_vision", "dinov2", "dinov2_with_registers", "glm4v_moe_vision", "glm4v_vision",
-              "glm_image_vision", "hunyuan_vl_vision", "inkling2_vision", "kimi_k25_vision", "paddleocr_vl_vision", "pixio",
+              "glm_image_vision", "hunyuan_vl_vision", "hy_v4_vl_vision", "inkling2_vision", "kimi_k25_vision", "paddleocr_vl_vision", "pixio",
               "rf_detr_dinov2", "siglip2_vision_model", "tipsv2_vision_model", "qwen3_vl_vision", "qwen3_vl_moe_vision",
               "qwen3_5_vision", "qwen3_5_moe_vision", "qwen3_omni_moe_vision_encoder", "qwen4_exp_vision",
               "cohere_compass_vision"}
@@ -41,7 +41,7 @@ IN_FLOAT32 = {"cosmos3_edge_vision", "dinov2", "dinov2_with_registers", "glm4v_m
 def rows(service):
     torch.manual_seed(0)
     originals = [(name, by_method(name, package), 4) for name, package in BY_METHOD.items()]
-    originals += [("hunyuan_vl_vision", hunyuan, 4), ("siglip2_vision_model", siglip2, 4),
+    originals += [("hunyuan_vl_vision", hunyuan, 4), ("hy_v4_vl_vision", hunyuan, 4), ("siglip2_vision_model", siglip2, 4),
                   ("cosmos3_edge_vision", cosmos3_edge, 4), ("vilt", vilt, 4), ("dpt", dpt, 4),
                   ("timesformer", timesformer, 0), ("glm4v_vision", glm, 4), ("glm4v_moe_vision", glm, 4),
                   ("glm_image_vision", glm, 4), ("paddleocr_vl_vision", paddleocr, 0),
@@ -137,7 +137,9 @@ def by_method(name, package):
 
 def hunyuan(name, dtype):
     config = configure(name, max_image_size=98)
-    made = modeling("hunyuan_vl").HunYuanVLVisionPatchEmbed(config)
+    found = next(found for _, found in inspect.getmembers(modeling(name.removesuffix("_vision")), inspect.isclass)
+                 if "interpolate_pos_encoding" in vars(found))
+    made = found(config)
     table = randomize(made.position_embedding.weight, dtype)
 
     def resize(height, width):

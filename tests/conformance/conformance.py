@@ -21,6 +21,7 @@ import check_embeddings
 import check_gguf
 import check_inkling
 import check_mutations
+import check_own_entries
 import check_query_scale
 import check_relative_scores
 import check_resized
@@ -39,6 +40,7 @@ SECTIONS = {
     "inkling": ("Inkling: a bias that the content selects", check_inkling.rows),
     "rotary": ("Rotary model types", check_rotary.rows),
     "scalings": ("Scaling blocks on rotary model types", check_scalings.rows),
+    "own": ("Entries of their own for heads, tokens or elements of a pair", check_own_entries.rows),
     "queries": ("Factors of queries by position", check_query_scale.rows),
     "gguf": ("GGUF files", check_gguf.rows),
     "mutations": ("config.json with one or two fields changed", check_mutations.rows),

@@ -15,6 +15,13 @@ def cogview4(model):
     yield table(grid(H, W) * spread // [H, W], model.rope(torch.zeros(1, 1, H * patch, W * patch)), "DUPLICATED")
 
 
+def ernie_image(model):
+    """Angles are repeated, and half-split pairs have two of them; check_own_entries.py rotates by them."""
+    positions = grid(2, H, W)
+    angles = model.pos_embed(torch.tensor(positions).float()[None])
+    yield table(positions, (angles.cos(), angles.sin()), "PER_ELEMENT", pairing="HALF_SPLIT")
+
+
 def hunyuan_dit(model):
     """Follows its pipeline. Columns come first, in what the source calls emb_h."""
     base = 512 // 8 // model.config.patch_size
@@ -98,6 +105,7 @@ ORIGINALS = (
              ({"attention_head_dim": 128, "rope_theta": 10000}, {"mrope_section": (64, 32, 32)})),
     Original("CogView4Transformer2DModel", cogview4, ({"attention_head_dim": 128, "rope_axes_dim": (64, 100)},)),
     Original("GlmImageTransformer2DModel", of_latents(2, form="DUPLICATED"), ({"attention_head_dim": 128},)),
+    Original("ErnieImageTransformer2DModel", ernie_image, ({"rope_axes_dim": (16, 24, 24), "rope_theta": 1000},)),
     Original("HunyuanImageTransformer2DModel", of_latents(2),
              ({"attention_head_dim": 64, "rope_axes_dim": (24, 40), "rope_theta": 1e4},)),
     Original("HunyuanDiT2DModel", hunyuan_dit, ({"attention_head_dim": 64},), {"patch_size": 2, "in_channels": 4}),

@@ -58,6 +58,7 @@ NEEDS = {
     "gradium_phonon_tts": {"hidden_size": 768},
     "granitemoehybrid": {"layer_types": ["attention"] * LAYERS},
     "hy_v4_vl_text": {"qk_rope_head_dim": 64},  # which the sections fill
+    "hunyuan_vl_text": WIDE | {"head_dim": 128},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 3},
     "llama4_text": {"floor_scale": 2},  # so that the factors of its queries are not 1
     "longcat_flash": {"head_dim": 16},
@@ -141,7 +142,8 @@ BETAS = {rope_type: {"llama_4_scaling_beta": (0.2, 1.0)} for rope_type in BLOCKS
 OF_ONE_CLASS = {"ministral3": BETAS, "mistral4": BETAS,
                 "phimoe": {"longrope": {"short_mscale": (1.0, 1.25), "long_mscale": (1.0, 1.25)}},
                 "hunyuan_v1_dense": {"dynamic": {"alpha": (2.0, 1000.0)}},
-                "hunyuan_v1_moe": {"dynamic": {"alpha": (2.0, 1000.0)}}}
+                "hunyuan_v1_moe": {"dynamic": {"alpha": (2.0, 1000.0)}},
+                "hunyuan_vl_text": {"dynamic": {"alpha": (2.0, 1000.0)}}}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,8 @@ import torch
 import release
 
 # Text in a module's source, and the number of axes of positions that it implies.
-AXES = (("expand(3", 3), ("expand(2", 2), ("(3, N)", 3), ("axial", 2), ("patch", 2), ("frequencies_x", 2), ("feats_height", 2))
+AXES = (("expand(3", 3), ("expand(2", 2), ("(3, N)", 3), ("axial", 2), ("patch", 2), ("frequencies_x", 2), ("feats_height", 2),
+        ("recomposition_frequencies", 3))  # HunyuanVL has as many as sections: three in the files here
 PATCHES = (2, 4)  # rows and columns, for modules that make positions of an image
 
 

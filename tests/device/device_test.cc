@@ -321,9 +321,9 @@ TEST(Device, WhatIsNotComputedIsNotWritten) {
         TableGeneration::Create(RotaryOf(2), {.positions = {OffsetPositions{}}, .rows = kRows, .form = form}, {});
     ASSERT_THAT(table, IsOk());
     // The elements are not aligned, so half-width rows need scratch, too.
-    std::vector<std::byte> out(1 + 2 * kRows * table->width() * sizeof(float), std::byte{0xee});
+    std::vector<std::byte> out(1 + 2 * kRows * table->row_elements() * sizeof(float), std::byte{0xee});
     const std::vector<std::byte> before = out;
-    std::byte *cos = out.data() + 1, *sin = cos + kRows * table->width() * sizeof(float);
+    std::byte *cos = out.data() + 1, *sin = cos + kRows * table->row_elements() * sizeof(float);
     OnceStopped second(1);
     const auto status = table->WriteRows(0, kRows, cos, sin, pool, second.cancelled, &device);
     EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;

@@ -25,6 +25,8 @@ struct RotateCase {
   bool heads_outermost;
   size_t parts = 1;  // half_split_parts
   bool large = false;
+  bool by_head = false;     // each head has its own entries
+  bool by_element = false;  // a pair's elements have their own entries
 };
 
 // Rotates tokens 1 and 2 of three. Returns all of y's memory, including token 0 and the gaps.
@@ -33,13 +35,15 @@ Block RunRotate(const RotateCase& c) {
   const size_t head_dim = c.before + 2 * c.pairs + c.after;
   const size_t step = head_dim * SizeOf(c.dtype) + c.gap;
   const size_t head_rows = kTokens * c.heads;
-  Block cos(kTokens * c.pairs * SizeOf(c.table), 1), sin = cos;
+  const size_t of_head = c.pairs * (c.by_element ? 2 : 1), of_token = of_head * (c.by_head ? c.heads : 1);
+  const size_t entries = kTokens * of_token;
+  Block cos(entries * SizeOf(c.table), 1), sin = cos;
   const size_t offset = c.large ? 0 : 1;  // streaming stores write whole aligned vectors only
   Block x(head_rows * step, offset);
-  FillWithElements(c.table, 1, 0, kTokens * c.pairs, cos.data());
-  FillWithElements(c.table, 2, 0, kTokens * c.pairs, sin.data());
-  MakeNansEqual(c.table, cos.data(), kTokens * c.pairs);
-  MakeNansEqual(c.table, sin.data(), kTokens * c.pairs);
+  FillWithElements(c.table, 1, 0, entries, cos.data());
+  FillWithElements(c.table, 2, 0, entries, sin.data());
+  MakeNansEqual(c.table, cos.data(), entries);
+  MakeNansEqual(c.table, sin.data(), entries);
   std::memset(x.data(), 0x5a, x.size());
   for (size_t row = 0; row < head_rows; ++row) {
     FillWithElements(c.dtype, 3, row * head_dim, head_dim, x.data() + row * step);
@@ -63,7 +67,10 @@ Block RunRotate(const RotateCase& c) {
                              .tokens = kTokens,
                              .heads = c.heads,
                              .token_stride = c.heads_outermost ? step : c.heads * step,
-                             .head_stride = c.heads_outermost ? kTokens * step : step};
+                             .head_stride = c.heads_outermost ? kTokens * step : step,
+                             .token_entries = of_token,
+                             .head_entries = c.by_head ? of_head : 0,
+                             .second_entry = c.by_element ? c.pairs : 0};
   RotatePairs(work, 1, kTokens);
   for (size_t token = 1; token < kTokens; ++token) {
     for (size_t head = 0; head < c.heads; ++head) {
@@ -77,10 +84,11 @@ Block RunRotate(const RotateCase& c) {
 void Add(const RotateCase& c, std::vector<Case>* cases) {
   cases->push_back(
       {fmt::format("dtype={} table={} rounding={} input={} output={} in_place={:d} pairs={} heads={} "
-                   "before={} after={} gap={} heads_outermost={:d}{}{}",
+                   "before={} after={} gap={} heads_outermost={:d}{}{}{}{}",
                    Name(c.dtype), Name(c.table), Name(c.rounding), Name(c.input), Name(c.output), c.in_place, c.pairs,
                    c.heads, c.before, c.after, c.gap, c.heads_outermost,
-                   c.parts == 1 ? "" : fmt::format(" half_split_parts={}", c.parts), c.large ? " large=1" : ""),
+                   c.parts == 1 ? "" : fmt::format(" half_split_parts={}", c.parts), c.large ? " large=1" : "",
+                   c.by_head ? " by_head=1" : "", c.by_element ? " by_element=1" : ""),
        [c] { return RunRotate(c); }});
 }
 
@@ -146,6 +154,36 @@ void AddManyHeads(std::vector<Case>* cases) {
   }
 }
 
+// Cases in which heads, or the elements of a pair, have entries of their own.
+void AddOwnEntries(std::vector<Case>* cases) {
+  for (const DType dtype : kTensorTypes) {
+    for (const Rounding rounding : kRoundings) {
+      for (const Pairing input : kPairings) {
+        for (const bool in_place : {false, true}) {
+          for (const int own : {1, 2, 3}) {
+            const size_t n = cases->size();
+            Add({.dtype = dtype,
+                 .table = Turn(n, {DType::kFP32, DType::kFP32, DType::kFP64}),
+                 .rounding = rounding,
+                 .input = input,
+                 .output = Turn(n, {Pairing::kInterleaved, Pairing::kHalfSplit}),
+                 .in_place = in_place,
+                 .pairs = Turn<size_t>(n, {1, 64, 7, 33, 16}),
+                 .heads = Turn<size_t>(n, {3, 4, 32}),
+                 .before = Turn<size_t>(n, {0, 1}),
+                 .after = Turn<size_t>(n, {0, 0, 3}),
+                 .gap = 0,
+                 .heads_outermost = n % 11 < 5,
+                 .by_head = (own & 1) != 0,
+                 .by_element = (own & 2) != 0},
+                cases);
+          }
+        }
+      }
+    }
+  }
+}
+
 std::vector<Case> RotateCases() {
   std::vector<Case> cases;
   for (const DType dtype : kTensorTypes) {
@@ -179,6 +217,7 @@ std::vector<Case> RotateCases() {
   }
   AddParts(&cases);
   AddManyHeads(&cases);
+  AddOwnEntries(&cases);
   return cases;
 }
 

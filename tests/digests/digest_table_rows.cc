@@ -54,7 +54,7 @@ Block RunTable(const TableCase& c) {
   const auto table = TableRows::Create(*rotary, *std::move(positions), c.direction, {});
   EXPECT_TRUE(table.ok()) << table.status();
   if (!table.ok()) return Block(0);
-  const size_t entries = kRows * table->pairs();
+  const size_t entries = kRows * table->width();
   Block out(2 * entries * SizeOf(c.dtype));
   table->Compute(0, kRows, c.dtype, c.operand, out.data(), out.data() + entries * SizeOf(c.dtype));
   MakeNansEqual(c.dtype, out.data(), 2 * entries);
@@ -69,16 +69,18 @@ RotarySettings Settings(decltype(RotarySettings::frequencies) frequencies) {
 }
 
 // Adds a case for each arithmetic and type; directions and operands alternate.
-void AddAll(const std::string& name, const RotarySettings& settings, int64_t axes, std::vector<Case>* cases) {
+void AddAll(const std::string& name, const RotarySettings& settings, int64_t axes, std::vector<Case>* cases,
+            bool has_inverse = true) {
   for (const Frequencies frequencies : kArithmetics) {
     for (const DType dtype : kTypes) {
       const size_t n = cases->size();
+      const Direction back = has_inverse ? Direction::kInverse : Direction::kTranspose;
       const TableCase c = {name,
                            settings,
                            axes,
                            frequencies,
                            dtype,
-                           Turn(n, {Direction::kForward, Direction::kInverse, Direction::kTranspose}),
+                           Turn(n, {Direction::kForward, back, Direction::kTranspose}),
                            Turn(n / 2, {Operand::kQuery, Operand::kKey})};
       constexpr const char* kDirections[] = {"forward", "transpose", "inverse"};
       cases->push_back(
@@ -102,6 +104,18 @@ void AddAxial(const std::vector<AxialAxis>& axes, bool alternating, std::vector<
          Settings(AxialRope{axes, alternating}), static_cast<int64_t>(axes.size()), cases);
 }
 
+// V-JEPA 2's and ERNIE-Image's: the angles are laid out by another pairing than the pairs.
+void AddOtherPairing(Pairing input, int64_t parts, std::vector<Case>* cases) {
+  RotarySettings settings = Settings(AxialRope{{{8, 10000, 0}, {8, 100, 0}, {8, 10000, 0}}, false});
+  settings.input_pairing = input;
+  settings.table_pairing = input == Pairing::kHalfSplit ? Pairing::kInterleaved : Pairing::kHalfSplit;
+  settings.half_split_parts = parts;
+  AddAll(fmt::format("table=axial dim=8+8+8 rope_theta=10000+100+10000 frequency_start=0+0+0 input_pairing={} "
+                     "table_pairing={} half_split_parts={}",
+                     Name(input), Name(*settings.table_pairing), parts),
+         settings, 3, cases, false);
+}
+
 void AddMrope(const char* order_name, MropeOrder order, std::vector<int64_t> sections, std::vector<Case>* cases) {
   RopeParameters parameters = {.rope_type = "default", .rope_theta = 1000000};
   parameters.mrope_section = sections;
@@ -111,7 +125,7 @@ void AddMrope(const char* order_name, MropeOrder order, std::vector<int64_t> sec
   for (const int64_t section : sections) *settings.rotary_dim += 2 * section;
   AddAll(fmt::format("table=mrope rope_theta=1000000 mrope_order={} mrope_section={}", order_name,
                      fmt::join(sections, "+")),
-         settings, static_cast<int64_t>(sections.size()), cases);
+         settings, static_cast<int64_t>(sections.size()), cases, order != MropeOrder::kElements);
 }
 
 // Random frequencies with magnitudes below 1.
@@ -127,6 +141,15 @@ void AddGiven(std::vector<int64_t> axis, std::vector<Case>* cases) {
   given.axis = axis;
   AddAll(fmt::format("table=given attention_scaling={} axis={}", *given.attention_scaling, fmt::join(axis, "+")),
          Settings(given), *std::max_element(axis.begin(), axis.end()) + 1, cases);
+}
+
+// Angles that are sums over three axes, for each of two heads.
+void AddSums(int64_t pairs, std::vector<Case>* cases) {
+  GivenFrequencies given = Given(2 * pairs * 3);
+  given.attention_scaling = 1;
+  given.heads = 2;
+  given.axes = 3;
+  AddAll(fmt::format("table=sums pairs={} heads=2 axes=3", pairs), Settings(given), 3, cases);
 }
 
 void AddXpos(int64_t pairs, double centre, double scale_base, std::vector<Case>* cases) {
@@ -151,6 +174,10 @@ std::vector<Case> TableCases() {
   AddXpos(7, 2048, 512, &cases);
   AddXpos(20, 3.7, 1.5, &cases);  // most scales overflow or underflow
   AddAxial({{8, 10000, 0}, {8, 100, 0.5}, {8, 500000, 0}}, true, &cases);
+  AddOtherPairing(Pairing::kInterleaved, 3, &cases);
+  AddOtherPairing(Pairing::kHalfSplit, 1, &cases);
+  AddMrope("elements", MropeOrder::kElements, {4, 7, 5}, &cases);
+  AddSums(5, &cases);
   return cases;
 }
 

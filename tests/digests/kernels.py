@@ -96,7 +96,9 @@ def rotate_pairs(case):
     heads, pairs, before = case["heads"], case["pairs"], case["before"]
     head_dim = before + 2 * pairs + case["after"]
     real = f"<f{table.bits // 8}"  # the arithmetic's type
-    cos, sin = (table.float64(elements(table, stream, TOKENS * pairs)).astype(real).reshape(TOKENS, pairs)
+    own_heads, own = heads if case.get("by_head") else 1, 2 if case.get("by_element") else 1
+    shape = TOKENS, own_heads, own, pairs
+    cos, sin = (table.float64(elements(table, stream, TOKENS * own_heads * own * pairs)).astype(real).reshape(shape)
                 for stream in (1, 2))
     x = elements(form, 3, TOKENS * heads * head_dim).reshape(TOKENS * heads, head_dim)
     rounded = form.round if case["rounding"] == "each" else lambda values: values
@@ -115,8 +117,9 @@ def rotate_pairs(case):
             continue
         y[row] = x[row]
         x0, x1 = (form.float64(x[row, at]).astype(real) for at in of_pair(case["input"]))
-        c, s = cos[token], sin[token]
-        products = [rounded(product).astype(real) for product in (x0 * c, x1 * s, x1 * c, x0 * s)]
+        head = row // TOKENS if case["heads_outermost"] else row % heads
+        c, s = (entries[token, head % own_heads] for entries in (cos, sin))
+        products = [rounded(product).astype(real) for product in (x0 * c[0], x1 * s[0], x1 * c[-1], x0 * s[-1])]
         for at, result in zip(of_pair(case["output"]), (products[0] - products[1], products[2] + products[3])):
             y[row, at] = form.rounded(result)
     gap = b"\x5a" if case["in_place"] else b"\xa5"

@@ -1,4 +1,6 @@
-"""Recomputes rotary tables for positions of several axes, and with xPos's scale."""
+"""Recomputes rotary tables for positions of several axes, with xPos's scale, with two angles in a pair, and of sums."""
+
+from fractions import Fraction
 
 import mpmath
 import numpy
@@ -58,9 +60,47 @@ def mrope(case, step):
         for axis in (1, 2):
             for n in range(sections[axis]):
                 axis_of[3 * n + axis] = axis
+    elif order == "elements":  # see by_element()
+        axis_of = [0] * pairs
     else:  # Ernie's: hwhw..., then t
         axis_of = [1, 2] * sections[0] + [0] * sections[2]
     return [power_of_theta(case["rope_theta"], 0, i, 2 * pairs, step) for i in range(pairs)], axis_of
+
+
+def by_element(case, inv_freq, axis_of):
+    """Returns frequencies and axes of the pairs' first elements, then of the second ones, where they differ."""
+    pairs, elements = len(inv_freq), [(pair, which) for which in (0, 1) for pair in range(len(inv_freq))]
+    if case.get("mrope_order") == "elements":  # sections of elements; half-split
+        axes = [axis for axis, section in enumerate(numbers(case["mrope_section"], int)) for _ in range(2 * section)]
+        return inv_freq * 2, axes
+    if "table_pairing" not in case:
+        return inv_freq, axis_of
+    half = pairs // case["half_split_parts"]
+    def element(pair, which, pairing):
+        return 2 * pair + which if pairing == "interleaved" else pair // half * 2 * half + which * half + pair % half
+    pair_of = {element(pair, which, case["table_pairing"]): pair for pair, which in elements}
+    source = [pair_of[element(pair, which, case["input_pairing"])] for pair, which in elements]
+    return [inv_freq[pair] for pair in source], [axis_of[pair] for pair in source]
+
+
+def rows_of_sums(case, form, step):
+    """Returns rows of cosines and sines of sums over the axes."""
+    axes, count = case["axes"], case["heads"] * case["pairs"]
+    inv_freq = numpy.reshape(given(count * axes, step), (count, axes))
+    at = numpy.transpose([positions_of(axis) for axis in range(axes)])
+
+    def entry(function, point, f):
+        if not step:
+            total = sum(Fraction(float(p)) * Fraction(float(g)) for p, g in zip(point, f))
+            if total == 0:
+                return 1.0 if function == mpmath.cos else 0.0
+            return certain(lambda: function(mpmath.mpf(total.numerator) / total.denominator), form)
+        angle = None
+        for p, g in zip(point, f):
+            product = float(step.round(numpy.float64(step.round(p)) * g))
+            angle = product if angle is None else float(step.round(numpy.float64(angle) + product))
+        return stepwise_entry(function, angle, 1.0, 1.0, False, form, step)
+    return [[entry(function, point, f) for point in at for f in inv_freq] for function in (mpmath.cos, mpmath.sin)]
 
 
 def rows_of_axes(case, form, step):
@@ -71,6 +111,7 @@ def rows_of_axes(case, form, step):
         inv_freq = given(len(axis_of), step)
     else:
         inv_freq, axis_of = (axial if case["table"] == "axial" else mrope)(case, step)
+    inv_freq, axis_of = by_element(case, inv_freq, axis_of)
     at = [positions_of(axis).tolist() for axis in range(max(axis_of) + 1)]
     entry = (lambda *of: stepwise_entry(*of, step)) if step else exact_entry
     return [[entry(function, at[axis][row], f, scaling, divide, form) for row in range(ROWS)
@@ -118,6 +159,10 @@ def rows_of_xpos(case, form, step):
 
 def table_rows(case):
     form, step = Format(case["dtype"]), chain_format(case["frequencies"])
-    cos, sin = map(numpy.array, (rows_of_xpos if case["table"] == "xpos" else rows_of_axes)(case, form, step))
-    # Rotating back, by the transpose or by the inverse, negates the angle.
+    rows_of = {"xpos": rows_of_xpos, "sums": rows_of_sums}.get(case["table"], rows_of_axes)
+    cos, sin = map(numpy.array, rows_of(case, form, step))
+    # Rotating back, by the transpose or by the inverse, negates the angle. Two angles in a pair change places, too.
+    two_angles = "table_pairing" in case or case.get("mrope_order") == "elements"
+    if two_angles and case["direction"] != "forward":
+        sin = numpy.flip(sin.reshape(ROWS, 2, -1), axis=1).ravel()
     return form.rounded(numpy.concatenate([cos, sin if case["direction"] == "forward" else -sin])).tobytes()

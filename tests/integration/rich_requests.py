@@ -170,6 +170,32 @@ def by_table():
     return request
 
 
+def own_entries():
+    """Heads, tokens and the elements of a pair with entries of their own."""
+    by_token = rotary(numpy.ones((1, 2, 2, 4)))
+    by_token.rotary.settings.ClearField("rotary_dim")
+    by_token.ClearField("positions")
+    by_token.rotary.settings.given_table.CopyFrom(rotary_pb2.GivenTable(
+        cos=tensor(numpy.arange(16).reshape(1, 2, 2, 4), FP32), sin=tensor(numpy.ones((1, 2, 2, 4)), FP32),
+        form=rotary_pb2.TABLE_FORM_PER_ELEMENT, per_head=True))
+
+    summed = rotary(numpy.ones((1, 2, 2, 8)))
+    summed.rotary.settings.given_frequencies.CopyFrom(
+        rotary_pb2.GivenFrequencies(inv_freq=[n / 8 for n in range(16)], heads=2, axes=2))
+    summed.positions.ids.CopyFrom(tensor([[3, 4], [5, 6]], INT64))
+    summed.positions.axis_dimension = rotary_pb2.AXIS_DIMENSION_LAST
+
+    other_pairing = rotary(numpy.ones((1, 2, 1, 8)))
+    other_pairing.rotary.settings.table_pairing = rotary_pb2.PAIRING_INTERLEAVED
+
+    by_element = rotary(numpy.ones((1, 2, 1, 8)))
+    by_element.rotary.settings.rope_parameters.mrope_section.extend([1, 3])
+    by_element.rotary.settings.rope_parameters.mrope_order = rotary_pb2.MROPE_ORDER_ELEMENTS
+    by_element.positions.ids.CopyFrom(tensor([[3, 4], [5, 6]], INT64))
+    by_element.positions.axis_dimension = rotary_pb2.AXIS_DIMENSION_LAST
+    return [by_token, summed, other_pairing, by_element]
+
+
 def scaled_queries():
     """A rotation with each factor of q, and one by the index in the cache, without a rotation."""
     functions = [
@@ -229,7 +255,8 @@ def rotations():
     by_model = rotary(numpy.ones((1, 2, 1, 16)), numpy.ones((1, 2, 1, 24)))
     by_model.rotary.model.CopyFrom(llama())
     by_model.k.rotates_first = True
-    return [packed, by_ids, by_axes, by_table(), alternating, on_axes, by_model, *scaled_queries()]
+    return [packed, by_ids, by_axes, by_table(), alternating, on_axes, by_model, *scaled_queries(),
+            *own_entries()]
 
 
 def embeddings():

@@ -60,7 +60,8 @@ std::string Describe(const Case& c, size_t pairs, const Layout& layout) {
 }
 
 // Rotates all tokens except the first on every target, and compares all of y's memory, including gaps and token 0.
-void CheckCase(const Case& c, size_t pairs, const Layout& layout, std::mt19937_64& random, size_t tokens = 3) {
+void CheckCase(const Case& c, size_t pairs, const Layout& layout, std::mt19937_64& random, size_t tokens = 3,
+               bool by_head = false, bool by_element = false) {
   SCOPED_TRACE(Describe(c, pairs, layout));
   const size_t element = SizeOf(c.dtype);
   PairRotation work;
@@ -81,11 +82,15 @@ void CheckCase(const Case& c, size_t pairs, const Layout& layout, std::mt19937_6
   work.token_stride = layout.heads_outermost ? step : layout.heads * step;
   const size_t size = tokens * layout.heads * step - layout.gap;
 
-  Block cos(tokens * pairs * SizeOf(c.table)), sin(cos.size());
-  FillWithElements(c.table, random, cos.data(), tokens * pairs);
-  FillWithElements(c.table, random, sin.data(), tokens * pairs);
-  MakeNansEqual(c.table, cos.data(), tokens * pairs);
-  MakeNansEqual(c.table, sin.data(), tokens * pairs);
+  const size_t of_head = pairs * (by_element ? 2 : 1), of_token = of_head * (by_head ? layout.heads : 1);
+  if (by_head || by_element) work.token_entries = of_token;
+  if (by_head) work.head_entries = of_head;
+  if (by_element) work.second_entry = pairs;
+  Block cos(tokens * of_token * SizeOf(c.table)), sin(cos.size());
+  FillWithElements(c.table, random, cos.data(), tokens * of_token);
+  FillWithElements(c.table, random, sin.data(), tokens * of_token);
+  MakeNansEqual(c.table, cos.data(), tokens * of_token);
+  MakeNansEqual(c.table, sin.data(), tokens * of_token);
   work.large = random() % 2 == 0;
   work.cos = cos.data();
   work.sin = sin.data();
@@ -130,6 +135,20 @@ TEST(RotatePairsTest, MatchesTheFormulaOnEveryTarget) {
       const size_t n = turn++;
       if ((n + pairs) % one_in != 0) continue;
       CheckCase(c, pairs, kLayouts[(n / one_in + pairs) % std::size(kLayouts)], random);  // each case with each layout
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST(RotatePairsTest, HeadsAndElementsHaveEntriesOfTheirOwn) {
+  std::mt19937_64 random(PrintedSeed(20261130));
+  size_t turn = 0;
+  for (size_t pairs : {1, 2, 3, 7, 16, 33, 48, 64}) {
+    for (const Case& c : AllCases()) {
+      const size_t n = turn++;
+      if ((n + pairs) % OneIn() != 0) continue;
+      const size_t own = n / OneIn() % 3;
+      CheckCase(c, pairs, kLayouts[(n / OneIn() + pairs) % std::size(kLayouts)], random, 3, own != 1, own != 0);
       if (testing::Test::HasFailure()) return;
     }
   }

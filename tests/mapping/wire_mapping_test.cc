@@ -109,13 +109,15 @@ TEST(WireMapping, EveryKindOfSettingsSurvivesTheRoundTrip) {
                           .output_pairing = Pairing::kHalfSplit,
                           .half_split_parts = 2};
   settings.xpos = Xpos{256, -3};
+  settings.table_pairing = Pairing::kHalfSplit;
   settings.query_scale = QueryScale{QueryScaleFunction::kLogn, 1, 2, 3, 4, 5, PositionSource::kCacheIndex, true, 6, 7};
   std::vector<v1::RotarySettings> messages;
   for (const decltype(settings.frequencies)& frequencies :
        {decltype(settings.frequencies)(parameters),
-        {GivenFrequencies{{1.0, 0.25}, 1.25, {1, 0}}},
+        {GivenFrequencies{{1.0, 0.25}, 1.25, {1, 0}, 2, 3}},
         {AxialRope{{{8, 256.0, 0.5}, {16, {}, 1}}, true}},
-        {GivenTable{DType::kBF16, 2, 4, TableForm::kDuplicated, bytes, bytes}}}) {
+        {GivenTable{DType::kBF16, 2, 4, TableForm::kDuplicated, bytes, bytes}},
+        {GivenTable{DType::kBF16, 2, 2, TableForm::kPerElement, bytes, bytes, 2, 2}}}) {
     settings.frequencies = frequencies;
     wire::WriteRotarySettings(settings, &messages.emplace_back());
     const auto read = Read(messages.back());
@@ -191,6 +193,24 @@ TEST(WireMapping, CanonicalSettingsOfEveryKind) {
   table->set_form(v1::TABLE_FORM_HALF_WIDTH);
   expect_canonical(settings);
   *table->mutable_sin() = MakeTensor(DType::kFP16, {2, 2}, {3, 4, 4, 5});
+  expect_canonical(settings);
+  table->set_form(v1::TABLE_FORM_PER_ELEMENT);
+  expect_canonical(settings);
+  table->set_per_head(true);
+  for (auto* tensor : {table->mutable_cos(), table->mutable_sin()}) {
+    *tensor = MakeTensor(DType::kFP16, {1, 2, 2, 2}, {3, 4, 4, 5, 6, 7, 8, 9});
+  }
+  expect_canonical(settings);
+  auto* given = settings.mutable_given_frequencies();
+  for (double f : {1.0, 0.5, 0.25, 0.125}) given->add_inv_freq(f);
+  given->set_heads(2);
+  expect_canonical(settings);
+  given->clear_heads();
+  given->set_axes(2);
+  expect_canonical(settings);
+  for (int axis : {1, 0, 0, 1}) given->add_axis(axis);
+  given->clear_axes();
+  settings.set_table_pairing(v1::PAIRING_INTERLEAVED);
   expect_canonical(settings);
 }
 

@@ -152,6 +152,35 @@ TEST(Components, WidthsAndAxesOfTheirOwn) {
               IsInvalid("OUT_OF_RANGE", "config_json.rope_parameters.partial_rotary_factor"));
 }
 
+// Pairs of two angles: the settings that say how the class lays its angles out.
+TEST(TwoAngles, AreSettings) {
+  const auto vjepa = Read(R"({"model_type": "vjepa2", "hidden_size": 1408, "num_attention_heads": 22})");
+  ASSERT_THAT(vjepa, IsOk());
+  EXPECT_EQ(vjepa->at(0).rotary->input_pairing, Pairing::kInterleaved);
+  EXPECT_EQ(vjepa->at(0).rotary->table_pairing, Pairing::kHalfSplit);
+  EXPECT_EQ(vjepa->at(0).rotary->half_split_parts, 3);
+  EXPECT_EQ(std::get<AxialRope>(vjepa->at(0).rotary->frequencies).axes[2].dim, 20);
+  EXPECT_EQ(vjepa->at(0).whole_head, 64);
+
+  const auto ernie = Read(R"({"_class_name": "ErnieImageTransformer2DModel"})");
+  ASSERT_THAT(ernie, IsOk());
+  EXPECT_EQ(ernie->at(0).rotary->input_pairing, Pairing::kHalfSplit);
+  EXPECT_EQ(ernie->at(0).rotary->table_pairing, Pairing::kInterleaved);
+
+  // The block of HunyuanOCR's file.
+  const std::string hunyuan = R"({"model_type": "hunyuan_vl_text", "head_dim": 128, "rope_scaling": {"type": "xdrope",
+      "alpha": 1000.0, "beta_fast": 32, "beta_slow": 1, "factor": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+      "xdrope_section": [16, 16, 16, 16])";
+  const auto read = Read(hunyuan + "}}");
+  ASSERT_THAT(read, IsOk());
+  const auto& parameters = std::get<RopeParameters>(read->at(0).rotary->frequencies);
+  EXPECT_EQ(parameters.rope_type, "ntk_alpha");
+  EXPECT_EQ(parameters.mrope_order, MropeOrder::kElements);
+  EXPECT_EQ(parameters.mrope_section, (std::vector<int64_t>{16, 16, 16, 16}));
+  EXPECT_THAT(Read(hunyuan + R"(, "mrope_section": [32, 16, 16]}})"),
+              IsInvalid("CONFLICT", "config_json.rope_scaling.xdrope_section"));
+}
+
 // The error says what the type has, instead of calling it unknown.
 TEST(OtherTypes, AreNamed) {
   for (const auto& [model_type, what] : {std::pair{"bert", "learned"},
@@ -160,7 +189,7 @@ TEST(OtherTypes, AreNamed) {
                                          {"funnel", "relative score terms"},
                                          {"levit", "windows"},
                                          {"mamba", "no positional encoding"},
-                                         {"vjepa2", "of its own kind"}}) {
+                                         {"lightglue", "learned frequencies"}}) {
     const auto read = Read(std::string(R"({"model_type": ")") + model_type + "\"}");
     EXPECT_THAT(read, IsInvalid("UNSUPPORTED", "config_json.model_type"));
     EXPECT_THAT(LimitOf(read.status()), HasSubstr(what)) << model_type;

@@ -115,7 +115,7 @@ std::string Lists() {
   text += Section("diffusers, by `_class_name`", DiffusersClasses(true));
   text += "\n## What is named, and not selected\n";
   for (Scheme scheme : {Scheme::kLearned, Scheme::kSinusoidal, Scheme::kRelativeTerms, Scheme::kWindowBias,
-                        Scheme::kOwnRotary, Scheme::kNone}) {
+                        Scheme::kLearnedFrequencies, Scheme::kNone}) {
     std::string heading(SchemeName(scheme));
     heading[0] = static_cast<char>(std::toupper(heading[0]));
     text += Section(heading, Names([scheme](const ModelType& t) {

@@ -29,20 +29,28 @@ double SumOfProducts(const PairRotation& work, Real a, Real b, Real sign, Real c
 }
 
 template <class Real>
-void ScalarRotateRow(const PairRotation& work, size_t token, const std::byte* x, std::byte* y) {
+Real EntryAt(const void* table, size_t entry) {
+  Real value;
+  std::memcpy(&value, static_cast<const std::byte*>(table) + entry * sizeof(Real), sizeof(Real));
+  return value;
+}
+
+template <class Real>
+void ScalarRotateRow(const PairRotation& work, size_t token, size_t head, const std::byte* x, std::byte* y) {
   const size_t element = SizeOf(work.dtype);
   const std::vector<std::byte> row(x, x + work.head_dim * element);
   std::memcpy(y, row.data(), row.size());
   for (size_t k = 0; k < work.pairs; ++k) {
-    Real c, s;
-    std::memcpy(&c, static_cast<const std::byte*>(work.cos) + (token * work.pairs + k) * sizeof(Real), sizeof(Real));
-    std::memcpy(&s, static_cast<const std::byte*>(work.sin) + (token * work.pairs + k) * sizeof(Real), sizeof(Real));
+    const size_t row_entries = work.token_entries == 0 ? work.pairs : work.token_entries;
+    const size_t first = token * row_entries + head * work.head_entries + k, second = first + work.second_entry;
+    const Real c0 = EntryAt<Real>(work.cos, first), s0 = EntryAt<Real>(work.sin, first);
+    const Real c1 = EntryAt<Real>(work.cos, second), s1 = EntryAt<Real>(work.sin, second);
     const auto [in0, in1] = PairAt(work.input_pairing, work, k);
     const auto [out0, out1] = PairAt(work.output_pairing, work, k);
     const Real x0 = static_cast<Real>(Decode(work.dtype, row.data() + (work.rotary_offset + in0) * element));
     const Real x1 = static_cast<Real>(Decode(work.dtype, row.data() + (work.rotary_offset + in1) * element));
-    Encode(work.dtype, SumOfProducts<Real>(work, x0, c, -1, x1, s), y + (work.rotary_offset + out0) * element);
-    Encode(work.dtype, SumOfProducts<Real>(work, x1, c, +1, x0, s), y + (work.rotary_offset + out1) * element);
+    Encode(work.dtype, SumOfProducts<Real>(work, x0, c0, -1, x1, s0), y + (work.rotary_offset + out0) * element);
+    Encode(work.dtype, SumOfProducts<Real>(work, x1, c1, +1, x0, s1), y + (work.rotary_offset + out1) * element);
   }
 }
 
@@ -51,9 +59,9 @@ inline void ScalarRotate(const PairRotation& work, size_t begin, size_t end) {
     for (size_t head = 0; head < work.heads; ++head) {
       const size_t row = token * work.token_stride + head * work.head_stride;
       if (work.table_dtype == DType::kFP64) {
-        ScalarRotateRow<double>(work, token, work.x + row, work.y + row);
+        ScalarRotateRow<double>(work, token, head, work.x + row, work.y + row);
       } else {
-        ScalarRotateRow<float>(work, token, work.x + row, work.y + row);
+        ScalarRotateRow<float>(work, token, head, work.x + row, work.y + row);
       }
     }
   }

@@ -34,6 +34,9 @@ constexpr std::pair<std::string_view, const char*> kOtherNames[] = {
     {"given_table.cos", "--given-cos"},
     {"given_table.sin", "--given-sin"},
     {"given_table.form", "--given-form"},
+    {"given_table.per_head", "--given-per-head"},
+    {"given_frequencies.heads", "--frequency-heads"},
+    {"given_frequencies.axes", "--frequency-axes"},
     {"form", "--bias-form"},
     {"bias.form", "--bias-form"},
 };

@@ -147,11 +147,20 @@ std::string Notes(const v1::AnswerInfo& info) {
   return text;
 }
 
-std::string FrequencyTable(const v1::EffectiveFrequencies& frequencies) {
+// Says what the entries of a plan's frequencies are if they are not one per pair.
+std::string OrderOf(const v1::Plan& plan, int64_t pairs) {
+  if (plan.frequencies(0).inv_freq_size() == pairs) return "";
+  return plan.rotary().has_given_frequencies() ? "by head, pair and axis"
+                                               : "of the pairs' first elements, then of the second ones";
+}
+
+std::string FrequencyTable(const v1::EffectiveFrequencies& frequencies, const std::string& order) {
   constexpr int kEnds = 4;
   const int count = frequencies.inv_freq_size();
   if (count == 0) return "";
-  std::string text = absl::StrFormat("\n  %6s  %-24s  %s\n", "pair", "inv_freq (rad/token)", "wavelength (tokens)");
+  std::string text = absl::StrFormat("\n  %6s  %-24s  %s\n", order.empty() ? "pair" : "entry", "inv_freq (rad/token)",
+                                     "wavelength (tokens)");
+  if (!order.empty()) absl::StrAppend(&text, "  (", order, ")\n");
   for (int i = 0; i < count; ++i) {
     if (i == kEnds && count > 2 * kEnds + 1) {
       absl::StrAppend(&text, "     ...\n");
@@ -287,7 +296,7 @@ std::string LayerReport(const v1::LayerExplanation& layer) {
       absl::StrAppend(&text, "\n  seq_len ", layer.info().sequences(i).seq_len());
     }
     if (i < layer.text_size()) absl::StrAppend(&text, "\n", Explanation(layer.text(i)));
-    text += FrequencyTable(plan.frequencies(i));
+    text += FrequencyTable(plan.frequencies(i), OrderOf(plan, layer.info().rotary_dim() / 2));
   }
   return text + Notes(layer.info());
 }

@@ -58,7 +58,8 @@ void RotaryFlags::Add(CLI::App& app, bool model_as_argument) {
                 {{"rotary_dim", "Number of elements of a head row that rotate"},
                  {"head_dim", "Elements of a head row, of which --partial-rotary-factor is the share that rotates"},
                  {"max_position_embeddings", "Model's length in tokens; used by dynamic, longrope, yarn"},
-                 {"half_split_parts", "Equal parts of the rotated elements, each half-split on its own; default 1"}});
+                 {"half_split_parts", "Equal parts of the rotated elements, each half-split on its own; default 1"},
+                 {"table_pairing", "Pairing of the angles, if not the input's: no rotation then"}});
   AddFieldFlags(app, "Settings, in place of --model", &parameters_,
                 {{"rope_type", "default, linear, yarn, ...: `posenc info` lists them"},
                  {"rope_theta", "Default 10000"},
@@ -94,13 +95,17 @@ void RotaryFlags::Add(CLI::App& app, bool model_as_argument) {
   AddFieldFlags(app, "Settings, in place of --model", &frequencies_,
                 {{"inv_freq", "Frequencies in radians per position, in place of a formula"},
                  {"attention_scaling", "With --inv-freq: multiplies cos and sin"},
-                 {"axis", "With --inv-freq: position axis of each pair"}});
+                 {"axis", "With --inv-freq: position axis of each pair"},
+                 {"heads", "With --inv-freq: number of heads, each with its own frequencies", "--frequency-heads"},
+                 {"axes", "With --inv-freq: number of axes that each pair rotates by", "--frequency-axes"}});
   AddFieldFlags(app, "Settings, in place of --model", &axial_,
                 {{"axial", "One rotary embedding per position axis, side by side, in place of a formula"}});
-  AddFieldFlags(app, "Settings, in place of --model", &table_,
-                {{"cos", "Cosines by position, [rows, width], in place of a formula", "--given-cos"},
-                 {"sin", "Sines by position, [rows, width]", "--given-sin"},
-                 {"form", "One value per pair (half-width) or one per element", "--given-form"}});
+  AddFieldFlags(
+      app, "Settings, in place of --model", &table_,
+      {{"cos", "Cosines by position, [rows, width], or by token, [B, S, width], in place of a formula", "--given-cos"},
+       {"sin", "Sines, in the shape of the cosines", "--given-sin"},
+       {"form", "One value per pair (half-width) or one per element", "--given-form"},
+       {"per_head", "Whether the tables have an axis of heads before the last", "--given-per-head"}});
   AddFieldFlags(app, "Settings, in place of --model", &xpos_,
                 {{"scale_base", "xPos; default 512"}, {"centre", "xPos: position whose scale is 1; no default"}});
   AddFieldFlags(app, "Settings, in place of --model", &query_scale_,

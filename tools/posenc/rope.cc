@@ -40,6 +40,12 @@ absl::Status ReadInputs(const RopeFlags& flags, Session* session, v1::ApplyRotar
   return absl::OkStatus();
 }
 
+// True if a given table's rows are by token: then there are no positions.
+bool HasRowsByToken(const v1::RotarySource& rotary) {
+  const v1::GivenTable& table = rotary.settings().given_table();
+  return table.cos().shape_size() > (table.per_head() ? 3 : 2);
+}
+
 absl::Status RunRope(const RopeFlags& flags, Session& session) {
   const bool to_files = !flags.q_out.empty() || !flags.k_out.empty();
   const bool together = flags.q_out == flags.k_out;
@@ -49,7 +55,7 @@ absl::Status RunRope(const RopeFlags& flags, Session& session) {
   missing.Add(flags.q.empty(), "--q FILE");
   flags.rotary.AddMissing(&missing);
   missing.Add(request.layout() == v1::LAYOUT_UNSPECIFIED && (read.ok() || flags.q.empty()), "--layout bshd|bhsd|thd");
-  AddMissingPositions(request.positions(), &missing);
+  if (!HasRowsByToken(request.rotary())) AddMissingPositions(request.positions(), &missing);
   AddMissingOutput(session, flags.q_out, "--q-out", &missing);
   POSENC_RETURN_IF_ERROR(missing.Get());
   POSENC_RETURN_IF_ERROR(read);

@@ -105,9 +105,10 @@ absl::Status CheckSections(const std::vector<int64_t>& sections, int64_t pairs) 
                          fmt::format("must sum to rotary_dim/2 = {}", pairs));
 }
 
-std::vector<int64_t> Contiguous(const std::vector<int64_t>& sections) {
+// Repeats each axis `times` times its section.
+std::vector<int64_t> Contiguous(const std::vector<int64_t>& sections, int64_t times) {
   std::vector<int64_t> axis;
-  for (size_t n = 0; n < sections.size(); ++n) axis.insert(axis.end(), sections[n], static_cast<int64_t>(n));
+  for (size_t n = 0; n < sections.size(); ++n) axis.insert(axis.end(), times * sections[n], static_cast<int64_t>(n));
   return axis;
 }
 
@@ -141,11 +142,12 @@ absl::StatusOr<std::vector<int64_t>> MropeAxes(const RopeParameters& p, int64_t 
     if (sections.empty()) return std::vector<int64_t>();
     return InvalidArgument("MISSING", "mrope_order", "",
                            "must be given with mrope_section: MROPE_ORDER_CONTIGUOUS (Qwen2-VL), "
-                           "MROPE_ORDER_INTERLEAVED (Qwen3-VL) or MROPE_ORDER_ERNIE");
+                           "MROPE_ORDER_INTERLEAVED (Qwen3-VL), MROPE_ORDER_ERNIE or MROPE_ORDER_ELEMENTS (HunyuanVL)");
   }
   if (sections.empty()) return InvalidArgument("MISSING", "mrope_section", "", "must be given with mrope_order");
   POSENC_RETURN_IF_ERROR(CheckSections(sections, pairs));
-  if (p.mrope_order == MropeOrder::kContiguous) return Contiguous(sections);
+  if (p.mrope_order == MropeOrder::kContiguous) return Contiguous(sections, 1);
+  if (p.mrope_order == MropeOrder::kElements) return Contiguous(sections, 2);
   if (sections.size() != 3) {
     return InvalidArgument("MISMATCH", "mrope_section", fmt::format("{} values", sections.size()),
                            "must be 3 for this mrope_order");

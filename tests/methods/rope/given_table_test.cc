@@ -165,6 +165,9 @@ TEST(GivenTable, BadTablesAreRefused) {
   request = Request();
   T(request).mutable_cos()->add_shape(1);
   T(request).mutable_sin()->add_shape(1);
+  EXPECT_THAT(Call(request), IsInvalid("UNSUPPORTED", TABLE "cos.shape"));  // rows by token
+  T(request).mutable_cos()->add_shape(1);
+  T(request).mutable_sin()->add_shape(1);
   EXPECT_THAT(Call(request), IsInvalid("MISMATCH", TABLE "cos.shape"));
   request = Request();
   T(request).mutable_cos()->set_dtype(v1::DATA_TYPE_INT32);

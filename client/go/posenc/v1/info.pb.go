@@ -593,9 +593,11 @@ func (*Plan_Grid) isPlan_Settings() {}
 
 type EffectiveFrequencies struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Angular frequencies in radians per position. Empty for a given_table.
+	// Angular frequencies in radians per position, one per pair. Empty for a given_table. If the two elements of a pair have
+	// different angles: those of the pairs' first elements, then those of the second ones. With
+	// given_frequencies.heads or axes: [heads, pairs, axes].
 	InvFreq []float64 `protobuf:"fixed64,1,rep,packed,name=inv_freq,json=invFreq,proto3" json:"inv_freq,omitempty"`
-	// Axis of each pair. Empty: there is one axis.
+	// Axis of each frequency. Empty: there is one axis, or each pair rotates by all of them.
 	Axis          []int64 `protobuf:"varint,2,rep,packed,name=axis,proto3" json:"axis,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -87,6 +87,9 @@ const (
 	// Sections h, w, t. Pairs alternate between h and w; the last mrope_section[2] pairs belong to t (ERNIE 4.5 VL). h
 	// and w must have equally many.
 	MropeOrder_MROPE_ORDER_ERNIE MropeOrder = 3
+	// Sections of elements, not of pairs: axis 0 has the first 2 * mrope_section[0] rotated elements of a head row, axis 1
+	// the next, and so on (HunyuanVL). The two elements of a pair can have different axes: see table_pairing.
+	MropeOrder_MROPE_ORDER_ELEMENTS MropeOrder = 4
 )
 
 // Enum value maps for MropeOrder.
@@ -96,12 +99,14 @@ var (
 		1: "MROPE_ORDER_CONTIGUOUS",
 		2: "MROPE_ORDER_INTERLEAVED",
 		3: "MROPE_ORDER_ERNIE",
+		4: "MROPE_ORDER_ELEMENTS",
 	}
 	MropeOrder_value = map[string]int32{
 		"MROPE_ORDER_UNSPECIFIED": 0,
 		"MROPE_ORDER_CONTIGUOUS":  1,
 		"MROPE_ORDER_INTERLEAVED": 2,
 		"MROPE_ORDER_ERNIE":       3,
+		"MROPE_ORDER_ELEMENTS":    4,
 	}
 )
 
@@ -700,7 +705,8 @@ const (
 	Direction_DIRECTION_FORWARD Direction = 1
 	// y = a R^T x: the adjoint, for gradients.
 	Direction_DIRECTION_TRANSPOSE Direction = 2
-	// y = (1/a) R^T x: undoes FORWARD. INVALID_ARGUMENT if a = 0, and with given_table, whose a is not known.
+	// y = (1/a) R^T x: undoes FORWARD. INVALID_ARGUMENT if a = 0, with given_table, whose a is not known, and if the two
+	// elements of a pair have different angles.
 	Direction_DIRECTION_INVERSE Direction = 3
 )
 
@@ -747,7 +753,7 @@ func (Direction) EnumDescriptor() ([]byte, []int) {
 	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{12}
 }
 
-// Width of a table row: one value per pair or one per element.
+// Columns of a table row: one value per pair or one per element.
 type TableForm int32
 
 const (
@@ -758,6 +764,8 @@ const (
 	TableForm_TABLE_FORM_DUPLICATED TableForm = 2
 	// [rows, d]: c0 c0 c1 c1 ..., for interleaved pairing.
 	TableForm_TABLE_FORM_REPEAT_INTERLEAVED TableForm = 3
+	// [rows, d]: the value of each rotated element of the input, in the order of the elements, whatever the pairing.
+	TableForm_TABLE_FORM_PER_ELEMENT TableForm = 4
 )
 
 // Enum value maps for TableForm.
@@ -767,12 +775,14 @@ var (
 		1: "TABLE_FORM_HALF_WIDTH",
 		2: "TABLE_FORM_DUPLICATED",
 		3: "TABLE_FORM_REPEAT_INTERLEAVED",
+		4: "TABLE_FORM_PER_ELEMENT",
 	}
 	TableForm_value = map[string]int32{
 		"TABLE_FORM_UNSPECIFIED":        0,
 		"TABLE_FORM_HALF_WIDTH":         1,
 		"TABLE_FORM_DUPLICATED":         2,
 		"TABLE_FORM_REPEAT_INTERLEAVED": 3,
+		"TABLE_FORM_PER_ELEMENT":        4,
 	}
 )
 
@@ -1182,13 +1192,22 @@ func (x *RopeParameters) GetResonance() bool {
 // Frequencies that the caller computed.
 type GivenFrequencies struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Angular frequencies in radians per position, rotary_dim/2 of them, finite.
+	// Angular frequencies in radians per position, finite: rotary_dim/2 of them, or [heads, rotary_dim/2, axes],
+	// row-major.
 	InvFreq []float64 `protobuf:"fixed64,1,rep,packed,name=inv_freq,json=invFreq,proto3" json:"inv_freq,omitempty"`
-	// Attention scaling a, which multiplies cos and sin. Finite, >= 0. Default 1.
+	// Attention scaling a, which multiplies cos and sin. Finite, >= 0. Default 1. With axes it must be 1.
 	AttentionScaling *float64 `protobuf:"fixed64,2,opt,name=attention_scaling,json=attentionScaling,proto3,oneof" json:"attention_scaling,omitempty"`
 	// Axis of each pair, below rotary_dim/2 and below 64. The number of axes is the largest value plus one. Absent: one
-	// axis.
-	Axis          []int64 `protobuf:"varint,3,rep,packed,name=axis,proto3" json:"axis,omitempty"`
+	// axis. Not with axes.
+	Axis []int64 `protobuf:"varint,3,rep,packed,name=axis,proto3" json:"axis,omitempty"`
+	// Number of heads if each has its own frequencies, 1 .. ServerLimits.max_heads; q and k must have as many. Absent: all
+	// heads are alike.
+	// With one axis for each pair, `axis` says it for the pairs of every head.
+	Heads *int64 `protobuf:"varint,4,opt,name=heads,proto3,oneof" json:"heads,omitempty"`
+	// Number of axes of a position if each pair rotates by all of them, 1 .. 64: its angle is the sum over the axes of
+	// inv_freq times the position (RoPE-Mixed of timm's EVA and DINOv3 models; LightGlue's projector). Exact: of the real
+	// sum. Other arithmetics: the products are rounded, then added in the order of the axes, rounding each sum.
+	Axes          *int64 `protobuf:"varint,5,opt,name=axes,proto3,oneof" json:"axes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1244,6 +1263,20 @@ func (x *GivenFrequencies) GetAxis() []int64 {
 	return nil
 }
 
+func (x *GivenFrequencies) GetHeads() int64 {
+	if x != nil && x.Heads != nil {
+		return *x.Heads
+	}
+	return 0
+}
+
+func (x *GivenFrequencies) GetAxes() int64 {
+	if x != nil && x.Axes != nil {
+		return *x.Axes
+	}
+	return 0
+}
+
 // One rotary embedding per axis, side by side: the first axes[0].dim/2 pairs rotate by the token's position on axis 0,
 // the next ones by axis 1, and so on; or the axes alternate. (With half-split pairing all first elements come before
 // all second ones, over the whole width.)
@@ -1252,6 +1285,7 @@ func (x *GivenFrequencies) GetAxis() []int64 {
 //	Wan         t: the rest, h = w = 2*(head_dim/6)    HunyuanVideo: rope_theta 256
 //	Cosmos      rope_theta 10000 * scale^(dim/(dim-2)) per axis
 //	Pixtral     h: head_dim/2; w: head_dim/2 with frequency_start 0.5 (every second frequency of the whole width)
+//	HunyuanImage 3  as Pixtral, and alternating: pair j has theta^(-2j/head_dim), by row if j is even, else by column
 type AxialRope struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Axes, 1 .. 64 of them.
@@ -1372,15 +1406,30 @@ func (x *AxialAxis) GetFrequencyStart() float64 {
 	return 0
 }
 
-// Cosines and sines that the caller computed: row p serves position p, which must be an integer in [0, rows). The
-// entries are used as they are in every precision: widened, or rounded once to the table's type.
+// Cosines and sines that the caller computed. The entries are used as they are in every precision: widened, or rounded
+// once to the table's type.
+//
+//	[rows, w]           row p serves position p, which must be an integer in [0, rows)
+//	[B, S, w]           row (b, s) serves token s of sequence b: Positions.source must be absent, and the layout BSHD or
+//	                    BHSD. Only for rotations. Packed tokens: [T, w] with offset 0, or offsets cu_seqlens[n].
+//	[rows, heads, w], [B, S, heads, w]  with per_head: each head has its own entries
+//
+// w is d/2 or d, as form says.
 type GivenTable struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Tables of FP32, FP16, BF16 or FP64, [rows, d/2] or [rows, d] as form says; both of one type and shape.
+	// Tables of FP32, FP16, BF16 or FP64, both of one type and shape.
 	Cos *Tensor `protobuf:"bytes,1,opt,name=cos,proto3" json:"cos,omitempty"`
 	Sin *Tensor `protobuf:"bytes,2,opt,name=sin,proto3" json:"sin,omitempty"`
-	// Form of the tables. Required. If an entry occurs twice, both must have identical bits.
-	Form          TableForm `protobuf:"varint,3,opt,name=form,proto3,enum=posenc.v1.TableForm" json:"form,omitempty"`
+	// Form of the tables. Required. With TABLE_FORM_DUPLICATED and TABLE_FORM_REPEAT_INTERLEAVED an entry occurs twice, and
+	// both must have identical bits. With TABLE_FORM_PER_ELEMENT the entries a, b of a pair's two elements may differ:
+	//
+	//	y_a = cos_a x_a - sin_a x_b,   y_b = cos_b x_b + sin_b x_a
+	//
+	// which is no rotation: lengths are not kept, and a note (NOT_A_ROTATION) says so. DIRECTION_TRANSPOSE multiplies by the
+	// transposed matrix.
+	Form TableForm `protobuf:"varint,3,opt,name=form,proto3,enum=posenc.v1.TableForm" json:"form,omitempty"`
+	// If true, the axis before the last one counts heads, 1 .. ServerLimits.max_heads; q and k must have as many (FoPE).
+	PerHead       bool `protobuf:"varint,4,opt,name=per_head,json=perHead,proto3" json:"per_head,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1434,6 +1483,13 @@ func (x *GivenTable) GetForm() TableForm {
 		return x.Form
 	}
 	return TableForm_TABLE_FORM_UNSPECIFIED
+}
+
+func (x *GivenTable) GetPerHead() bool {
+	if x != nil {
+		return x.PerHead
+	}
+	return false
 }
 
 // xPos (arXiv:2212.10554). With zeta_i = (2i + 0.4 d) / (1.4 d) and d = rotary_dim, cosines and sines at position p are
@@ -1652,14 +1708,22 @@ type RotarySettings struct {
 	InputPairing Pairing `protobuf:"varint,6,opt,name=input_pairing,json=inputPairing,proto3,enum=posenc.v1.Pairing" json:"input_pairing,omitempty"`
 	// Pairing of the output. Default: input_pairing.
 	OutputPairing Pairing `protobuf:"varint,7,opt,name=output_pairing,json=outputPairing,proto3,enum=posenc.v1.Pairing" json:"output_pairing,omitempty"`
-	// xPos scaling; positions must have one axis. Not with given_table or "linear_positions".
+	// xPos scaling; positions must have one axis. Not with given_table, "linear_positions", given_frequencies.heads, or
+	// two angles in a pair (table_pairing).
 	Xpos *Xpos `protobuf:"bytes,10,opt,name=xpos,proto3" json:"xpos,omitempty"`
 	// Number of equal parts of the d rotated elements that half-split pairing splits separately: [x0 .. | xP ..] in each
 	// part. 2 in Gemma 4's vision part, one per axis. >= 1, and a divisor of d/2. Default 1. It has no effect if both
 	// pairings are interleaved.
 	HalfSplitParts *int64 `protobuf:"varint,11,opt,name=half_split_parts,json=halfSplitParts,proto3,oneof" json:"half_split_parts,omitempty"`
 	// Factor of q by position. Absent: none.
-	QueryScale    *QueryScale `protobuf:"bytes,12,opt,name=query_scale,json=queryScale,proto3" json:"query_scale,omitempty"`
+	QueryScale *QueryScale `protobuf:"bytes,12,opt,name=query_scale,json=queryScale,proto3" json:"query_scale,omitempty"`
+	// Pairing by which the angles are laid out over a head row, if not by input_pairing: an element has the angle of its
+	// pair by table_pairing, and is combined with the other element of its pair by input_pairing (V-JEPA 2: half-split
+	// over interleaved; ERNIE-Image: interleaved over half-split). half_split_parts applies to both. The two elements of a
+	// pair then turn by different angles, as in GivenTable with TABLE_FORM_PER_ELEMENT: no rotation, and
+	// DIRECTION_INVERSE is INVALID_ARGUMENT. Not with given_table, xpos, or given_frequencies with heads or axes. Default:
+	// input_pairing.
+	TablePairing  Pairing `protobuf:"varint,13,opt,name=table_pairing,json=tablePairing,proto3,enum=posenc.v1.Pairing" json:"table_pairing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1791,6 +1855,13 @@ func (x *RotarySettings) GetQueryScale() *QueryScale {
 		return x.QueryScale
 	}
 	return nil
+}
+
+func (x *RotarySettings) GetTablePairing() Pairing {
+	if x != nil {
+		return x.TablePairing
+	}
+	return Pairing_PAIRING_UNSPECIFIED
 }
 
 type isRotarySettings_Frequencies interface {
@@ -2823,12 +2894,16 @@ const file_posenc_v1_rotary_proto_rawDesc = "" +
 	"\f_attn_factorB\v\n" +
 	"\t_max_freqB\f\n" +
 	"\n" +
-	"_resonance\"\x89\x01\n" +
+	"_resonance\"\xd0\x01\n" +
 	"\x10GivenFrequencies\x12\x19\n" +
 	"\binv_freq\x18\x01 \x03(\x01R\ainvFreq\x120\n" +
 	"\x11attention_scaling\x18\x02 \x01(\x01H\x00R\x10attentionScaling\x88\x01\x01\x12\x12\n" +
-	"\x04axis\x18\x03 \x03(\x03R\x04axisB\x14\n" +
-	"\x12_attention_scaling\"W\n" +
+	"\x04axis\x18\x03 \x03(\x03R\x04axis\x12\x19\n" +
+	"\x05heads\x18\x04 \x01(\x03H\x01R\x05heads\x88\x01\x01\x12\x17\n" +
+	"\x04axes\x18\x05 \x01(\x03H\x02R\x04axes\x88\x01\x01B\x14\n" +
+	"\x12_attention_scalingB\b\n" +
+	"\x06_headsB\a\n" +
+	"\x05_axes\"W\n" +
 	"\tAxialRope\x12(\n" +
 	"\x04axes\x18\x01 \x03(\v2\x14.posenc.v1.AxialAxisR\x04axes\x12 \n" +
 	"\valternating\x18\x02 \x01(\bR\valternating\"y\n" +
@@ -2837,12 +2912,13 @@ const file_posenc_v1_rotary_proto_rawDesc = "" +
 	"\n" +
 	"rope_theta\x18\x02 \x01(\x01H\x00R\tropeTheta\x88\x01\x01\x12'\n" +
 	"\x0ffrequency_start\x18\x03 \x01(\x01R\x0efrequencyStartB\r\n" +
-	"\v_rope_theta\"\x80\x01\n" +
+	"\v_rope_theta\"\x9b\x01\n" +
 	"\n" +
 	"GivenTable\x12#\n" +
 	"\x03cos\x18\x01 \x01(\v2\x11.posenc.v1.TensorR\x03cos\x12#\n" +
 	"\x03sin\x18\x02 \x01(\v2\x11.posenc.v1.TensorR\x03sin\x12(\n" +
-	"\x04form\x18\x03 \x01(\x0e2\x14.posenc.v1.TableFormR\x04form\"a\n" +
+	"\x04form\x18\x03 \x01(\x0e2\x14.posenc.v1.TableFormR\x04form\x12\x19\n" +
+	"\bper_head\x18\x04 \x01(\bR\aperHead\"a\n" +
 	"\x04Xpos\x12\"\n" +
 	"\n" +
 	"scale_base\x18\x01 \x01(\x01H\x00R\tscaleBase\x88\x01\x01\x12\x1b\n" +
@@ -2872,7 +2948,7 @@ const file_posenc_v1_rotary_proto_rawDesc = "" +
 	"\v_seq_lengthB\x10\n" +
 	"\x0e_rounds_factorB\x14\n" +
 	"\x12_log_scaling_alphaB\x16\n" +
-	"\x14_log_scaling_n_floor\"\xe7\x05\n" +
+	"\x14_log_scaling_n_floor\"\xa0\x06\n" +
 	"\x0eRotarySettings\x12D\n" +
 	"\x0frope_parameters\x18\x01 \x01(\v2\x19.posenc.v1.RopeParametersH\x00R\x0eropeParameters\x12J\n" +
 	"\x11given_frequencies\x18\x02 \x01(\v2\x1b.posenc.v1.GivenFrequenciesH\x00R\x10givenFrequencies\x12,\n" +
@@ -2889,7 +2965,8 @@ const file_posenc_v1_rotary_proto_rawDesc = "" +
 	" \x01(\v2\x0f.posenc.v1.XposR\x04xpos\x12-\n" +
 	"\x10half_split_parts\x18\v \x01(\x03H\x04R\x0ehalfSplitParts\x88\x01\x01\x126\n" +
 	"\vquery_scale\x18\f \x01(\v2\x15.posenc.v1.QueryScaleR\n" +
-	"queryScaleB\r\n" +
+	"queryScale\x127\n" +
+	"\rtable_pairing\x18\r \x01(\x0e2\x12.posenc.v1.PairingR\ftablePairingB\r\n" +
 	"\vfrequenciesB\r\n" +
 	"\v_rotary_dimB\v\n" +
 	"\t_head_dimB\x1a\n" +
@@ -2960,13 +3037,14 @@ const file_posenc_v1_rotary_proto_rawDesc = "" +
 	"\aPairing\x12\x17\n" +
 	"\x13PAIRING_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13PAIRING_INTERLEAVED\x10\x01\x12\x16\n" +
-	"\x12PAIRING_HALF_SPLIT\x10\x02*y\n" +
+	"\x12PAIRING_HALF_SPLIT\x10\x02*\x93\x01\n" +
 	"\n" +
 	"MropeOrder\x12\x1b\n" +
 	"\x17MROPE_ORDER_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16MROPE_ORDER_CONTIGUOUS\x10\x01\x12\x1b\n" +
 	"\x17MROPE_ORDER_INTERLEAVED\x10\x02\x12\x15\n" +
-	"\x11MROPE_ORDER_ERNIE\x10\x03*f\n" +
+	"\x11MROPE_ORDER_ERNIE\x10\x03\x12\x18\n" +
+	"\x14MROPE_ORDER_ELEMENTS\x10\x04*f\n" +
 	"\x0eLongropeBranch\x12\x1f\n" +
 	"\x1bLONGROPE_BRANCH_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15LONGROPE_BRANCH_SHORT\x10\x01\x12\x18\n" +
@@ -3025,12 +3103,13 @@ const file_posenc_v1_rotary_proto_rawDesc = "" +
 	"\x15DIRECTION_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11DIRECTION_FORWARD\x10\x01\x12\x17\n" +
 	"\x13DIRECTION_TRANSPOSE\x10\x02\x12\x15\n" +
-	"\x11DIRECTION_INVERSE\x10\x03*\x80\x01\n" +
+	"\x11DIRECTION_INVERSE\x10\x03*\x9c\x01\n" +
 	"\tTableForm\x12\x1a\n" +
 	"\x16TABLE_FORM_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15TABLE_FORM_HALF_WIDTH\x10\x01\x12\x19\n" +
 	"\x15TABLE_FORM_DUPLICATED\x10\x02\x12!\n" +
-	"\x1dTABLE_FORM_REPEAT_INTERLEAVED\x10\x03*F\n" +
+	"\x1dTABLE_FORM_REPEAT_INTERLEAVED\x10\x03\x12\x1a\n" +
+	"\x16TABLE_FORM_PER_ELEMENT\x10\x04*F\n" +
 	"\aOperand\x12\x17\n" +
 	"\x13OPERAND_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rOPERAND_QUERY\x10\x01\x12\x0f\n" +
@@ -3106,31 +3185,32 @@ var file_posenc_v1_rotary_proto_depIdxs = []int32{
 	0,  // 13: posenc.v1.RotarySettings.output_pairing:type_name -> posenc.v1.Pairing
 	20, // 14: posenc.v1.RotarySettings.xpos:type_name -> posenc.v1.Xpos
 	21, // 15: posenc.v1.RotarySettings.query_scale:type_name -> posenc.v1.QueryScale
-	0,  // 16: posenc.v1.ModelConfig.input_pairing:type_name -> posenc.v1.Pairing
-	0,  // 17: posenc.v1.ModelConfig.output_pairing:type_name -> posenc.v1.Pairing
-	23, // 18: posenc.v1.RotarySource.model:type_name -> posenc.v1.ModelConfig
-	22, // 19: posenc.v1.RotarySource.settings:type_name -> posenc.v1.RotarySettings
-	26, // 20: posenc.v1.Positions.offsets:type_name -> posenc.v1.PositionOffsets
-	34, // 21: posenc.v1.Positions.ids:type_name -> posenc.v1.Tensor
-	27, // 22: posenc.v1.Positions.segments:type_name -> posenc.v1.PositionSegments
-	34, // 23: posenc.v1.Positions.cu_seqlens:type_name -> posenc.v1.Tensor
-	6,  // 24: posenc.v1.Positions.scaling_length_rule:type_name -> posenc.v1.ScalingLengthRule
-	5,  // 25: posenc.v1.Positions.axis_dimension:type_name -> posenc.v1.AxisDimension
-	28, // 26: posenc.v1.PositionSegments.segment:type_name -> posenc.v1.PositionSegment
-	29, // 27: posenc.v1.PositionSegment.line:type_name -> posenc.v1.PositionLine
-	30, // 28: posenc.v1.PositionSegment.grid:type_name -> posenc.v1.PositionGrid
-	7,  // 29: posenc.v1.Precision.preset:type_name -> posenc.v1.PrecisionPreset
-	32, // 30: posenc.v1.Precision.axes:type_name -> posenc.v1.PrecisionAxes
-	8,  // 31: posenc.v1.PrecisionAxes.frequencies:type_name -> posenc.v1.FrequencyArithmetic
-	9,  // 32: posenc.v1.PrecisionAxes.table_dtype:type_name -> posenc.v1.TableDtype
-	10, // 33: posenc.v1.PrecisionAxes.rounding:type_name -> posenc.v1.Rounding
-	35, // 34: posenc.v1.RotaryOperand.output:type_name -> posenc.v1.Region
-	34, // 35: posenc.v1.RotaryOperand.tensor:type_name -> posenc.v1.Tensor
-	36, // [36:36] is the sub-list for method output_type
-	36, // [36:36] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	0,  // 16: posenc.v1.RotarySettings.table_pairing:type_name -> posenc.v1.Pairing
+	0,  // 17: posenc.v1.ModelConfig.input_pairing:type_name -> posenc.v1.Pairing
+	0,  // 18: posenc.v1.ModelConfig.output_pairing:type_name -> posenc.v1.Pairing
+	23, // 19: posenc.v1.RotarySource.model:type_name -> posenc.v1.ModelConfig
+	22, // 20: posenc.v1.RotarySource.settings:type_name -> posenc.v1.RotarySettings
+	26, // 21: posenc.v1.Positions.offsets:type_name -> posenc.v1.PositionOffsets
+	34, // 22: posenc.v1.Positions.ids:type_name -> posenc.v1.Tensor
+	27, // 23: posenc.v1.Positions.segments:type_name -> posenc.v1.PositionSegments
+	34, // 24: posenc.v1.Positions.cu_seqlens:type_name -> posenc.v1.Tensor
+	6,  // 25: posenc.v1.Positions.scaling_length_rule:type_name -> posenc.v1.ScalingLengthRule
+	5,  // 26: posenc.v1.Positions.axis_dimension:type_name -> posenc.v1.AxisDimension
+	28, // 27: posenc.v1.PositionSegments.segment:type_name -> posenc.v1.PositionSegment
+	29, // 28: posenc.v1.PositionSegment.line:type_name -> posenc.v1.PositionLine
+	30, // 29: posenc.v1.PositionSegment.grid:type_name -> posenc.v1.PositionGrid
+	7,  // 30: posenc.v1.Precision.preset:type_name -> posenc.v1.PrecisionPreset
+	32, // 31: posenc.v1.Precision.axes:type_name -> posenc.v1.PrecisionAxes
+	8,  // 32: posenc.v1.PrecisionAxes.frequencies:type_name -> posenc.v1.FrequencyArithmetic
+	9,  // 33: posenc.v1.PrecisionAxes.table_dtype:type_name -> posenc.v1.TableDtype
+	10, // 34: posenc.v1.PrecisionAxes.rounding:type_name -> posenc.v1.Rounding
+	35, // 35: posenc.v1.RotaryOperand.output:type_name -> posenc.v1.Region
+	34, // 36: posenc.v1.RotaryOperand.tensor:type_name -> posenc.v1.Tensor
+	37, // [37:37] is the sub-list for method output_type
+	37, // [37:37] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_posenc_v1_rotary_proto_init() }

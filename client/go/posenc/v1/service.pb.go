@@ -1531,7 +1531,8 @@ type isAnalyzeRequest_Subject interface {
 }
 
 type AnalyzeRequest_Rotary struct {
-	// Any rotary embedding except a given_table, which has no frequencies.
+	// Any rotary embedding except a given_table, which has no frequencies, and embeddings of more than one angle in a pair
+	// (table_pairing, MROPE_ORDER_ELEMENTS, given_frequencies.heads and axes).
 	Rotary *RotarySource `protobuf:"bytes,1,opt,name=rotary,proto3,oneof"`
 }
 
@@ -2329,7 +2330,7 @@ func (x *GenerateTableRequest) GetSinOutput() *Region {
 type GenerateTableResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Info  *AnswerInfo            `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"`
-	// Shape [rows, d/2] or [rows, d], as TableForm says.
+	// Shape [rows, d/2] or [rows, d], as TableForm says; [rows, heads, ...] if each head has its own entries.
 	Cos           *Tensor `protobuf:"bytes,2,opt,name=cos,proto3" json:"cos,omitempty"`
 	Sin           *Tensor `protobuf:"bytes,3,opt,name=sin,proto3" json:"sin,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2446,7 +2447,7 @@ type StreamTableResponse struct {
 	Info *AnswerInfo `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"`
 	// Row of the whole table at which this tile starts.
 	RowBegin int64 `protobuf:"varint,2,opt,name=row_begin,json=rowBegin,proto3" json:"row_begin,omitempty"`
-	// Shape [rows of the tile, width].
+	// Shape of the whole table, with the rows of the tile.
 	Cos           *Tensor `protobuf:"bytes,3,opt,name=cos,proto3" json:"cos,omitempty"`
 	Sin           *Tensor `protobuf:"bytes,4,opt,name=sin,proto3" json:"sin,omitempty"`
 	unknownFields protoimpl.UnknownFields

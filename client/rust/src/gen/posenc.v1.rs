@@ -227,16 +227,27 @@ pub struct RopeParameters {
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GivenFrequencies {
-    /// Angular frequencies in radians per position, rotary_dim/2 of them, finite.
+    /// Angular frequencies in radians per position, finite: rotary_dim/2 of them, or \[heads, rotary_dim/2, axes\],
+    /// row-major.
     #[prost(double, repeated, tag = "1")]
     pub inv_freq: ::prost::alloc::vec::Vec<f64>,
-    /// Attention scaling a, which multiplies cos and sin. Finite, >= 0. Default 1.
+    /// Attention scaling a, which multiplies cos and sin. Finite, >= 0. Default 1. With axes it must be 1.
     #[prost(double, optional, tag = "2")]
     pub attention_scaling: ::core::option::Option<f64>,
     /// Axis of each pair, below rotary_dim/2 and below 64. The number of axes is the largest value plus one. Absent: one
-    /// axis.
+    /// axis. Not with axes.
     #[prost(int64, repeated, tag = "3")]
     pub axis: ::prost::alloc::vec::Vec<i64>,
+    /// Number of heads if each has its own frequencies, 1 .. ServerLimits.max_heads; q and k must have as many. Absent: all
+    /// heads are alike.
+    /// With one axis for each pair, `axis` says it for the pairs of every head.
+    #[prost(int64, optional, tag = "4")]
+    pub heads: ::core::option::Option<i64>,
+    /// Number of axes of a position if each pair rotates by all of them, 1 .. 64: its angle is the sum over the axes of
+    /// inv_freq times the position (RoPE-Mixed of timm's EVA and DINOv3 models; LightGlue's projector). Exact: of the real
+    /// sum. Other arithmetics: the products are rounded, then added in the order of the axes, rounding each sum.
+    #[prost(int64, optional, tag = "5")]
+    pub axes: ::core::option::Option<i64>,
 }
 /// One rotary embedding per axis, side by side: the first axes\[0\].dim/2 pairs rotate by the token's position on axis 0,
 /// the next ones by axis 1, and so on; or the axes alternate. (With half-split pairing all first elements come before
@@ -246,6 +257,7 @@ pub struct GivenFrequencies {
 /// Wan         t: the rest, h = w = 2\*(head_dim/6)    HunyuanVideo: rope_theta 256
 /// Cosmos      rope_theta 10000 * scale^(dim/(dim-2)) per axis
 /// Pixtral     h: head_dim/2; w: head_dim/2 with frequency_start 0.5 (every second frequency of the whole width)
+/// HunyuanImage 3  as Pixtral, and alternating: pair j has theta^(-2j/head_dim), by row if j is even, else by column
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AxialRope {
@@ -271,19 +283,35 @@ pub struct AxialAxis {
     #[prost(double, tag = "3")]
     pub frequency_start: f64,
 }
-/// Cosines and sines that the caller computed: row p serves position p, which must be an integer in \[0, rows). The
-/// entries are used as they are in every precision: widened, or rounded once to the table's type.
+/// Cosines and sines that the caller computed. The entries are used as they are in every precision: widened, or rounded
+/// once to the table's type.
+///
+/// \[rows, w\]           row p serves position p, which must be an integer in \[0, rows)
+/// \[B, S, w\]           row (b, s) serves token s of sequence b: Positions.source must be absent, and the layout BSHD or
+/// BHSD. Only for rotations. Packed tokens: \[T, w\] with offset 0, or offsets cu_seqlens\[n\].
+/// \[rows, heads, w\], \[B, S, heads, w\]  with per_head: each head has its own entries
+///
+/// w is d/2 or d, as form says.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GivenTable {
-    /// Tables of FP32, FP16, BF16 or FP64, \[rows, d/2\] or \[rows, d\] as form says; both of one type and shape.
+    /// Tables of FP32, FP16, BF16 or FP64, both of one type and shape.
     #[prost(message, optional, tag = "1")]
     pub cos: ::core::option::Option<Tensor>,
     #[prost(message, optional, tag = "2")]
     pub sin: ::core::option::Option<Tensor>,
-    /// Form of the tables. Required. If an entry occurs twice, both must have identical bits.
+    /// Form of the tables. Required. With TABLE_FORM_DUPLICATED and TABLE_FORM_REPEAT_INTERLEAVED an entry occurs twice, and
+    /// both must have identical bits. With TABLE_FORM_PER_ELEMENT the entries a, b of a pair's two elements may differ:
+    ///
+    /// y_a = cos_a x_a - sin_a x_b,   y_b = cos_b x_b + sin_b x_a
+    ///
+    /// which is no rotation: lengths are not kept, and a note (NOT_A_ROTATION) says so. DIRECTION_TRANSPOSE multiplies by the
+    /// transposed matrix.
     #[prost(enumeration = "TableForm", tag = "3")]
     pub form: i32,
+    /// If true, the axis before the last one counts heads, 1 .. ServerLimits.max_heads; q and k must have as many (FoPE).
+    #[prost(bool, tag = "4")]
+    pub per_head: bool,
 }
 /// xPos (arXiv:2212.10554). With zeta_i = (2i + 0.4 d) / (1.4 d) and d = rotary_dim, cosines and sines at position p are
 /// multiplied by zeta_i^((p - centre) / scale_base) for q, and divided by it for k.
@@ -361,7 +389,8 @@ pub struct RotarySettings {
     /// Pairing of the output. Default: input_pairing.
     #[prost(enumeration = "Pairing", tag = "7")]
     pub output_pairing: i32,
-    /// xPos scaling; positions must have one axis. Not with given_table or "linear_positions".
+    /// xPos scaling; positions must have one axis. Not with given_table, "linear_positions", given_frequencies.heads, or
+    /// two angles in a pair (table_pairing).
     #[prost(message, optional, tag = "10")]
     pub xpos: ::core::option::Option<Xpos>,
     /// Number of equal parts of the d rotated elements that half-split pairing splits separately: \[x0 .. | xP ..\] in each
@@ -372,6 +401,14 @@ pub struct RotarySettings {
     /// Factor of q by position. Absent: none.
     #[prost(message, optional, tag = "12")]
     pub query_scale: ::core::option::Option<QueryScale>,
+    /// Pairing by which the angles are laid out over a head row, if not by input_pairing: an element has the angle of its
+    /// pair by table_pairing, and is combined with the other element of its pair by input_pairing (V-JEPA 2: half-split
+    /// over interleaved; ERNIE-Image: interleaved over half-split). half_split_parts applies to both. The two elements of a
+    /// pair then turn by different angles, as in GivenTable with TABLE_FORM_PER_ELEMENT: no rotation, and
+    /// DIRECTION_INVERSE is INVALID_ARGUMENT. Not with given_table, xpos, or given_frequencies with heads or axes. Default:
+    /// input_pairing.
+    #[prost(enumeration = "Pairing", tag = "13")]
+    pub table_pairing: i32,
     /// Required, unless query_scale is given: without frequencies nothing rotates, q is multiplied, k is returned as it is,
     /// and no other field may be given.
     #[prost(oneof = "rotary_settings::Frequencies", tags = "1, 2, 8, 9")]
@@ -680,6 +717,9 @@ pub enum MropeOrder {
     /// Sections h, w, t. Pairs alternate between h and w; the last mrope_section\[2\] pairs belong to t (ERNIE 4.5 VL). h
     /// and w must have equally many.
     Ernie = 3,
+    /// Sections of elements, not of pairs: axis 0 has the first 2 * mrope_section\[0\] rotated elements of a head row, axis 1
+    /// the next, and so on (HunyuanVL). The two elements of a pair can have different axes: see table_pairing.
+    Elements = 4,
 }
 impl MropeOrder {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -692,6 +732,7 @@ impl MropeOrder {
             Self::Contiguous => "MROPE_ORDER_CONTIGUOUS",
             Self::Interleaved => "MROPE_ORDER_INTERLEAVED",
             Self::Ernie => "MROPE_ORDER_ERNIE",
+            Self::Elements => "MROPE_ORDER_ELEMENTS",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -701,6 +742,7 @@ impl MropeOrder {
             "MROPE_ORDER_CONTIGUOUS" => Some(Self::Contiguous),
             "MROPE_ORDER_INTERLEAVED" => Some(Self::Interleaved),
             "MROPE_ORDER_ERNIE" => Some(Self::Ernie),
+            "MROPE_ORDER_ELEMENTS" => Some(Self::Elements),
             _ => None,
         }
     }
@@ -1084,7 +1126,8 @@ pub enum Direction {
     Forward = 1,
     /// y = a R^T x: the adjoint, for gradients.
     Transpose = 2,
-    /// y = (1/a) R^T x: undoes FORWARD. INVALID_ARGUMENT if a = 0, and with given_table, whose a is not known.
+    /// y = (1/a) R^T x: undoes FORWARD. INVALID_ARGUMENT if a = 0, with given_table, whose a is not known, and if the two
+    /// elements of a pair have different angles.
     Inverse = 3,
 }
 impl Direction {
@@ -1111,7 +1154,7 @@ impl Direction {
         }
     }
 }
-/// Width of a table row: one value per pair or one per element.
+/// Columns of a table row: one value per pair or one per element.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -1123,6 +1166,8 @@ pub enum TableForm {
     Duplicated = 2,
     /// \[rows, d\]: c0 c0 c1 c1 ..., for interleaved pairing.
     RepeatInterleaved = 3,
+    /// \[rows, d\]: the value of each rotated element of the input, in the order of the elements, whatever the pairing.
+    PerElement = 4,
 }
 impl TableForm {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1135,6 +1180,7 @@ impl TableForm {
             Self::HalfWidth => "TABLE_FORM_HALF_WIDTH",
             Self::Duplicated => "TABLE_FORM_DUPLICATED",
             Self::RepeatInterleaved => "TABLE_FORM_REPEAT_INTERLEAVED",
+            Self::PerElement => "TABLE_FORM_PER_ELEMENT",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1144,6 +1190,7 @@ impl TableForm {
             "TABLE_FORM_HALF_WIDTH" => Some(Self::HalfWidth),
             "TABLE_FORM_DUPLICATED" => Some(Self::Duplicated),
             "TABLE_FORM_REPEAT_INTERLEAVED" => Some(Self::RepeatInterleaved),
+            "TABLE_FORM_PER_ELEMENT" => Some(Self::PerElement),
             _ => None,
         }
     }
@@ -2993,10 +3040,12 @@ pub mod plan {
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct EffectiveFrequencies {
-    /// Angular frequencies in radians per position. Empty for a given_table.
+    /// Angular frequencies in radians per position, one per pair. Empty for a given_table. If the two elements of a pair have
+    /// different angles: those of the pairs' first elements, then those of the second ones. With
+    /// given_frequencies.heads or axes: \[heads, pairs, axes\].
     #[prost(double, repeated, tag = "1")]
     pub inv_freq: ::prost::alloc::vec::Vec<f64>,
-    /// Axis of each pair. Empty: there is one axis.
+    /// Axis of each frequency. Empty: there is one axis, or each pair rotates by all of them.
     #[prost(int64, repeated, tag = "2")]
     pub axis: ::prost::alloc::vec::Vec<i64>,
 }
@@ -4132,7 +4181,8 @@ pub mod analyze_request {
     #[allow(clippy::all)]
     #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Subject {
-        /// Any rotary embedding except a given_table, which has no frequencies.
+        /// Any rotary embedding except a given_table, which has no frequencies, and embeddings of more than one angle in a pair
+        /// (table_pairing, MROPE_ORDER_ELEMENTS, given_frequencies.heads and axes).
         #[prost(message, tag = "1")]
         Rotary(super::RotarySource),
         /// A sinusoidal encoding; token_valid must be absent. Fields that only shift or scale the encoding have no effect.
@@ -4328,7 +4378,7 @@ pub struct GenerateTableRequest {
 pub struct GenerateTableResponse {
     #[prost(message, optional, tag = "1")]
     pub info: ::core::option::Option<AnswerInfo>,
-    /// Shape \[rows, d/2\] or \[rows, d\], as TableForm says.
+    /// Shape \[rows, d/2\] or \[rows, d\], as TableForm says; \[rows, heads, ...\] if each head has its own entries.
     #[prost(message, optional, tag = "2")]
     pub cos: ::core::option::Option<Tensor>,
     #[prost(message, optional, tag = "3")]
@@ -4352,7 +4402,7 @@ pub struct StreamTableResponse {
     /// Row of the whole table at which this tile starts.
     #[prost(int64, tag = "2")]
     pub row_begin: i64,
-    /// Shape \[rows of the tile, width\].
+    /// Shape of the whole table, with the rows of the tile.
     #[prost(message, optional, tag = "3")]
     pub cos: ::core::option::Option<Tensor>,
     #[prost(message, optional, tag = "4")]

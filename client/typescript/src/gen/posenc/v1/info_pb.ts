@@ -349,14 +349,16 @@ export const PlanSchema: GenMessage<Plan> = /*@__PURE__*/
  */
 export type EffectiveFrequencies = Message<"posenc.v1.EffectiveFrequencies"> & {
   /**
-   * Angular frequencies in radians per position. Empty for a given_table.
+   * Angular frequencies in radians per position, one per pair. Empty for a given_table. If the two elements of a pair have
+   * different angles: those of the pairs' first elements, then those of the second ones. With
+   * given_frequencies.heads or axes: [heads, pairs, axes].
    *
    * @generated from field: repeated double inv_freq = 1;
    */
   invFreq: number[];
 
   /**
-   * Axis of each pair. Empty: there is one axis.
+   * Axis of each frequency. Empty: there is one axis, or each pair rotates by all of them.
    *
    * @generated from field: repeated int64 axis = 2;
    */

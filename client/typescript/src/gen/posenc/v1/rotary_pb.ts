@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file posenc/v1/rotary.proto.
  */
 export const file_posenc_v1_rotary: GenFile = /*@__PURE__*/
-  fileDesc("ChZwb3NlbmMvdjEvcm90YXJ5LnByb3RvEglwb3NlbmMudjEixQgKDlJvcGVQYXJhbWV0ZXJzEhEKCXJvcGVfdHlwZRgBIAEoCRIXCgpyb3BlX3RoZXRhGAIgASgBSACIAQESIgoVcGFydGlhbF9yb3RhcnlfZmFjdG9yGAMgASgBSAGIAQESEwoGZmFjdG9yGAQgASgBSAKIAQESLQogb3JpZ2luYWxfbWF4X3Bvc2l0aW9uX2VtYmVkZGluZ3MYBSABKAFIA4gBARIdChBhdHRlbnRpb25fZmFjdG9yGAYgASgBSASIAQESFgoJYmV0YV9mYXN0GAcgASgBSAWIAQESFgoJYmV0YV9zbG93GAggASgBSAaIAQESEwoGbXNjYWxlGAkgASgBSAeIAQESGwoObXNjYWxlX2FsbF9kaW0YCiABKAFICIgBARIVCgh0cnVuY2F0ZRgLIAEoCEgJiAEBEhwKD2xvd19mcmVxX2ZhY3RvchgMIAEoAUgKiAEBEh0KEGhpZ2hfZnJlcV9mYWN0b3IYDSABKAFIC4gBARIUCgxzaG9ydF9mYWN0b3IYDiADKAESEwoLbG9uZ19mYWN0b3IYDyADKAESMgoPbG9uZ3JvcGVfYnJhbmNoGBAgASgOMhkucG9zZW5jLnYxLkxvbmdyb3BlQnJhbmNoEhIKBWFscGhhGBEgASgBSAyIAQESGgoNZnJlcXVlbmN5X2RpbRgSIAEoAUgNiAEBEhkKDG5lZ2F0ZV9hbmdsZRgTIAEoCEgOiAEBEhQKB21peGVkX2IYFCABKAFID4gBARIXCgpleHRfZmFjdG9yGBUgASgBSBCIAQESGAoLYXR0bl9mYWN0b3IYFiABKAFIEYgBARIUCgxmcmVxX2ZhY3RvcnMYFyADKAESFQoIbWF4X2ZyZXEYGCABKAFIEogBARIVCg1tcm9wZV9zZWN0aW9uGBkgAygDEioKC21yb3BlX29yZGVyGBogASgOMhUucG9zZW5jLnYxLk1yb3BlT3JkZXISFgoJcmVzb25hbmNlGBsgASgISBOIAQFCDQoLX3JvcGVfdGhldGFCGAoWX3BhcnRpYWxfcm90YXJ5X2ZhY3RvckIJCgdfZmFjdG9yQiMKIV9vcmlnaW5hbF9tYXhfcG9zaXRpb25fZW1iZWRkaW5nc0ITChFfYXR0ZW50aW9uX2ZhY3RvckIMCgpfYmV0YV9mYXN0QgwKCl9iZXRhX3Nsb3dCCQoHX21zY2FsZUIRCg9fbXNjYWxlX2FsbF9kaW1CCwoJX3RydW5jYXRlQhIKEF9sb3dfZnJlcV9mYWN0b3JCEwoRX2hpZ2hfZnJlcV9mYWN0b3JCCAoGX2FscGhhQhAKDl9mcmVxdWVuY3lfZGltQg8KDV9uZWdhdGVfYW5nbGVCCgoIX21peGVkX2JCDQoLX2V4dF9mYWN0b3JCDgoMX2F0dG5fZmFjdG9yQgsKCV9tYXhfZnJlcUIMCgpfcmVzb25hbmNlImgKEEdpdmVuRnJlcXVlbmNpZXMSEAoIaW52X2ZyZXEYASADKAESHgoRYXR0ZW50aW9uX3NjYWxpbmcYAiABKAFIAIgBARIMCgRheGlzGAMgAygDQhQKEl9hdHRlbnRpb25fc2NhbGluZyJECglBeGlhbFJvcGUSIgoEYXhlcxgBIAMoCzIULnBvc2VuYy52MS5BeGlhbEF4aXMSEwoLYWx0ZXJuYXRpbmcYAiABKAgiWQoJQXhpYWxBeGlzEgsKA2RpbRgBIAEoAxIXCgpyb3BlX3RoZXRhGAIgASgBSACIAQESFwoPZnJlcXVlbmN5X3N0YXJ0GAMgASgBQg0KC19yb3BlX3RoZXRhInAKCkdpdmVuVGFibGUSHgoDY29zGAEgASgLMhEucG9zZW5jLnYxLlRlbnNvchIeCgNzaW4YAiABKAsyES5wb3NlbmMudjEuVGVuc29yEiIKBGZvcm0YAyABKA4yFC5wb3NlbmMudjEuVGFibGVGb3JtIk4KBFhwb3MSFwoKc2NhbGVfYmFzZRgBIAEoAUgAiAEBEhMKBmNlbnRyZRgCIAEoAUgBiAEBQg0KC19zY2FsZV9iYXNlQgkKB19jZW50cmUimQQKClF1ZXJ5U2NhbGUSLwoIZnVuY3Rpb24YASABKA4yHS5wb3NlbmMudjEuUXVlcnlTY2FsZUZ1bmN0aW9uEhcKCmF0dG5fc2NhbGUYAiABKAFIAIgBARIYCgtmbG9vcl9zY2FsZRgDIAEoAUgBiAEBEiEKFGxsYW1hXzRfc2NhbGluZ19iZXRhGAQgASgBSAKIAQESLQogb3JpZ2luYWxfbWF4X3Bvc2l0aW9uX2VtYmVkZGluZ3MYBSABKAFIA4gBARIXCgpzZXFfbGVuZ3RoGAYgASgBSASIAQESMgoPcG9zaXRpb25fc291cmNlGAcgASgOMhkucG9zZW5jLnYxLlBvc2l0aW9uU291cmNlEhoKDXJvdW5kc19mYWN0b3IYCCABKAhIBYgBARIeChFsb2dfc2NhbGluZ19hbHBoYRgJIAEoAUgGiAEBEiAKE2xvZ19zY2FsaW5nX25fZmxvb3IYCiABKAFIB4gBAUINCgtfYXR0bl9zY2FsZUIOCgxfZmxvb3Jfc2NhbGVCFwoVX2xsYW1hXzRfc2NhbGluZ19iZXRhQiMKIV9vcmlnaW5hbF9tYXhfcG9zaXRpb25fZW1iZWRkaW5nc0INCgtfc2VxX2xlbmd0aEIQCg5fcm91bmRzX2ZhY3RvckIUChJfbG9nX3NjYWxpbmdfYWxwaGFCFgoUX2xvZ19zY2FsaW5nX25fZmxvb3IiyAQKDlJvdGFyeVNldHRpbmdzEjQKD3JvcGVfcGFyYW1ldGVycxgBIAEoCzIZLnBvc2VuYy52MS5Sb3BlUGFyYW1ldGVyc0gAEjgKEWdpdmVuX2ZyZXF1ZW5jaWVzGAIgASgLMhsucG9zZW5jLnYxLkdpdmVuRnJlcXVlbmNpZXNIABIlCgVheGlhbBgIIAEoCzIULnBvc2VuYy52MS5BeGlhbFJvcGVIABIsCgtnaXZlbl90YWJsZRgJIAEoCzIVLnBvc2VuYy52MS5HaXZlblRhYmxlSAASFwoKcm90YXJ5X2RpbRgDIAEoA0gBiAEBEhUKCGhlYWRfZGltGAQgASgDSAKIAQESJAoXbWF4X3Bvc2l0aW9uX2VtYmVkZGluZ3MYBSABKAFIA4gBARIpCg1pbnB1dF9wYWlyaW5nGAYgASgOMhIucG9zZW5jLnYxLlBhaXJpbmcSKgoOb3V0cHV0X3BhaXJpbmcYByABKA4yEi5wb3NlbmMudjEuUGFpcmluZxIdCgR4cG9zGAogASgLMg8ucG9zZW5jLnYxLlhwb3MSHQoQaGFsZl9zcGxpdF9wYXJ0cxgLIAEoA0gEiAEBEioKC3F1ZXJ5X3NjYWxlGAwgASgLMhUucG9zZW5jLnYxLlF1ZXJ5U2NhbGVCDQoLZnJlcXVlbmNpZXNCDQoLX3JvdGFyeV9kaW1CCwoJX2hlYWRfZGltQhoKGF9tYXhfcG9zaXRpb25fZW1iZWRkaW5nc0ITChFfaGFsZl9zcGxpdF9wYXJ0cyLqAQoLTW9kZWxDb25maWcSEwoLY29uZmlnX2pzb24YASABKAwSEQoJY29tcG9uZW50GAIgASgJEhQKCmxheWVyX3R5cGUYAyABKAlIABIVCgtsYXllcl9pbmRleBgEIAEoDUgAEikKDWlucHV0X3BhaXJpbmcYBSABKA4yEi5wb3NlbmMudjEuUGFpcmluZxIqCg5vdXRwdXRfcGFpcmluZxgGIAEoDjISLnBvc2VuYy52MS5QYWlyaW5nEhgKEGNvbmZpZ19qc29uX3RleHQYByABKAkSDAoEZ2d1ZhgIIAEoDEIHCgVsYXllciJwCgxSb3RhcnlTb3VyY2USJwoFbW9kZWwYASABKAsyFi5wb3NlbmMudjEuTW9kZWxDb25maWdIABItCghzZXR0aW5ncxgCIAEoCzIZLnBvc2VuYy52MS5Sb3RhcnlTZXR0aW5nc0gAQggKBnNvdXJjZSL4AgoJUG9zaXRpb25zEhAKBm9mZnNldBgBIAEoA0gAEi0KB29mZnNldHMYAiABKAsyGi5wb3NlbmMudjEuUG9zaXRpb25PZmZzZXRzSAASIAoDaWRzGAMgASgLMhEucG9zZW5jLnYxLlRlbnNvckgAEi8KCHNlZ21lbnRzGAQgASgLMhsucG9zZW5jLnYxLlBvc2l0aW9uU2VnbWVudHNIABIlCgpjdV9zZXFsZW5zGAUgASgLMhEucG9zZW5jLnYxLlRlbnNvchI5ChNzY2FsaW5nX2xlbmd0aF9ydWxlGAYgASgOMhwucG9zZW5jLnYxLlNjYWxpbmdMZW5ndGhSdWxlEg8KB3NlcV9sZW4YByADKAMSMAoOYXhpc19kaW1lbnNpb24YCCABKA4yGC5wb3NlbmMudjEuQXhpc0RpbWVuc2lvbhIYCgtjYWNoZV9pbmRleBgJIAEoA0gBiAEBQggKBnNvdXJjZUIOCgxfY2FjaGVfaW5kZXgiIQoPUG9zaXRpb25PZmZzZXRzEg4KBm9mZnNldBgBIAMoAyI/ChBQb3NpdGlvblNlZ21lbnRzEisKB3NlZ21lbnQYASADKAsyGi5wb3NlbmMudjEuUG9zaXRpb25TZWdtZW50ImsKD1Bvc2l0aW9uU2VnbWVudBInCgRsaW5lGAEgASgLMhcucG9zZW5jLnYxLlBvc2l0aW9uTGluZUgAEicKBGdyaWQYAiABKAsyFy5wb3NlbmMudjEuUG9zaXRpb25HcmlkSABCBgoEa2luZCJICgxQb3NpdGlvbkxpbmUSDQoFY291bnQYASABKAMSDQoFc3RhcnQYAiABKAESEQoEc3RlcBgDIAEoAUgAiAEBQgcKBV9zdGVwIjkKDFBvc2l0aW9uR3JpZBIMCgRzaXplGAEgAygDEg0KBXN0YXJ0GAIgAygBEgwKBHN0ZXAYAyADKAEibQoJUHJlY2lzaW9uEiwKBnByZXNldBgBIAEoDjIaLnBvc2VuYy52MS5QcmVjaXNpb25QcmVzZXRIABIoCgRheGVzGAIgASgLMhgucG9zZW5jLnYxLlByZWNpc2lvbkF4ZXNIAEIICgZjaG9pY2UilwEKDVByZWNpc2lvbkF4ZXMSMwoLZnJlcXVlbmNpZXMYASABKA4yHi5wb3NlbmMudjEuRnJlcXVlbmN5QXJpdGhtZXRpYxIqCgt0YWJsZV9kdHlwZRgCIAEoDjIVLnBvc2VuYy52MS5UYWJsZUR0eXBlEiUKCHJvdW5kaW5nGAMgASgOMhMucG9zZW5jLnYxLlJvdW5kaW5nIoMBCg1Sb3RhcnlPcGVyYW5kEhUKDXJvdGFyeV9vZmZzZXQYASABKAMSIQoGb3V0cHV0GAIgASgLMhEucG9zZW5jLnYxLlJlZ2lvbhIVCg1yb3RhdGVzX2ZpcnN0GAMgASgIEiEKBnRlbnNvchgPIAEoCzIRLnBvc2VuYy52MS5UZW5zb3IqUwoHUGFpcmluZxIXChNQQUlSSU5HX1VOU1BFQ0lGSUVEEAASFwoTUEFJUklOR19JTlRFUkxFQVZFRBABEhYKElBBSVJJTkdfSEFMRl9TUExJVBACKnkKCk1yb3BlT3JkZXISGwoXTVJPUEVfT1JERVJfVU5TUEVDSUZJRUQQABIaChZNUk9QRV9PUkRFUl9DT05USUdVT1VTEAESGwoXTVJPUEVfT1JERVJfSU5URVJMRUFWRUQQAhIVChFNUk9QRV9PUkRFUl9FUk5JRRADKmYKDkxvbmdyb3BlQnJhbmNoEh8KG0xPTkdST1BFX0JSQU5DSF9VTlNQRUNJRklFRBAAEhkKFUxPTkdST1BFX0JSQU5DSF9TSE9SVBABEhgKFExPTkdST1BFX0JSQU5DSF9MT05HEAIq4AEKElF1ZXJ5U2NhbGVGdW5jdGlvbhIkCiBRVUVSWV9TQ0FMRV9GVU5DVElPTl9VTlNQRUNJRklFRBAAEh8KG1FVRVJZX1NDQUxFX0ZVTkNUSU9OX0xMQU1BNBABEiMKH1FVRVJZX1NDQUxFX0ZVTkNUSU9OX01JTklTVFJBTDMQAhIdChlRVUVSWV9TQ0FMRV9GVU5DVElPTl9CRUFNEAMSHQoZUVVFUllfU0NBTEVfRlVOQ1RJT05fTE9HThAEEiAKHFFVRVJZX1NDQUxFX0ZVTkNUSU9OX0lOS0xJTkcQBSp0Cg5Qb3NpdGlvblNvdXJjZRIfChtQT1NJVElPTl9TT1VSQ0VfVU5TUEVDSUZJRUQQABIgChxQT1NJVElPTl9TT1VSQ0VfUE9TSVRJT05fSURTEAESHwobUE9TSVRJT05fU09VUkNFX0NBQ0hFX0lOREVYEAIqewoNQXhpc0RpbWVuc2lvbhIeChpBWElTX0RJTUVOU0lPTl9VTlNQRUNJRklFRBAAEhcKE0FYSVNfRElNRU5TSU9OX05PTkUQARIYChRBWElTX0RJTUVOU0lPTl9GSVJTVBACEhcKE0FYSVNfRElNRU5TSU9OX0xBU1QQAyqiAQoRU2NhbGluZ0xlbmd0aFJ1bGUSIwofU0NBTElOR19MRU5HVEhfUlVMRV9VTlNQRUNJRklFRBAAEiQKIFNDQUxJTkdfTEVOR1RIX1JVTEVfUEVSX1NFUVVFTkNFEAESIwofU0NBTElOR19MRU5HVEhfUlVMRV9XSE9MRV9CQVRDSBACEh0KGVNDQUxJTkdfTEVOR1RIX1JVTEVfR0lWRU4QAyraAQoPUHJlY2lzaW9uUHJlc2V0EiAKHFBSRUNJU0lPTl9QUkVTRVRfVU5TUEVDSUZJRUQQABIaChZQUkVDSVNJT05fUFJFU0VUX0VYQUNUEAESGAoUUFJFQ0lTSU9OX1BSRVNFVF9GMzIQAhIdChlQUkVDSVNJT05fUFJFU0VUX0hGX0VBR0VSEAMSGQoVUFJFQ0lTSU9OX1BSRVNFVF9WTExNEAQSGQoVUFJFQ0lTSU9OX1BSRVNFVF9GTFVYEAUSGgoWUFJFQ0lTSU9OX1BSRVNFVF9NT0RFTBAGKp8BChNGcmVxdWVuY3lBcml0aG1ldGljEiQKIEZSRVFVRU5DWV9BUklUSE1FVElDX1VOU1BFQ0lGSUVEEAASHgoaRlJFUVVFTkNZX0FSSVRITUVUSUNfRVhBQ1QQARIgChxGUkVRVUVOQ1lfQVJJVEhNRVRJQ19GTE9BVDY0EAISIAocRlJFUVVFTkNZX0FSSVRITUVUSUNfRkxPQVQzMhADKnMKClRhYmxlRHR5cGUSGwoXVEFCTEVfRFRZUEVfVU5TUEVDSUZJRUQQABIXChNUQUJMRV9EVFlQRV9GTE9BVDMyEAESFgoSVEFCTEVfRFRZUEVfVEVOU09SEAISFwoTVEFCTEVfRFRZUEVfRkxPQVQ2NBADKlQKCFJvdW5kaW5nEhgKFFJPVU5ESU5HX1VOU1BFQ0lGSUVEEAASEQoNUk9VTkRJTkdfT05DRRABEhsKF1JPVU5ESU5HX0VBQ0hfT1BFUkFUSU9OEAIqUgoGTGF5b3V0EhYKEkxBWU9VVF9VTlNQRUNJRklFRBAAEg8KC0xBWU9VVF9CU0hEEAESDwoLTEFZT1VUX0JIU0QQAhIOCgpMQVlPVVRfVEhEEAMqbQoJRGlyZWN0aW9uEhkKFURJUkVDVElPTl9VTlNQRUNJRklFRBAAEhUKEURJUkVDVElPTl9GT1JXQVJEEAESFwoTRElSRUNUSU9OX1RSQU5TUE9TRRACEhUKEURJUkVDVElPTl9JTlZFUlNFEAMqgAEKCVRhYmxlRm9ybRIaChZUQUJMRV9GT1JNX1VOU1BFQ0lGSUVEEAASGQoVVEFCTEVfRk9STV9IQUxGX1dJRFRIEAESGQoVVEFCTEVfRk9STV9EVVBMSUNBVEVEEAISIQodVEFCTEVfRk9STV9SRVBFQVRfSU5URVJMRUFWRUQQAypGCgdPcGVyYW5kEhcKE09QRVJBTkRfVU5TUEVDSUZJRUQQABIRCg1PUEVSQU5EX1FVRVJZEAESDwoLT1BFUkFORF9LRVkQAkJJCg1kZXYucG9zZW5jLnYxQgtSb3RhcnlQcm90b1ABWh1wb3NlbmMuZGV2L3Bvc2VuYy92MTtwb3NlbmN2MaoCCVBvc2VuYy5WMWIGcHJvdG8z", [file_posenc_v1_tensor]);
+  fileDesc("ChZwb3NlbmMvdjEvcm90YXJ5LnByb3RvEglwb3NlbmMudjEixQgKDlJvcGVQYXJhbWV0ZXJzEhEKCXJvcGVfdHlwZRgBIAEoCRIXCgpyb3BlX3RoZXRhGAIgASgBSACIAQESIgoVcGFydGlhbF9yb3RhcnlfZmFjdG9yGAMgASgBSAGIAQESEwoGZmFjdG9yGAQgASgBSAKIAQESLQogb3JpZ2luYWxfbWF4X3Bvc2l0aW9uX2VtYmVkZGluZ3MYBSABKAFIA4gBARIdChBhdHRlbnRpb25fZmFjdG9yGAYgASgBSASIAQESFgoJYmV0YV9mYXN0GAcgASgBSAWIAQESFgoJYmV0YV9zbG93GAggASgBSAaIAQESEwoGbXNjYWxlGAkgASgBSAeIAQESGwoObXNjYWxlX2FsbF9kaW0YCiABKAFICIgBARIVCgh0cnVuY2F0ZRgLIAEoCEgJiAEBEhwKD2xvd19mcmVxX2ZhY3RvchgMIAEoAUgKiAEBEh0KEGhpZ2hfZnJlcV9mYWN0b3IYDSABKAFIC4gBARIUCgxzaG9ydF9mYWN0b3IYDiADKAESEwoLbG9uZ19mYWN0b3IYDyADKAESMgoPbG9uZ3JvcGVfYnJhbmNoGBAgASgOMhkucG9zZW5jLnYxLkxvbmdyb3BlQnJhbmNoEhIKBWFscGhhGBEgASgBSAyIAQESGgoNZnJlcXVlbmN5X2RpbRgSIAEoAUgNiAEBEhkKDG5lZ2F0ZV9hbmdsZRgTIAEoCEgOiAEBEhQKB21peGVkX2IYFCABKAFID4gBARIXCgpleHRfZmFjdG9yGBUgASgBSBCIAQESGAoLYXR0bl9mYWN0b3IYFiABKAFIEYgBARIUCgxmcmVxX2ZhY3RvcnMYFyADKAESFQoIbWF4X2ZyZXEYGCABKAFIEogBARIVCg1tcm9wZV9zZWN0aW9uGBkgAygDEioKC21yb3BlX29yZGVyGBogASgOMhUucG9zZW5jLnYxLk1yb3BlT3JkZXISFgoJcmVzb25hbmNlGBsgASgISBOIAQFCDQoLX3JvcGVfdGhldGFCGAoWX3BhcnRpYWxfcm90YXJ5X2ZhY3RvckIJCgdfZmFjdG9yQiMKIV9vcmlnaW5hbF9tYXhfcG9zaXRpb25fZW1iZWRkaW5nc0ITChFfYXR0ZW50aW9uX2ZhY3RvckIMCgpfYmV0YV9mYXN0QgwKCl9iZXRhX3Nsb3dCCQoHX21zY2FsZUIRCg9fbXNjYWxlX2FsbF9kaW1CCwoJX3RydW5jYXRlQhIKEF9sb3dfZnJlcV9mYWN0b3JCEwoRX2hpZ2hfZnJlcV9mYWN0b3JCCAoGX2FscGhhQhAKDl9mcmVxdWVuY3lfZGltQg8KDV9uZWdhdGVfYW5nbGVCCgoIX21peGVkX2JCDQoLX2V4dF9mYWN0b3JCDgoMX2F0dG5fZmFjdG9yQgsKCV9tYXhfZnJlcUIMCgpfcmVzb25hbmNlIqIBChBHaXZlbkZyZXF1ZW5jaWVzEhAKCGludl9mcmVxGAEgAygBEh4KEWF0dGVudGlvbl9zY2FsaW5nGAIgASgBSACIAQESDAoEYXhpcxgDIAMoAxISCgVoZWFkcxgEIAEoA0gBiAEBEhEKBGF4ZXMYBSABKANIAogBAUIUChJfYXR0ZW50aW9uX3NjYWxpbmdCCAoGX2hlYWRzQgcKBV9heGVzIkQKCUF4aWFsUm9wZRIiCgRheGVzGAEgAygLMhQucG9zZW5jLnYxLkF4aWFsQXhpcxITCgthbHRlcm5hdGluZxgCIAEoCCJZCglBeGlhbEF4aXMSCwoDZGltGAEgASgDEhcKCnJvcGVfdGhldGEYAiABKAFIAIgBARIXCg9mcmVxdWVuY3lfc3RhcnQYAyABKAFCDQoLX3JvcGVfdGhldGEiggEKCkdpdmVuVGFibGUSHgoDY29zGAEgASgLMhEucG9zZW5jLnYxLlRlbnNvchIeCgNzaW4YAiABKAsyES5wb3NlbmMudjEuVGVuc29yEiIKBGZvcm0YAyABKA4yFC5wb3NlbmMudjEuVGFibGVGb3JtEhAKCHBlcl9oZWFkGAQgASgIIk4KBFhwb3MSFwoKc2NhbGVfYmFzZRgBIAEoAUgAiAEBEhMKBmNlbnRyZRgCIAEoAUgBiAEBQg0KC19zY2FsZV9iYXNlQgkKB19jZW50cmUimQQKClF1ZXJ5U2NhbGUSLwoIZnVuY3Rpb24YASABKA4yHS5wb3NlbmMudjEuUXVlcnlTY2FsZUZ1bmN0aW9uEhcKCmF0dG5fc2NhbGUYAiABKAFIAIgBARIYCgtmbG9vcl9zY2FsZRgDIAEoAUgBiAEBEiEKFGxsYW1hXzRfc2NhbGluZ19iZXRhGAQgASgBSAKIAQESLQogb3JpZ2luYWxfbWF4X3Bvc2l0aW9uX2VtYmVkZGluZ3MYBSABKAFIA4gBARIXCgpzZXFfbGVuZ3RoGAYgASgBSASIAQESMgoPcG9zaXRpb25fc291cmNlGAcgASgOMhkucG9zZW5jLnYxLlBvc2l0aW9uU291cmNlEhoKDXJvdW5kc19mYWN0b3IYCCABKAhIBYgBARIeChFsb2dfc2NhbGluZ19hbHBoYRgJIAEoAUgGiAEBEiAKE2xvZ19zY2FsaW5nX25fZmxvb3IYCiABKAFIB4gBAUINCgtfYXR0bl9zY2FsZUIOCgxfZmxvb3Jfc2NhbGVCFwoVX2xsYW1hXzRfc2NhbGluZ19iZXRhQiMKIV9vcmlnaW5hbF9tYXhfcG9zaXRpb25fZW1iZWRkaW5nc0INCgtfc2VxX2xlbmd0aEIQCg5fcm91bmRzX2ZhY3RvckIUChJfbG9nX3NjYWxpbmdfYWxwaGFCFgoUX2xvZ19zY2FsaW5nX25fZmxvb3Ii8wQKDlJvdGFyeVNldHRpbmdzEjQKD3JvcGVfcGFyYW1ldGVycxgBIAEoCzIZLnBvc2VuYy52MS5Sb3BlUGFyYW1ldGVyc0gAEjgKEWdpdmVuX2ZyZXF1ZW5jaWVzGAIgASgLMhsucG9zZW5jLnYxLkdpdmVuRnJlcXVlbmNpZXNIABIlCgVheGlhbBgIIAEoCzIULnBvc2VuYy52MS5BeGlhbFJvcGVIABIsCgtnaXZlbl90YWJsZRgJIAEoCzIVLnBvc2VuYy52MS5HaXZlblRhYmxlSAASFwoKcm90YXJ5X2RpbRgDIAEoA0gBiAEBEhUKCGhlYWRfZGltGAQgASgDSAKIAQESJAoXbWF4X3Bvc2l0aW9uX2VtYmVkZGluZ3MYBSABKAFIA4gBARIpCg1pbnB1dF9wYWlyaW5nGAYgASgOMhIucG9zZW5jLnYxLlBhaXJpbmcSKgoOb3V0cHV0X3BhaXJpbmcYByABKA4yEi5wb3NlbmMudjEuUGFpcmluZxIdCgR4cG9zGAogASgLMg8ucG9zZW5jLnYxLlhwb3MSHQoQaGFsZl9zcGxpdF9wYXJ0cxgLIAEoA0gEiAEBEioKC3F1ZXJ5X3NjYWxlGAwgASgLMhUucG9zZW5jLnYxLlF1ZXJ5U2NhbGUSKQoNdGFibGVfcGFpcmluZxgNIAEoDjISLnBvc2VuYy52MS5QYWlyaW5nQg0KC2ZyZXF1ZW5jaWVzQg0KC19yb3RhcnlfZGltQgsKCV9oZWFkX2RpbUIaChhfbWF4X3Bvc2l0aW9uX2VtYmVkZGluZ3NCEwoRX2hhbGZfc3BsaXRfcGFydHMi6gEKC01vZGVsQ29uZmlnEhMKC2NvbmZpZ19qc29uGAEgASgMEhEKCWNvbXBvbmVudBgCIAEoCRIUCgpsYXllcl90eXBlGAMgASgJSAASFQoLbGF5ZXJfaW5kZXgYBCABKA1IABIpCg1pbnB1dF9wYWlyaW5nGAUgASgOMhIucG9zZW5jLnYxLlBhaXJpbmcSKgoOb3V0cHV0X3BhaXJpbmcYBiABKA4yEi5wb3NlbmMudjEuUGFpcmluZxIYChBjb25maWdfanNvbl90ZXh0GAcgASgJEgwKBGdndWYYCCABKAxCBwoFbGF5ZXIicAoMUm90YXJ5U291cmNlEicKBW1vZGVsGAEgASgLMhYucG9zZW5jLnYxLk1vZGVsQ29uZmlnSAASLQoIc2V0dGluZ3MYAiABKAsyGS5wb3NlbmMudjEuUm90YXJ5U2V0dGluZ3NIAEIICgZzb3VyY2Ui+AIKCVBvc2l0aW9ucxIQCgZvZmZzZXQYASABKANIABItCgdvZmZzZXRzGAIgASgLMhoucG9zZW5jLnYxLlBvc2l0aW9uT2Zmc2V0c0gAEiAKA2lkcxgDIAEoCzIRLnBvc2VuYy52MS5UZW5zb3JIABIvCghzZWdtZW50cxgEIAEoCzIbLnBvc2VuYy52MS5Qb3NpdGlvblNlZ21lbnRzSAASJQoKY3Vfc2VxbGVucxgFIAEoCzIRLnBvc2VuYy52MS5UZW5zb3ISOQoTc2NhbGluZ19sZW5ndGhfcnVsZRgGIAEoDjIcLnBvc2VuYy52MS5TY2FsaW5nTGVuZ3RoUnVsZRIPCgdzZXFfbGVuGAcgAygDEjAKDmF4aXNfZGltZW5zaW9uGAggASgOMhgucG9zZW5jLnYxLkF4aXNEaW1lbnNpb24SGAoLY2FjaGVfaW5kZXgYCSABKANIAYgBAUIICgZzb3VyY2VCDgoMX2NhY2hlX2luZGV4IiEKD1Bvc2l0aW9uT2Zmc2V0cxIOCgZvZmZzZXQYASADKAMiPwoQUG9zaXRpb25TZWdtZW50cxIrCgdzZWdtZW50GAEgAygLMhoucG9zZW5jLnYxLlBvc2l0aW9uU2VnbWVudCJrCg9Qb3NpdGlvblNlZ21lbnQSJwoEbGluZRgBIAEoCzIXLnBvc2VuYy52MS5Qb3NpdGlvbkxpbmVIABInCgRncmlkGAIgASgLMhcucG9zZW5jLnYxLlBvc2l0aW9uR3JpZEgAQgYKBGtpbmQiSAoMUG9zaXRpb25MaW5lEg0KBWNvdW50GAEgASgDEg0KBXN0YXJ0GAIgASgBEhEKBHN0ZXAYAyABKAFIAIgBAUIHCgVfc3RlcCI5CgxQb3NpdGlvbkdyaWQSDAoEc2l6ZRgBIAMoAxINCgVzdGFydBgCIAMoARIMCgRzdGVwGAMgAygBIm0KCVByZWNpc2lvbhIsCgZwcmVzZXQYASABKA4yGi5wb3NlbmMudjEuUHJlY2lzaW9uUHJlc2V0SAASKAoEYXhlcxgCIAEoCzIYLnBvc2VuYy52MS5QcmVjaXNpb25BeGVzSABCCAoGY2hvaWNlIpcBCg1QcmVjaXNpb25BeGVzEjMKC2ZyZXF1ZW5jaWVzGAEgASgOMh4ucG9zZW5jLnYxLkZyZXF1ZW5jeUFyaXRobWV0aWMSKgoLdGFibGVfZHR5cGUYAiABKA4yFS5wb3NlbmMudjEuVGFibGVEdHlwZRIlCghyb3VuZGluZxgDIAEoDjITLnBvc2VuYy52MS5Sb3VuZGluZyKDAQoNUm90YXJ5T3BlcmFuZBIVCg1yb3Rhcnlfb2Zmc2V0GAEgASgDEiEKBm91dHB1dBgCIAEoCzIRLnBvc2VuYy52MS5SZWdpb24SFQoNcm90YXRlc19maXJzdBgDIAEoCBIhCgZ0ZW5zb3IYDyABKAsyES5wb3NlbmMudjEuVGVuc29yKlMKB1BhaXJpbmcSFwoTUEFJUklOR19VTlNQRUNJRklFRBAAEhcKE1BBSVJJTkdfSU5URVJMRUFWRUQQARIWChJQQUlSSU5HX0hBTEZfU1BMSVQQAiqTAQoKTXJvcGVPcmRlchIbChdNUk9QRV9PUkRFUl9VTlNQRUNJRklFRBAAEhoKFk1ST1BFX09SREVSX0NPTlRJR1VPVVMQARIbChdNUk9QRV9PUkRFUl9JTlRFUkxFQVZFRBACEhUKEU1ST1BFX09SREVSX0VSTklFEAMSGAoUTVJPUEVfT1JERVJfRUxFTUVOVFMQBCpmCg5Mb25ncm9wZUJyYW5jaBIfChtMT05HUk9QRV9CUkFOQ0hfVU5TUEVDSUZJRUQQABIZChVMT05HUk9QRV9CUkFOQ0hfU0hPUlQQARIYChRMT05HUk9QRV9CUkFOQ0hfTE9ORxACKuABChJRdWVyeVNjYWxlRnVuY3Rpb24SJAogUVVFUllfU0NBTEVfRlVOQ1RJT05fVU5TUEVDSUZJRUQQABIfChtRVUVSWV9TQ0FMRV9GVU5DVElPTl9MTEFNQTQQARIjCh9RVUVSWV9TQ0FMRV9GVU5DVElPTl9NSU5JU1RSQUwzEAISHQoZUVVFUllfU0NBTEVfRlVOQ1RJT05fQkVBTRADEh0KGVFVRVJZX1NDQUxFX0ZVTkNUSU9OX0xPR04QBBIgChxRVUVSWV9TQ0FMRV9GVU5DVElPTl9JTktMSU5HEAUqdAoOUG9zaXRpb25Tb3VyY2USHwobUE9TSVRJT05fU09VUkNFX1VOU1BFQ0lGSUVEEAASIAocUE9TSVRJT05fU09VUkNFX1BPU0lUSU9OX0lEUxABEh8KG1BPU0lUSU9OX1NPVVJDRV9DQUNIRV9JTkRFWBACKnsKDUF4aXNEaW1lbnNpb24SHgoaQVhJU19ESU1FTlNJT05fVU5TUEVDSUZJRUQQABIXChNBWElTX0RJTUVOU0lPTl9OT05FEAESGAoUQVhJU19ESU1FTlNJT05fRklSU1QQAhIXChNBWElTX0RJTUVOU0lPTl9MQVNUEAMqogEKEVNjYWxpbmdMZW5ndGhSdWxlEiMKH1NDQUxJTkdfTEVOR1RIX1JVTEVfVU5TUEVDSUZJRUQQABIkCiBTQ0FMSU5HX0xFTkdUSF9SVUxFX1BFUl9TRVFVRU5DRRABEiMKH1NDQUxJTkdfTEVOR1RIX1JVTEVfV0hPTEVfQkFUQ0gQAhIdChlTQ0FMSU5HX0xFTkdUSF9SVUxFX0dJVkVOEAMq2gEKD1ByZWNpc2lvblByZXNldBIgChxQUkVDSVNJT05fUFJFU0VUX1VOU1BFQ0lGSUVEEAASGgoWUFJFQ0lTSU9OX1BSRVNFVF9FWEFDVBABEhgKFFBSRUNJU0lPTl9QUkVTRVRfRjMyEAISHQoZUFJFQ0lTSU9OX1BSRVNFVF9IRl9FQUdFUhADEhkKFVBSRUNJU0lPTl9QUkVTRVRfVkxMTRAEEhkKFVBSRUNJU0lPTl9QUkVTRVRfRkxVWBAFEhoKFlBSRUNJU0lPTl9QUkVTRVRfTU9ERUwQBiqfAQoTRnJlcXVlbmN5QXJpdGhtZXRpYxIkCiBGUkVRVUVOQ1lfQVJJVEhNRVRJQ19VTlNQRUNJRklFRBAAEh4KGkZSRVFVRU5DWV9BUklUSE1FVElDX0VYQUNUEAESIAocRlJFUVVFTkNZX0FSSVRITUVUSUNfRkxPQVQ2NBACEiAKHEZSRVFVRU5DWV9BUklUSE1FVElDX0ZMT0FUMzIQAypzCgpUYWJsZUR0eXBlEhsKF1RBQkxFX0RUWVBFX1VOU1BFQ0lGSUVEEAASFwoTVEFCTEVfRFRZUEVfRkxPQVQzMhABEhYKElRBQkxFX0RUWVBFX1RFTlNPUhACEhcKE1RBQkxFX0RUWVBFX0ZMT0FUNjQQAypUCghSb3VuZGluZxIYChRST1VORElOR19VTlNQRUNJRklFRBAAEhEKDVJPVU5ESU5HX09OQ0UQARIbChdST1VORElOR19FQUNIX09QRVJBVElPThACKlIKBkxheW91dBIWChJMQVlPVVRfVU5TUEVDSUZJRUQQABIPCgtMQVlPVVRfQlNIRBABEg8KC0xBWU9VVF9CSFNEEAISDgoKTEFZT1VUX1RIRBADKm0KCURpcmVjdGlvbhIZChVESVJFQ1RJT05fVU5TUEVDSUZJRUQQABIVChFESVJFQ1RJT05fRk9SV0FSRBABEhcKE0RJUkVDVElPTl9UUkFOU1BPU0UQAhIVChFESVJFQ1RJT05fSU5WRVJTRRADKpwBCglUYWJsZUZvcm0SGgoWVEFCTEVfRk9STV9VTlNQRUNJRklFRBAAEhkKFVRBQkxFX0ZPUk1fSEFMRl9XSURUSBABEhkKFVRBQkxFX0ZPUk1fRFVQTElDQVRFRBACEiEKHVRBQkxFX0ZPUk1fUkVQRUFUX0lOVEVSTEVBVkVEEAMSGgoWVEFCTEVfRk9STV9QRVJfRUxFTUVOVBAEKkYKB09wZXJhbmQSFwoTT1BFUkFORF9VTlNQRUNJRklFRBAAEhEKDU9QRVJBTkRfUVVFUlkQARIPCgtPUEVSQU5EX0tFWRACQkkKDWRldi5wb3NlbmMudjFCC1JvdGFyeVByb3RvUAFaHXBvc2VuYy5kZXYvcG9zZW5jL3YxO3Bvc2VuY3YxqgIJUG9zZW5jLlYxYgZwcm90bzM", [file_posenc_v1_tensor]);
 
 /**
  * Rotary scaling with the names and the meaning of a `rope_parameters` block of a Hugging Face config.json.
@@ -268,14 +268,15 @@ export const RopeParametersSchema: GenMessage<RopeParameters> = /*@__PURE__*/
  */
 export type GivenFrequencies = Message<"posenc.v1.GivenFrequencies"> & {
   /**
-   * Angular frequencies in radians per position, rotary_dim/2 of them, finite.
+   * Angular frequencies in radians per position, finite: rotary_dim/2 of them, or [heads, rotary_dim/2, axes],
+   * row-major.
    *
    * @generated from field: repeated double inv_freq = 1;
    */
   invFreq: number[];
 
   /**
-   * Attention scaling a, which multiplies cos and sin. Finite, >= 0. Default 1.
+   * Attention scaling a, which multiplies cos and sin. Finite, >= 0. Default 1. With axes it must be 1.
    *
    * @generated from field: optional double attention_scaling = 2;
    */
@@ -283,11 +284,29 @@ export type GivenFrequencies = Message<"posenc.v1.GivenFrequencies"> & {
 
   /**
    * Axis of each pair, below rotary_dim/2 and below 64. The number of axes is the largest value plus one. Absent: one
-   * axis.
+   * axis. Not with axes.
    *
    * @generated from field: repeated int64 axis = 3;
    */
   axis: bigint[];
+
+  /**
+   * Number of heads if each has its own frequencies, 1 .. ServerLimits.max_heads; q and k must have as many. Absent: all
+   * heads are alike.
+   * With one axis for each pair, `axis` says it for the pairs of every head.
+   *
+   * @generated from field: optional int64 heads = 4;
+   */
+  heads?: bigint | undefined;
+
+  /**
+   * Number of axes of a position if each pair rotates by all of them, 1 .. 64: its angle is the sum over the axes of
+   * inv_freq times the position (RoPE-Mixed of timm's EVA and DINOv3 models; LightGlue's projector). Exact: of the real
+   * sum. Other arithmetics: the products are rounded, then added in the order of the axes, rounding each sum.
+   *
+   * @generated from field: optional int64 axes = 5;
+   */
+  axes?: bigint | undefined;
 };
 
 /**
@@ -306,6 +325,7 @@ export const GivenFrequenciesSchema: GenMessage<GivenFrequencies> = /*@__PURE__*
  *   Wan         t: the rest, h = w = 2*(head_dim/6)    HunyuanVideo: rope_theta 256
  *   Cosmos      rope_theta 10000 * scale^(dim/(dim-2)) per axis
  *   Pixtral     h: head_dim/2; w: head_dim/2 with frequency_start 0.5 (every second frequency of the whole width)
+ *   HunyuanImage 3  as Pixtral, and alternating: pair j has theta^(-2j/head_dim), by row if j is even, else by column
  *
  * @generated from message posenc.v1.AxialRope
  */
@@ -369,14 +389,21 @@ export const AxialAxisSchema: GenMessage<AxialAxis> = /*@__PURE__*/
   messageDesc(file_posenc_v1_rotary, 3);
 
 /**
- * Cosines and sines that the caller computed: row p serves position p, which must be an integer in [0, rows). The
- * entries are used as they are in every precision: widened, or rounded once to the table's type.
+ * Cosines and sines that the caller computed. The entries are used as they are in every precision: widened, or rounded
+ * once to the table's type.
+ *
+ *   [rows, w]           row p serves position p, which must be an integer in [0, rows)
+ *   [B, S, w]           row (b, s) serves token s of sequence b: Positions.source must be absent, and the layout BSHD or
+ *                       BHSD. Only for rotations. Packed tokens: [T, w] with offset 0, or offsets cu_seqlens[n].
+ *   [rows, heads, w], [B, S, heads, w]  with per_head: each head has its own entries
+ *
+ * w is d/2 or d, as form says.
  *
  * @generated from message posenc.v1.GivenTable
  */
 export type GivenTable = Message<"posenc.v1.GivenTable"> & {
   /**
-   * Tables of FP32, FP16, BF16 or FP64, [rows, d/2] or [rows, d] as form says; both of one type and shape.
+   * Tables of FP32, FP16, BF16 or FP64, both of one type and shape.
    *
    * @generated from field: posenc.v1.Tensor cos = 1;
    */
@@ -388,11 +415,24 @@ export type GivenTable = Message<"posenc.v1.GivenTable"> & {
   sin?: Tensor | undefined;
 
   /**
-   * Form of the tables. Required. If an entry occurs twice, both must have identical bits.
+   * Form of the tables. Required. With TABLE_FORM_DUPLICATED and TABLE_FORM_REPEAT_INTERLEAVED an entry occurs twice, and
+   * both must have identical bits. With TABLE_FORM_PER_ELEMENT the entries a, b of a pair's two elements may differ:
+   *
+   *   y_a = cos_a x_a - sin_a x_b,   y_b = cos_b x_b + sin_b x_a
+   *
+   * which is no rotation: lengths are not kept, and a note (NOT_A_ROTATION) says so. DIRECTION_TRANSPOSE multiplies by the
+   * transposed matrix.
    *
    * @generated from field: posenc.v1.TableForm form = 3;
    */
   form: TableForm;
+
+  /**
+   * If true, the axis before the last one counts heads, 1 .. ServerLimits.max_heads; q and k must have as many (FoPE).
+   *
+   * @generated from field: bool per_head = 4;
+   */
+  perHead: boolean;
 };
 
 /**
@@ -599,7 +639,8 @@ export type RotarySettings = Message<"posenc.v1.RotarySettings"> & {
   outputPairing: Pairing;
 
   /**
-   * xPos scaling; positions must have one axis. Not with given_table or "linear_positions".
+   * xPos scaling; positions must have one axis. Not with given_table, "linear_positions", given_frequencies.heads, or
+   * two angles in a pair (table_pairing).
    *
    * @generated from field: posenc.v1.Xpos xpos = 10;
    */
@@ -620,6 +661,18 @@ export type RotarySettings = Message<"posenc.v1.RotarySettings"> & {
    * @generated from field: posenc.v1.QueryScale query_scale = 12;
    */
   queryScale?: QueryScale | undefined;
+
+  /**
+   * Pairing by which the angles are laid out over a head row, if not by input_pairing: an element has the angle of its
+   * pair by table_pairing, and is combined with the other element of its pair by input_pairing (V-JEPA 2: half-split
+   * over interleaved; ERNIE-Image: interleaved over half-split). half_split_parts applies to both. The two elements of a
+   * pair then turn by different angles, as in GivenTable with TABLE_FORM_PER_ELEMENT: no rotation, and
+   * DIRECTION_INVERSE is INVALID_ARGUMENT. Not with given_table, xpos, or given_frequencies with heads or axes. Default:
+   * input_pairing.
+   *
+   * @generated from field: posenc.v1.Pairing table_pairing = 13;
+   */
+  tablePairing: Pairing;
 };
 
 /**
@@ -1159,6 +1212,14 @@ export enum MropeOrder {
    * @generated from enum value: MROPE_ORDER_ERNIE = 3;
    */
   ERNIE = 3,
+
+  /**
+   * Sections of elements, not of pairs: axis 0 has the first 2 * mrope_section[0] rotated elements of a head row, axis 1
+   * the next, and so on (HunyuanVL). The two elements of a pair can have different axes: see table_pairing.
+   *
+   * @generated from enum value: MROPE_ORDER_ELEMENTS = 4;
+   */
+  ELEMENTS = 4,
 }
 
 /**
@@ -1576,7 +1637,8 @@ export enum Direction {
   TRANSPOSE = 2,
 
   /**
-   * y = (1/a) R^T x: undoes FORWARD. INVALID_ARGUMENT if a = 0, and with given_table, whose a is not known.
+   * y = (1/a) R^T x: undoes FORWARD. INVALID_ARGUMENT if a = 0, with given_table, whose a is not known, and if the two
+   * elements of a pair have different angles.
    *
    * @generated from enum value: DIRECTION_INVERSE = 3;
    */
@@ -1590,7 +1652,7 @@ export const DirectionSchema: GenEnum<Direction> = /*@__PURE__*/
   enumDesc(file_posenc_v1_rotary, 12);
 
 /**
- * Width of a table row: one value per pair or one per element.
+ * Columns of a table row: one value per pair or one per element.
  *
  * @generated from enum posenc.v1.TableForm
  */
@@ -1620,6 +1682,13 @@ export enum TableForm {
    * @generated from enum value: TABLE_FORM_REPEAT_INTERLEAVED = 3;
    */
   REPEAT_INTERLEAVED = 3,
+
+  /**
+   * [rows, d]: the value of each rotated element of the input, in the order of the elements, whatever the pairing.
+   *
+   * @generated from enum value: TABLE_FORM_PER_ELEMENT = 4;
+   */
+  PER_ELEMENT = 4,
 }
 
 /**

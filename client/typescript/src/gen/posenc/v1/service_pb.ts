@@ -791,7 +791,8 @@ export type AnalyzeRequest = Message<"posenc.v1.AnalyzeRequest"> & {
    */
   subject: {
     /**
-     * Any rotary embedding except a given_table, which has no frequencies.
+     * Any rotary embedding except a given_table, which has no frequencies, and embeddings of more than one angle in a pair
+     * (table_pairing, MROPE_ORDER_ELEMENTS, given_frequencies.heads and axes).
      *
      * @generated from field: posenc.v1.RotarySource rotary = 1;
      */
@@ -1274,7 +1275,7 @@ export type GenerateTableResponse = Message<"posenc.v1.GenerateTableResponse"> &
   info?: AnswerInfo | undefined;
 
   /**
-   * Shape [rows, d/2] or [rows, d], as TableForm says.
+   * Shape [rows, d/2] or [rows, d], as TableForm says; [rows, heads, ...] if each head has its own entries.
    *
    * @generated from field: posenc.v1.Tensor cos = 2;
    */
@@ -1336,7 +1337,7 @@ export type StreamTableResponse = Message<"posenc.v1.StreamTableResponse"> & {
   rowBegin: bigint;
 
   /**
-   * Shape [rows of the tile, width].
+   * Shape of the whole table, with the rows of the tile.
    *
    * @generated from field: posenc.v1.Tensor cos = 3;
    */
