@@ -12,6 +12,7 @@
 #include "posenc/base/status.h"
 #include "posenc/bias/bias_geometry.h"
 #include "posenc/bias/bias_mask.h"
+#include "posenc/kernels/convert.h"
 #include "posenc/kernels/distance_bias.h"
 #include "posenc/methods/relative/relative.h"
 #include "posenc/methods/relative/relative_methods.h"

@@ -8,6 +8,7 @@ import os
 import queue
 import random
 import re
+import signal
 import ssl
 import stat
 import subprocess
@@ -360,12 +361,14 @@ def test_files_are_read_again(start_server, files, tmp_path):
                        lambda: os.remove(files.policy)):
             before = server.log().count("policy not reloaded")
             change()
+            server.signal(signal.SIGHUP)  # looks at the files now, not only every 5 s
             wait_until(lambda: server.log().count("policy not reloaded") > before, "the log says nothing")
             failures += 1
             counters = client.call("GetServerInfo", INFO, metadata=bearer("second")).counters
             assert (counters.policy_reloads, counters.policy_failed_reloads) == (1, failures)
             assert code(client, metadata=bearer("second")) is None
         files.set_policy({"name": "a", "allow": ["compute"]})
+        server.signal(signal.SIGHUP)
         wait_until(lambda: code(client, metadata=bearer("second")) == ("PERMISSION_DENIED", "NOT_ALLOWED"),
                    "the policy is not read again")
 

@@ -487,7 +487,7 @@ def test_errors_are_the_same_by_a_server_and_in_process(posenc, address):
 @pytest.mark.parametrize("variable", ["grpc_proxy", "https_proxy", "http_proxy"])
 def test_a_proxy_is_named_that_the_connection_goes_by(posenc, address, variable):
     proxy = {variable: "http://user:secret@127.0.0.1:1", "no_proxy": ""}
-    said = posenc("info", "--server", address, exit_code=1, **proxy).stderr
+    said = posenc("info", "--server", address, "--timeout", "1", exit_code=1, **proxy).stderr
     assert f"the proxy of ${variable}" in said and "--listen" not in said and "secret" not in said
     posenc("info", "--server", address, **{**proxy, "no_proxy": "example.org,127.0.0.1"})
 

@@ -136,7 +136,7 @@ def test_a_silent_reflection_stream_takes_no_place_and_ends(start_server):
 
 
 def test_a_drain_does_not_wait_for_silent_streams(start_server):
-    server = start_server("--drain-timeout", str(SECONDS))
+    server = start_server("--drain-timeout", "30")
     with Client(server.port) as client, ShutWindow(server.port) as silent, silent_after_a_question(client):
         for name in ("StreamApplyRotary", "ApplyRotary", "StreamTable"):
             silent.begin(name)
@@ -145,7 +145,7 @@ def test_a_drain_does_not_wait_for_silent_streams(start_server):
         begin = time.monotonic()
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
-        assert time.monotonic() - begin < SECONDS / 2
+        assert time.monotonic() - begin < 15
 
 
 def test_a_drain_cuts_a_stream_that_falls_silent(start_server):

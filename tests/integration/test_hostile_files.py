@@ -109,24 +109,24 @@ def test_every_flag_of_the_command(posenc, command_program, hostile, tmp_path):
     read = set()
     for n, (command, flag, ending) in enumerate(flags):
         kinds = files.setdefault(ending, hostile(ending))
-        # A third of the kinds, other ones for the next flag: all flags are read by the same few functions.
-        for path in (kinds[n % len(kinds)], kinds[(n + len(kinds) // 2) % len(kinds)]):
-            call = [str(word) for word in CALLS[command]]
-            if flag in call:
-                call[call.index(flag) + 1] = str(path)
-            else:
-                call += [flag, str(path)]
-            if path.stem == "pipe":
-                write_into(path)
-            ended = subprocess.run([*limited(command_program, MEBIBYTES), command, *call], cwd=tmp_path, capture_output=True, text=True,
-                                   timeout=SECONDS, stdin=subprocess.DEVNULL)
-            assert ended.returncode in (1, 2, 3), (command, flag, path, ended)
-            # gRPC may print a line of its own before, where memory is limited.
-            assert "posenc: " in ended.stderr and len(ended.stderr) < 10000, (command, flag, path, ended)
-            if path.name in ended.stderr:
-                read.add(f"{command} {flag}")
-            if path.stem == "pipe":
-                os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))  # lets a writer go that nobody read from
+        # One kind, the next one for the next flag: all flags are read by the same few functions.
+        path = kinds[n % len(kinds)]
+        call = [str(word) for word in CALLS[command]]
+        if flag in call:
+            call[call.index(flag) + 1] = str(path)
+        else:
+            call += [flag, str(path)]
+        if path.stem == "pipe":
+            write_into(path)
+        ended = subprocess.run([*limited(command_program, MEBIBYTES), command, *call], cwd=tmp_path, capture_output=True, text=True,
+                               timeout=SECONDS, stdin=subprocess.DEVNULL)
+        assert ended.returncode in (1, 2, 3), (command, flag, path, ended)
+        # gRPC may print a line of its own before, where memory is limited.
+        assert "posenc: " in ended.stderr and len(ended.stderr) < 10000, (command, flag, path, ended)
+        if path.name in ended.stderr:
+            read.add(f"{command} {flag}")
+        if path.stem == "pipe":
+            os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))  # lets a writer go that nobody read from
     # A flag that is refused before its file is read, because it needs others, is read in the same way as these.
     assert len(read) > 40, sorted(read)
 

@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import pathlib
 import re
+import signal
 import socket
 import subprocess
 import threading
@@ -107,6 +108,7 @@ def test_accepting_resumes_after_descriptors_ran_out(server_program, tmp_path):
         with Client(server.port, APART) as other:
             other.call("ApplyRotary", samples.rotary())
         server.log_with("connections are accepted again")
+        server.signal(signal.SIGHUP)  # checks its state now, not only every 5 s
         wait_until(lambda: health(client) == HealthCheckResponse.SERVING, "health does not recover")
 
 

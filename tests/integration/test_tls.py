@@ -168,6 +168,7 @@ def test_a_changed_certificate_is_loaded_without_a_lost_call(authority, server_p
         wait_until(lambda: serves(lambda: handshake(server.port, authority)[1] == der(second[0])), "it is not loaded")
         assert client.info().tls_certificate.reloads == 1
         (tmp_path / "2" / "tls.crt").write_bytes(b"")
+        server.signal(signal.SIGHUP)  # looks at the files now, not only every 5 s
         wait_until(lambda: serves(lambda: client.info().tls_certificate.failed_reloads == 1), "nobody is told")
         assert "tls.crt" in server.log_with("certificate not reloaded; the old one is kept")
         assert handshake(server.port, authority)[1] == der(second[0])
@@ -199,7 +200,7 @@ def test_the_command_encrypts(start_tls, authority, stranger, posenc):
     for wrong in (("--tls-ca", authority.certificate), (*mine, "--tls-ca", stranger.certificate), (),
                   (*mine, "--tls-ca", authority.certificate, "--tls-server-name", "other.example")):
         # Not localhost: newer releases of gRPC report the last of its addresses, at which nobody listens.
-        ended = posenc("--server", f"127.0.0.1:{server.port}", *wrong, "info", "--timeout", "5", exit_code=1)
+        ended = posenc("--server", f"127.0.0.1:{server.port}", *wrong, "info", "--timeout", "2", exit_code=1)
         assert "does only one side use TLS" in ended.stderr, ended
     for wrong in (("--tls-cert", certificate), ("--tls-ca", "missing.pem"), ("--tls-ca", "."), ("--tls-ca", key),
                   ("--tls-cert", certificate, "--tls-key", stranger.issue("other")[1])):

@@ -127,6 +127,12 @@ TEST(GgufModel, LayersOfSeveralKinds) {
   EXPECT_EQ(ParametersOf((*gemma)[1]).rope_theta, 1e6);
   EXPECT_EQ(ParametersOf((*gemma)[1]).factor, 8);
 
+  const auto exaone = Read("exaone4", {Number("exaone4.block_count", 64)});
+  ASSERT_EQ(exaone->size(), 2);
+  EXPECT_EQ((*exaone)[0].layer_type, "sliding_attention");
+  EXPECT_EQ((*exaone)[1].layer_index.size(), 16);  // every fourth does not rotate
+  EXPECT_FALSE((*exaone)[1].rotary.has_value());
+
   const auto smol = Read("smollm3", {Number("smollm3.block_count", 8)});
   ASSERT_EQ(smol->size(), 2);
   EXPECT_EQ((*smol)[1].layer_index, (std::vector<uint32_t>{3, 7}));

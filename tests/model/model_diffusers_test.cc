@@ -36,6 +36,7 @@ TEST(Diffusers, AxesDivideWhatTurns) {
   } cases[] = {
       {"FluxTransformer2DModel", "", {16, 56, 56}, 10000},
       {"FluxTransformer2DModel", R"(, "axes_dims_rope": [4, 6, 6])", {4, 6, 6}, 10000},
+      {"HunyuanVideoTransformer3DModel", "", {16, 56, 56}, 256},
       {"Flux2Transformer2DModel", R"(, "rope_theta": 500)", {32, 32, 32, 32}, 500},
       {"JoyImageEditTransformer3DModel", R"(, "theta": 300, "rope_dim_list": [2, 4, 6])", {2, 4, 6}, 300},
       {"JoyImageEditTransformer3DModel", R"(, "rope_dim_list": null, "num_attention_heads": 32)", {32, 32, 32}, 256},

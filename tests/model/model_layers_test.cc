@@ -58,6 +58,18 @@ TEST(ModelLayersOf, AParsedFileIsNotParsedAgain) {
   EXPECT_TRUE(layers->front().rotary);
 }
 
+TEST(ModelLayersOf, HeadsOfTheirOwn) {
+  const std::string gemma = R"("model_type": "gemma4_text", "num_hidden_layers": 4,
+      "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+      "rope_parameters": {"sliding_attention": {"rope_type": "default"}, "full_attention": {"rope_type": "default"}},
+      "per_layer_config": {"2": {"head_dim": 64}, "3": {"head_dim": 128}})";
+  EXPECT_EQ(LayersOf(gemma, "sliding_attention").rotary->head_dim, 64);
+  EXPECT_EQ(LayersOf(gemma, "full_attention").rotary->head_dim, 128);
+  const std::string dots = R"("model_type": "dots3_note_text", "num_hidden_layers": 8, "swa_head_dim": 40,
+      "swa_qk_nope_head_dim": 24)";
+  EXPECT_EQ(LayersOf(dots, "sliding_attention").rotary->head_dim, 16);
+}
+
 TEST(ModelLayersOf, DeepSeekV4ScalesLayersWithACompressor) {
   const std::string file = R"("model_type": "deepseek_v4", "num_hidden_layers": 3, "compress_ratios": [0, 4, 128, 4],
       "head_dim": 512, "qk_rope_head_dim": 32, "rope_theta": 500, "compress_rope_theta": 40000,

@@ -49,7 +49,7 @@ class Filler {
 
   std::string Bytes() {
     constexpr size_t kSizes[] = {0, 1, 127, 128, 3000, 4095, 4096, 4097, 20000, 1 << 21};
-    return std::string(kSizes[Below(std::size(kSizes) - (Below(8) == 0 ? 0 : 1))], static_cast<char>('a' + Below(26)));
+    return std::string(kSizes[Below(std::size(kSizes) - (Below(64) == 0 ? 0 : 1))], static_cast<char>('a' + Below(26)));
   }
 
   void Set(Message* message, const Reflection& reflection, const FieldDescriptor* field, int depth) {

@@ -1,6 +1,5 @@
 #include "posenc/methods/embedding/resized_table.h"
 
-#include <fmt/format.h>
 #include <mpfr.h>
 
 #include <algorithm>
@@ -12,95 +11,14 @@
 
 #include "posenc/base/interruption.h"
 #include "posenc/base/real_precision.h"
-#include "posenc/base/status.h"
 #include "posenc/exact/real.h"
 #include "posenc/kernels/convert.h"
 
 namespace posenc {
 namespace {
 
-constexpr int64_t kLongestAxis = 16384;
-
-int64_t Product(const std::vector<int64_t>& lengths) {
-  int64_t product = 1;
-  for (const int64_t length : lengths) product *= length;
-  return product;
-}
-
-absl::Status CheckLengths(std::string_view name, const std::vector<int64_t>& lengths, size_t axes) {
-  if (lengths.size() != axes) {
-    return InvalidArgument("MISMATCH", name, fmt::format("{} lengths", lengths.size()),
-                           fmt::format("must be {}, as the mode has axes", axes));
-  }
-  for (size_t n = 0; n < axes; ++n) {
-    if (lengths[n] >= 1 && lengths[n] <= kLongestAxis) continue;
-    return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[{}]", name, n), fmt::format("{}", lengths[n]),
-                           fmt::format("must be 1 .. {}", kLongestAxis));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckScaleFactors(const TableResize& resize) {
-  const std::vector<double>& factors = resize.scale_factor;
-  if (factors.empty()) return absl::OkStatus();
-  if (resize.align_corners || resize.operations != ResizeOperations::kInterpolate) {
-    return InvalidArgument("NOT_READ", "scale_factor", "",
-                           "must be absent with align_corners, and with operations other than INTERPOLATE");
-  }
-  if (factors.size() != resize.target.size()) {
-    return InvalidArgument("MISMATCH", "scale_factor", fmt::format("{} factors", factors.size()),
-                           fmt::format("must be {}, one per axis", resize.target.size()));
-  }
-  for (size_t n = 0; n < factors.size(); ++n) {
-    const std::string name = fmt::format("scale_factor[{}]", n), value = fmt::format("{}", factors[n]);
-    if (!(factors[n] >= 1.0 / kLongestAxis && factors[n] <= kLongestAxis)) {
-      return InvalidArgument("OUT_OF_RANGE", name, value, "must be 2^-14 .. 2^14");
-    }
-    const double length = std::floor(static_cast<double>(resize.source[n]) * factors[n]);
-    if (length == static_cast<double>(resize.target[n])) continue;
-    return InvalidArgument("MISMATCH", fmt::format("target[{}]", n), fmt::format("{}", resize.target[n]),
-                           fmt::format("must be {}, floor(source * scale_factor)", length));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckKernel(const TableResize& resize) {
-  const bool nearest = resize.mode == ResizeMode::kNearest, whole = nearest || resize.antialias;
-  const auto refuse = [](std::string_view name, std::string_view wanted) {
-    return InvalidArgument("NOT_READ", name, "", wanted);
-  };
-  if (nearest && resize.align_corners) return refuse("align_corners", "must be absent with RESIZE_MODE_NEAREST");
-  if (nearest && resize.antialias) return refuse("antialias", "must be absent with RESIZE_MODE_NEAREST");
-  if (whole && resize.padding != ResizePadding::kBorder) {
-    return refuse("padding", "must be RESIZE_PADDING_BORDER with RESIZE_MODE_NEAREST and with antialias");
-  }
-  if (whole && resize.operations != ResizeOperations::kInterpolate) {
-    return refuse("operations", "must be RESIZE_OPERATIONS_INTERPOLATE with RESIZE_MODE_NEAREST and with antialias");
-  }
-  if (resize.align_corners && resize.operations == ResizeOperations::kGridSample) {
-    return refuse("align_corners", "must be absent with RESIZE_OPERATIONS_GRID_SAMPLE");
-  }
-  return absl::OkStatus();
-}
-
-// Checks the lengths of the table's grid, or takes the only ones that `cells` can have.
-absl::Status CompleteSource(TableResize& resize, size_t axes, int64_t cells) {
-  if (resize.source.empty()) {
-    const auto side = static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(cells))));
-    if (axes == 2 && side * side != cells) {
-      return InvalidArgument("MISSING", "source", "",
-                             fmt::format("must be given: the grid's {} cells are no square", cells));
-    }
-    resize.source = axes == 2 ? std::vector{side, side} : std::vector{cells};
-  }
-  POSENC_RETURN_IF_ERROR(CheckLengths("source", resize.source, axes));
-  if (Product(resize.source) == cells) return absl::OkStatus();
-  return InvalidArgument("MISMATCH", "source", ToString(resize.source),
-                         fmt::format("must have {} cells, the table's rows without rows_before and rows_after", cells));
-}
-
-// More bits than a sum of products, or its distance from a tie, needs: denominators have at most 400 bits, float64's
-// numbers 2,100 places.
+// More bits than a sum of products, or its distance from a tie, needs: denominators have at most 500 bits, and
+// the table's float64 numbers and the scale 2,200 places.
 constexpr mpfr_prec_t kSumBits = 3072;
 
 // Returns x rounded to FP64; for other types rounded to odd, so that rounding it to them is one rounding of x.
@@ -133,41 +51,6 @@ bool HasFewBits(const mpq_class& x) {
 }
 
 }  // namespace
-
-absl::Status Complete(TableResize& resize, int64_t table_rows) {
-  const bool plane = resize.mode == ResizeMode::kBilinear || resize.mode == ResizeMode::kBicubic;
-  const size_t axes = resize.mode == ResizeMode::kLinear ? 1
-                      : plane                            ? 2
-                                                         : std::clamp<size_t>(resize.target.size(), 1, 2);
-  if (resize.target.empty()) return InvalidArgument("MISSING", "target", "", "must be given");
-  POSENC_RETURN_IF_ERROR(CheckLengths("target", resize.target, axes));
-  for (const auto& [name, rows] : {std::pair{"rows_before", resize.rows_before}, {"rows_after", resize.rows_after}}) {
-    if (rows >= 0 && rows <= table_rows) continue;
-    return InvalidArgument("OUT_OF_RANGE", name, fmt::format("{}", rows),
-                           fmt::format("must be 0 .. {}, the table's rows", table_rows));
-  }
-  const int64_t cells = table_rows - resize.rows_before - resize.rows_after;
-  if (cells < 1) {
-    return InvalidArgument(
-        "MISMATCH", "rows_before", fmt::format("{}", resize.rows_before),
-        fmt::format("must leave cells: with rows_after, at most {} of the table's rows", table_rows - 1));
-  }
-  POSENC_RETURN_IF_ERROR(CompleteSource(resize, axes, cells));
-  POSENC_RETURN_IF_ERROR(CheckKernel(resize));
-  POSENC_RETURN_IF_ERROR(CheckScaleFactors(resize));
-  const int64_t block = resize.spatial_merge_size.value_or(1);
-  resize.spatial_merge_size = block;
-  if (block < 1) {
-    return InvalidArgument("OUT_OF_RANGE", "spatial_merge_size", fmt::format("{}", block), "must be at least 1");
-  }
-  for (size_t n = 0; n < axes; ++n) {
-    if (block == 1 || (axes == 2 && resize.target[n] % block == 0)) continue;
-    return InvalidArgument("MISMATCH", fmt::format("target[{}]", n), fmt::format("{}", resize.target[n]),
-                           axes == 1 ? "must be one of two lengths with spatial_merge_size"
-                                     : fmt::format("must be a multiple of spatial_merge_size, {}", block));
-  }
-  return absl::OkStatus();
-}
 
 ResizedTable::ResizedTable(TableResize resize, const TensorShape& shape, std::span<const std::byte> table,
                            std::optional<double> scale, Frequencies arithmetic)
@@ -287,24 +170,27 @@ void ResizedTable::FillExact(Cell cell, DType dtype, std::byte* out) const {
   for (size_t n = 0; n < width_; ++n) {
     const bool exact = few_bits && lost[n] == 0;
     const double error = exact || magnitudes[n] == 0 ? 0 : magnitudes[n] * unit + 0x1p-1000;
-    below[n] = sums[n] - error, above[n] = sums[n] + error;
+    const bool overflows = !std::isfinite(magnitudes[n]);
+    below[n] = overflows ? -HUGE_VAL : sums[n] - error;
+    above[n] = overflows ? HUGE_VAL : sums[n] + error;
   }
   const size_t size = SizeOf(dtype);
   std::vector<std::byte> upper(width_ * size);
   Convert(DType::kFP64, dtype, below.data(), out, width_);
   Convert(DType::kFP64, dtype, above.data(), upper.data(), width_);
   if (std::memcmp(out, upper.data(), upper.size()) == 0) return;
+  const AxisTaps<mpq_class> rows = TapsOf<mpq_class>(resize_, rows_axis_, cell.row);
+  const AxisTaps<mpq_class> columns = TapsOf<mpq_class>(resize_, columns_axis_, cell.column);
   for (size_t n = 0; n < width_; ++n) {
     if (std::memcmp(out + n * size, upper.data() + n * size, size) == 0) continue;
-    if (n % 64 == 0) InterruptionPoint();
-    const double element = ExactElement(cell, n, dtype);
+    InterruptionPoint();
+    const double element = ExactElement(rows, columns, n, dtype);
     Convert(DType::kFP64, dtype, &element, out + n * size, 1);
   }
 }
 
-double ResizedTable::ExactElement(Cell cell, size_t n, DType dtype) const {
-  const AxisTaps<mpq_class> rows = TapsOf<mpq_class>(resize_, rows_axis_, cell.row);
-  const AxisTaps<mpq_class> columns = TapsOf<mpq_class>(resize_, columns_axis_, cell.column);
+double ResizedTable::ExactElement(const AxisTaps<mpq_class>& rows, const AxisTaps<mpq_class>& columns, size_t n,
+                                  DType dtype) const {
   mpq_class sum, along_columns;
   for (size_t y = 0; y < rows.cells.size(); ++y) {
     along_columns = 0;

@@ -29,8 +29,15 @@ TEST_F(ServerTest, AFailedAssertionOfGrpcIsLogged) {
 }
 #endif
 
+// A drain waits for a moment without calls for a quarter of this time.
+Config BusyDrainConfig() {
+  Config config = TestConfig();
+  config.drain_timeout_s = 10;
+  return config;
+}
+
 TEST_F(ServerTest, DrainAnswersWhatItHasBegunAndRefusesTheRest) {
-  Start(TestConfig());
+  Start(BusyDrainConfig());
   FakeOperations::gate_shut = true;
   std::thread caller([this] {
     grpc::ClientContext context;
@@ -102,7 +109,7 @@ std::string InferRequest(size_t name_bytes) {
 }
 
 TEST_F(ServerTest, DrainAnswersWhatAStreamHasBegunAndThenEndsIt) {
-  Start(TestConfig());
+  Start(BusyDrainConfig());
   FakeOperations::gate_shut = true;
   std::vector<std::thread> callers;
   for (int n = 0; n < 2; ++n) {  // both threads wait
