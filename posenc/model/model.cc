@@ -10,6 +10,7 @@
 #include "posenc/model/config_json.h"
 #include "posenc/model/diffusers.h"
 #include "posenc/model/gguf_reader.h"
+#include "posenc/model/layers.h"
 #include "posenc/model/model_types.h"
 #include "posenc/model/part.h"
 #include "posenc/model/parts.h"

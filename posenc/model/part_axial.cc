@@ -41,8 +41,8 @@ absl::Status CheckAggregated(const Part& part, int64_t hidden, std::optional<dou
   POSENC_ASSIGN_OR_RETURN(const auto heads, part.config.Integer({"num_attention_heads"}));
   POSENC_ASSIGN_OR_RETURN(const auto outer, part.config.Number({"partial_rotary_factor"}));
   const double share = partial.value_or(outer.value_or(4));
-  const auto dim = heads.value_or(8) < 1 ? 0.0 : share * static_cast<double>(hidden / heads.value_or(8));
-  if (std::trunc(dim) == static_cast<double>(hidden / 2)) return absl::OkStatus();
+  const int64_t head_dim = heads.value_or(8) < 1 ? 0 : hidden / heads.value_or(8), half = hidden / 2;
+  if (std::trunc(share * static_cast<double>(head_dim)) == static_cast<double>(half)) return absl::OkStatus();
   return InvalidArgument("MISMATCH", part.config.Path("num_attention_heads"), fmt::format("{}", heads.value_or(8)),
                          fmt::format("must be 2 * partial_rotary_factor, {}: model_type \"{}\" fails otherwise",
                                      2 * share, part.type.name));

@@ -70,7 +70,10 @@ bool IsScaling(std::string_view name, const json& value) {
   if (value.is_object()) {
     return IsAboutRotation(name) || value.contains("rope_theta") || value.contains("original_max_position_embeddings");
   }
-  const bool is_none = value == false || value == 1 || value == "" || value == "none" || value == "default";
+  const auto* text = value.get_ptr<const std::string*>();
+  const bool is_none = text != nullptr      ? text->empty() || *text == "none" || *text == "default"
+                       : value.is_boolean() ? value == false
+                                            : value == 1;
   return IsAboutRotation(name) && HasOneOf(name, {"scal", "yarn"}) && !is_none;
 }
 

@@ -192,12 +192,13 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace posenc::command
 
+// NOLINTNEXTLINE(bugprone-exception-escape): what nobody caught ends the program with its message.
 int main(int argc, char** argv) {
-  using namespace posenc::command;
-  OccupyClosedStreams();
-  const int exit_code = Main(argc, argv);
+  using posenc::command::Complain, posenc::command::kDone, posenc::command::kFailed;
+  posenc::command::OccupyClosedStreams();
+  const int exit_code = posenc::command::Main(argc, argv);
   if (exit_code != kDone) return exit_code;
-  const absl::Status printed = FlushOutput();  // --help and --version
+  const absl::Status printed = posenc::command::FlushOutput();  // --help and --version
   if (!printed.ok()) Complain(std::string(printed.message()), nullptr);
   return printed.ok() ? kDone : kFailed;
 }

@@ -53,8 +53,7 @@ class ResizedTable {
   int64_t TableRow(int64_t row, int64_t column) const;
   const std::byte* Row(int64_t row, int64_t column) const;
   void FillExact(Cell cell, DType dtype, std::byte* out) const;
-  double ExactElement(const AxisTaps<mpq_class>& rows, const AxisTaps<mpq_class>& columns, size_t n,
-                      DType dtype) const;
+  double ExactElement(const AxisTaps<mpq_class>& rows, const AxisTaps<mpq_class>& columns, size_t n, DType dtype) const;
   template <class Number>
   void FillRounded(Cell cell, DType dtype, std::byte* out) const;
 
