@@ -178,7 +178,7 @@ test("every call", async () => {
   const client = peer("ADDRESS");
   const called = new Set<string>();
   for (const entry of readdirSync(join(setting("DATA"), "calls"))) {
-    const method = PositionalEncodingService.methods.find((method) => method.name === entry.slice(3));
+    const method = PositionalEncodingService.methods.find((method) => method.name === entry.split("-")[1]);
     assert.ok(method, entry);
     called.add(method.name);
     const request = fromBinary(method.input, data(`calls/${entry}/request`));
