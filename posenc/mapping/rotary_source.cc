@@ -16,11 +16,10 @@ namespace {
 // Notes that the two elements of a pair have different angles.
 void NoteNoRotation(ResolvedRotary* resolved) {
   if (!resolved->rotary || !resolved->rotary->differs_in_pair()) return;
-  resolved->notes.push_back(
-      {"NOT_A_ROTATION", resolved->parameters_field,
-       "the two elements a, b of a pair have different angles, y_a = cos_a x_a - sin_a x_b, y_b = cos_b x_b + sin_b "
-       "x_a: "
-       "this is no rotation, lengths are not kept, and scores depend on both positions, not only on their difference"});
+  resolved->notes.push_back({"NOT_A_ROTATION", resolved->parameters_field,
+                             "the two elements a, b of a pair have different angles, y_a = cos_a x_a - sin_a x_b, "
+                             "y_b = cos_b x_b + sin_b x_a: this is no rotation, lengths are not kept, "
+                             "and scores depend on both positions, not only on their difference"});
 }
 
 }  // namespace

@@ -50,11 +50,6 @@ constexpr std::string_view kFirstRowToEachPatch = "the model adds both the patch
 constexpr ResizeRule kBicubic, kNearest = {.mode = ResizeMode::kNearest};
 constexpr ResizeRule kOnRequest = {.on_request = true}, kAntialias = {.antialias = true};
 
-ModelType Resized(ModelType type, const ResizeRule& rule) {
-  type.learned->resize = rule;
-  return type;
-}
-
 ModelType Image(std::string_view name, int64_t width, int64_t image_size, int64_t patch_size, int64_t tokens_before) {
   return {.name = name,
           .scheme = kLearned,

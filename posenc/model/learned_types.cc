@@ -53,11 +53,6 @@ ModelType Table(std::string_view name, int64_t positions, int64_t width, std::st
               .positions = positions, .width = width, .width_field = width_field, .positions_field = positions_field}};
 }
 
-ModelType Resized(ModelType type, const ResizeRule& rule) {
-  type.learned->resize = rule;
-  return type;
-}
-
 // Position 0 has row 2.
 ModelType FromTwo(std::string_view name, int64_t positions, int64_t width,
                   std::string_view width_field = "hidden_size") {

@@ -337,6 +337,12 @@ inline ModelType Noted(ModelType type, std::string_view note) {
   return type;
 }
 
+// Sets how the type resizes its learned table.
+inline ModelType Resized(ModelType type, const ResizeRule& rule) {
+  type.learned->resize = rule;
+  return type;
+}
+
 // Rows of model types, by what a config.json selects. The weights of score terms and learned tables come with the
 // request.
 const std::vector<ModelType>& RotaryTypes();        // a rotary embedding over one axis

@@ -122,9 +122,9 @@ absl::StatusOr<RotarySettings> AxialOf(Part& part) {
                          part.type.name));
     Part input = part;
     input.notes.clear();
-    POSENC_RETURN_IF_ERROR(LearnedOf(input).status());
+    const bool readable = LearnedOf(input).ok();  // a wrong size of the table is an error only where the table is used
     for (Note& note : input.notes) {
-      if (note.code == "RESIZED") part.notes.push_back(std::move(note));
+      if (readable && note.code == "RESIZED") AddNote(std::move(note), part.notes);
     }
   }
   return settings;

@@ -87,9 +87,9 @@ absl::StatusOr<Items> ItemsOf(Part& part, const LearnedTable& table) {
     case TableOf::kPositions: {
       POSENC_ASSIGN_OR_RETURN(const auto given, part.config.Length(table.positions_field));
       const int64_t positions = given.value_or(table.positions);
-      const auto side = static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(positions))));
       if (!table.resize) return Items{positions + (table.start == TableStart::kTwo ? 2 : 0)};
       if (table.resize->mode == ResizeMode::kLinear) return Items{positions, {positions}};
+      const auto side = static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(positions))));
       if (side * side == positions) return Items{positions, {side, side}};
       return InvalidArgument("OUT_OF_RANGE", part.config.Path(table.positions_field), fmt::format("{}", positions),
                              "must be a square: the model resizes its table as one");
@@ -170,20 +170,20 @@ absl::Status ReadRows(Part& part, const LearnedTable& table, ModelTable& result)
   POSENC_ASSIGN_OR_RETURN(const int64_t before, TokensOf(part, table.tokens_before_field, table.tokens_before));
   POSENC_ASSIGN_OR_RETURN(const int64_t after, TokensOf(part, table.tokens_after_field, table.tokens_after));
   result.rows = items.count + before + after;
-  const std::string_view field = table.of == TableOf::kImage ? table.image_field : "model_type";
+  const bool of_image = table.of != TableOf::kPositions && table.of != TableOf::kGrid;
+  const std::string field(of_image ? table.image_field : "model_type");
   if (part.type.note.empty() && !items.order.empty()) {
     std::string tokens = fmt::format("the table has {} rows for tokens before the input, then {} for its {}", before,
                                      items.count, items.order);
     if (after != 0) tokens += fmt::format("; the last {} rows are for tokens after the input", after);
-    part.Say("POSITIONS", std::string(table.of == TableOf::kSpectrogram ? table.image_field : field),
-             std::move(tokens));
+    part.Say("POSITIONS", field, std::move(tokens));
   }
   if (!table.note.empty()) part.Say("POSITIONS", "model_type", std::string(table.note));
   if (!table.resize) return absl::OkStatus();
   POSENC_ASSIGN_OR_RETURN(result.resize, ResizeOf(part, *table.resize, std::move(items.grid)));
   result.resize->rows_before = before, result.resize->rows_after = after;
   result.resize_added = table.resize->added;
-  part.Say("RESIZED", std::string(field), InWords(*table.resize, *result.resize));
+  part.Say("RESIZED", field, InWords(*table.resize, *result.resize));
   return absl::OkStatus();
 }
 

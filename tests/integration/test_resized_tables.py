@@ -96,14 +96,29 @@ def test_exchanged_sides_are_found(posenc, tmp_path, table):
 
 def test_a_model_is_the_measure(posenc, tmp_path, table):
     table(26, DINO)
-    call = ("diagnose-table", "rows.npy", "--learned-table", "table.npy", "--resize-rows-before", 1, "--resize-target", "3,7",
-            "--model", "config.json")
+    call = ("diagnose-table", "rows.npy", "--learned-table", "table.npy", "--resize-target", "3,7", "--model", "config.json")
     embed(posenc, tmp_path, "--model", "config.json", "--resize-target", "3,7")
     assert posenc(*call).stdout.startswith("MATCHES: resized as config.json says; 176 of 176 elements are equal")
     embed(posenc, tmp_path, "--resize-target", "3,7", "--resize-mode", "bicubic", "--resize-rows-before", 1)
     said = posenc(*call, exit_code=1).stdout
-    assert said.startswith("DIFFERS: resized by --resize-mode bicubic;") and "config.json says otherwise" in said
+    assert said.startswith("DIFFERS: resized by --resize-mode bicubic;")
+    assert "config.json says --resize-mode bicubic --resize-antialias:" in said
 
+
+def test_a_line_is_resized_linearly(posenc, tmp_path, table):
+    table(9)
+    embed(posenc, tmp_path, "--resize-target", 13, "--resize-mode", "linear", "--resize-antialias")
+    call = ("diagnose-table", "rows.npy", "--learned-table", "table.npy", "--resize-target", 13)
+    assert posenc(*call).stdout.startswith("FOUND: resized by --resize-mode linear")
+
+
+def test_a_table_of_a_wrong_size_keeps_nobody_from_the_rotation(posenc, tmp_path, table):
+    table(25, QWEN | {"vision_config": QWEN["vision_config"] | {"num_position_embeddings": 26}})
+    said = posenc("explain", "config.json").stdout
+    assert "component vision" in said and "also adds a learned table" in said and "resizes the table" not in said
+    said = posenc("embedding", "--learned-table", "table.npy", "--model", "config.json", "--resize-target", "4,6", "--dtype",
+                  "fp32", "-o", "no.npy", exit_code=(1, 2)).stderr
+    assert "num_position_embeddings is 26" in said
 
 def test_an_unknown_way_is_not_named(posenc, tmp_path, table):
     table(25)

@@ -53,15 +53,17 @@ std::string FlagsOf(const Candidate& candidate) {
   if (resize.align_corners()) flags += " --resize-align-corners";
   if (resize.antialias()) flags += " --resize-antialias";
   if (resize.padding() == v1::RESIZE_PADDING_ZEROS) flags += " --resize-padding zeros";
-  if (resize.scale_factor_size() > 0)
+  if (resize.scale_factor_size() > 0) {
     flags += fmt::format(" --resize-scale-factor {}", fmt::join(resize.scale_factor(), ","));
-  if (resize.spatial_merge_size() > 1)
+  }
+  if (resize.spatial_merge_size() > 1) {
     flags += fmt::format(" --resize-spatial-merge-size {}", resize.spatial_merge_size());
+  }
   if (candidate.exchanged) flags += ", with the target's rows and columns exchanged";
   return flags;
 }
 
-// Every kernel, border and alignment that a target can be resized by; DINOv2's original adds 0.1 to it.
+// Returns every kernel, border and alignment, without and with the 0.1 that DINOv2's original adds to the target.
 std::vector<Candidate> Candidates(const v1::TableResize& given, int64_t source_side) {
   std::vector<Candidate> all;
   const auto add = [&](v1::ResizeMode mode, bool align_corners, bool antialias, bool zeros, double added) {
@@ -76,7 +78,9 @@ std::vector<Candidate> Candidates(const v1::TableResize& given, int64_t source_s
     }
     all.push_back({std::move(resize)});
   };
-  for (const v1::ResizeMode mode : {v1::RESIZE_MODE_BICUBIC, v1::RESIZE_MODE_BILINEAR}) {
+  const auto kernels = given.target_size() == 1 ? std::vector{v1::RESIZE_MODE_LINEAR}
+                                                : std::vector{v1::RESIZE_MODE_BICUBIC, v1::RESIZE_MODE_BILINEAR};
+  for (const v1::ResizeMode mode : kernels) {
     for (const bool align_corners : {false, true}) {
       for (const bool antialias : {false, true}) add(mode, align_corners, antialias, false, 0);
     }
@@ -87,7 +91,8 @@ std::vector<Candidate> Candidates(const v1::TableResize& given, int64_t source_s
   return all;
 }
 
-// The same with other orders of the cells: what ports change beside the kernel.
+// Returns the candidates with exchanged sides, in blocks of 2, and with both: ports often change the order of the
+// cells.
 std::vector<Candidate> InOtherOrders(const std::vector<Candidate>& candidates) {
   std::vector<Candidate> all;
   for (const Candidate& candidate : candidates) {
@@ -95,14 +100,12 @@ std::vector<Candidate> InOtherOrders(const std::vector<Candidate>& candidates) {
     for (const int64_t block : {1, 2}) {
       for (const bool exchanged : {false, true}) {
         if ((block == 1 && !exchanged) || (exchanged && height == width)) continue;
+        if (exchanged && candidate.resize.scale_factor_size() > 0) continue;  // its factors belong to the axes
         if (height % block != 0 || width % block != 0) continue;
         Candidate other = candidate;
         other.resize.set_spatial_merge_size(block);
         other.exchanged = exchanged;
-        if (exchanged) {
-          other.resize.mutable_target()->SwapElements(0, 1);
-          if (other.resize.scale_factor_size() == 2) continue;  // its factors belong to the axes
-        }
+        if (exchanged) other.resize.mutable_target()->SwapElements(0, 1);
         all.push_back(std::move(other));
       }
     }
@@ -146,12 +149,17 @@ class Search {
     ulp_ = largest == 0 ? 1 : std::ldexp(1, std::ilogb(largest) + 1 - bits);
   }
 
-  // Measures a candidate. Returns false if the table cannot be resized so.
+  // Measures a candidate, and takes the settings that a config.json gave. Returns false if its factors round to another
+  // target.
   absl::StatusOr<bool> Measure(Candidate& candidate) {
     *request_.mutable_learned()->mutable_resize() = candidate.resize;
     const auto response = session_.backend().GenerateEmbedding(request_);
-    if (!response.ok() && candidate.resize.scale_factor_size() > 0) return false;  // a factor rounds to another target
-    if (!response.ok()) return response.status();
+    if (!response.ok()) {
+      const bool other_target = DetailsOf(response.status()).reason == "MISMATCH";
+      if (candidate.resize.scale_factor_size() > 0 && other_target) return false;
+      return response.status();
+    }
+    if (response->info().plan().has_learned()) candidate.resize = response->info().plan().learned().resize();
     POSENC_ASSIGN_OR_RETURN(const std::vector<double> values, ValuesOf("the answer", response->embedding()));
     if (values.size() != resized_.size()) {
       return UsageError(
@@ -213,8 +221,9 @@ struct Finding {
   std::optional<Candidate> nearest;
 };
 
-// Compares with the model's way if a config.json is given, and with all others.
-absl::StatusOr<Finding> Find(double tolerance, const v1::TableResize& given, int64_t source_side, Search& search,
+// Compares with the model's way if a config.json is given, and with all others. The config.json then gives the grid of
+// the table and its other rows.
+absl::StatusOr<Finding> Find(double tolerance, v1::TableResize given, int64_t source_side, Search& search,
                              Search* model) {
   const auto describe = [&](const Candidate& candidate) {
     return fmt::format("{} of {} elements are equal, worst {:.3g} ulp of the largest", candidate.equal,
@@ -228,6 +237,9 @@ absl::StatusOr<Finding> Find(double tolerance, const v1::TableResize& given, int
     if (expected->distance <= tolerance) {
       return Finding{"MATCHES: resized as config.json says; " + describe(*expected), kSame};
     }
+    *given.mutable_source() = expected->resize.source();
+    given.set_rows_before(expected->resize.rows_before());
+    given.set_rows_after(expected->resize.rows_after());
   }
   std::vector<Candidate> candidates = Candidates(given, source_side);
   POSENC_ASSIGN_OR_RETURN(std::vector<Candidate> sorted, search.Sorted(candidates));
@@ -242,11 +254,11 @@ absl::StatusOr<Finding> Find(double tolerance, const v1::TableResize& given, int
     if (candidate.distance <= tolerance) finding.fitting.push_back(candidate);
   }
   if (!sorted.empty()) finding.nearest = sorted[0];
-  const std::string instead = expected ? "; config.json says otherwise: " + describe(*expected) : "";
+  const std::string instead =
+      expected ? fmt::format("; config.json says {}: {}", FlagsOf(*expected), describe(*expected)) : "";
   if (finding.fitting.empty()) {
-    finding.verdict = "UNKNOWN: no way that was tried gives this tensor";
-    if (expected)
-      finding.exit_code = kDifferent, finding.verdict = "DIFFERS: no way that was tried gives this tensor" + instead;
+    finding.verdict = (expected ? "DIFFERS" : "UNKNOWN") + (": no way that was tried gives this tensor" + instead);
+    if (expected) finding.exit_code = kDifferent;
     return finding;
   }
   finding.exit_code = expected ? kDifferent : kSame;
@@ -262,8 +274,9 @@ absl::Status Print(const Finding& finding, Session& session) {
     for (const Candidate& candidate : finding.fitting) {
       json["fitting"].push_back({{"flags", FlagsOf(candidate)}, {"worst_ulp", candidate.distance}});
     }
-    if (finding.nearest)
+    if (finding.nearest) {
       json["nearest"] = {{"flags", FlagsOf(*finding.nearest)}, {"worst_ulp", finding.nearest->distance}};
+    }
     return PrintReport(json.dump(2) + "\n");
   }
   std::string report = finding.verdict + "\n";
@@ -299,6 +312,7 @@ absl::Status RunDiagnoseTable(const DiagnoseTableFlags& flags, Session& session)
   std::optional<Search> model;
   if (flags.model.given()) {
     POSENC_RETURN_IF_ERROR(flags.model.PutBeside(request.mutable_learned()));
+    request.mutable_hints()->set_return_plan(true);
     model.emplace(session, std::move(request), std::move(values));
   }
   const int64_t side = std::llround(std::sqrt(std::max(cells, 0.0)));

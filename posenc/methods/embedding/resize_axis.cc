@@ -100,7 +100,7 @@ std::vector<N> WeightsByDistance(bool cubic, const N& rest) {
   return weights;
 }
 
-// The same, as interpolate computes them, from the distances of two cells and by fused multiply-adds.
+// Interpolate computes these weights from the distances of two cells, by fused multiply-adds.
 template <class N>
 std::vector<N> WeightsOfInterpolate(bool cubic, const N& rest) {
   const N other = 1 - rest;

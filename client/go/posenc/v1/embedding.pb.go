@@ -147,7 +147,7 @@ func (ResizeMode) EnumDescriptor() ([]byte, []int) {
 	return file_posenc_v1_embedding_proto_rawDescGZIP(), []int{1}
 }
 
-// What cells outside the table's grid hold.
+// The values of cells outside the table's grid.
 type ResizePadding int32
 
 const (

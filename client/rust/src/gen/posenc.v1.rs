@@ -2194,7 +2194,7 @@ impl ResizeMode {
         }
     }
 }
-/// What cells outside the table's grid hold.
+/// The values of cells outside the table's grid.
 #[allow(clippy::all)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]

@@ -571,7 +571,7 @@ export const ResizeModeSchema: GenEnum<ResizeMode> = /*@__PURE__*/
   enumDesc(file_posenc_v1_embedding, 1);
 
 /**
- * What cells outside the table's grid hold.
+ * The values of cells outside the table's grid.
  *
  * @generated from enum posenc.v1.ResizePadding
  */
