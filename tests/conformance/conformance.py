@@ -24,6 +24,7 @@ import check_mutations
 import check_own_entries
 import check_query_scale
 import check_relative_scores
+import check_remote
 import check_resized
 import check_rotary
 import check_scalings
@@ -41,6 +42,7 @@ SECTIONS = {
     "rotary": ("Rotary model types", check_rotary.rows),
     "scalings": ("Scaling blocks on rotary model types", check_scalings.rows),
     "own": ("Entries of their own for heads, tokens or elements of a pair", check_own_entries.rows),
+    "remote": ("Model types whose code comes with their weights", check_remote.rows),
     "queries": ("Factors of queries by position", check_query_scale.rows),
     "gguf": ("GGUF files", check_gguf.rows),
     "mutations": ("config.json with one or two fields changed", check_mutations.rows),
