@@ -91,6 +91,9 @@ CASES = (
     ("kimi_vl: Kimi-VL", {"model_type": "kimi_vl", "text_config": LATENT | {
         "model_type": "deepseek_v3", "max_position_embeddings": 131072, "rope_theta": 800000.0}},
      {"component": "text", "interleaved": True}),
+    ("kimi_vl: vision", {"model_type": "kimi_vl", "text_config": LATENT | {"model_type": "deepseek_v3"}, "vision_config": {
+        "model_type": "moonvit", "hidden_size": 144, "num_attention_heads": 2, "num_hidden_layers": 2, "patch_size": 14}},
+     {"component": "vision", "axes": 2}),
     ("deepseek_vl_v2: small", {"model_type": "deepseek_vl_v2", "language_config": LATENT | {
         "model_type": "deepseek_v2", "max_position_embeddings": 4096}}, {"component": "language", "interleaved": True}),
     ("deepseek_vl_v2: tiny", {"model_type": "deepseek_vl_v2", "language_config": HEAD | {
@@ -109,6 +112,10 @@ CASES = (
     ("Keye: text", HEAD | {"model_type": "Keye", "head_dim": 128, "max_position_embeddings": 40960, "rope_theta": 1e6,
                            "rope_scaling": {"mrope_section": [16, 24, 24], "rope_type": "default", "type": "default"}},
      {"axes": 3}),
+    ("Keye: vision", HEAD | {"model_type": "Keye", "head_dim": 128, "max_position_embeddings": 40960, "rope_theta": 1e6,
+                             "vision_config": {"model_type": "Keye", "hidden_size": 144, "num_attention_heads": 2,
+                                               "num_hidden_layers": 2, "patch_size": 14, "image_size": 384}},
+     {"component": "vision", "axes": 2}),
     ("molmo: Molmo-7B-D", HEAD | {"model_type": "molmo", "max_position_embeddings": 4096, "rope_theta": 1e6,
                                   "qkv_bias": True, "attention_layer_norm": False, "layer_norm_eps": 1e-6}, {}),
     ("params.json: Mistral 7B", PARAMS | {"sliding_window": 4096}, {}),
@@ -162,7 +169,8 @@ def positions_of(more):
 
 
 def as_vllm(name, config, more):
-    return {"name": name, "config": config, "layer": more.get("layer_index", 0), "positions": positions_of(more),
+    return {"name": name, "config": config, "component": more.get("component", ""),
+            "layer": more.get("layer_index", 0), "positions": positions_of(more),
             "max_model_len": more.get("max_model_len", 512), "inverse": more.get("inverse", False)}
 
 

@@ -245,6 +245,34 @@ def params_json(fields, *_):
     return rotate, made.head_dim
 
 
+def moonvit(fields, *_):
+    """Kimi-VL's vision: positions are (column, row)."""
+    from vllm.model_executor.models import moonvit as module
+    vision = fields["vision_config"]
+    width = vision["hidden_size"] // vision["num_attention_heads"]
+    table = module.Rope2DPosEmb(width, 512, 512, device="cpu").precomputed_freqs_cis
+
+    def rotate(positions, q, k):
+        q, k = (x.unflatten(1, (-1, width)) for x in (q, k))
+        return module.apply_rope(q, k, table[positions[1], positions[0]])[0], None
+    return rotate, width
+
+
+def keye_vision(fields, *_):
+    """Keye's vision: positions are (row, column)."""
+    from vllm.model_executor.layers.rotary_embedding.common import ApplyRotaryEmb
+    from vllm.model_executor.models import keye as module
+    vision = fields["vision_config"]
+    width = vision["hidden_size"] // vision["num_attention_heads"]
+    table = module.SigLIPRotaryEmbedding(width // 2)(512)
+
+    def rotate(positions, q, k):
+        angles = table[positions.T].flatten(1).repeat(1, 2)
+        q, k = (x.unflatten(1, (-1, width))[None] for x in (q, k))
+        return module.apply_rotary_pos_emb_flashatt(q, k, angles.cos(), angles.sin(), ApplyRotaryEmb())[0][0], None
+    return rotate, width
+
+
 def deepseek_v4(fields, _, layer):
     from vllm.models.deepseek_v4.common.rope import build_deepseek_v4_rope
     config = types.SimpleNamespace(**fields)
@@ -262,6 +290,7 @@ MAKERS = {
     "pangu_ultra_moe": pangu_latent, "bailing_moe": bailing, "bailing_moe_v2": bailing, "bailing_hybrid": bailing_hybrid,
     "molmo": molmo, "Keye": keye, None: params_json, "deepseek_v4": deepseek_v4,
 }
+VISION_MAKERS = {"kimi_vl": moonvit, "Keye": keye_vision}
 
 
 @torch.no_grad()
@@ -270,7 +299,8 @@ def rotate(case):
     settings.model_config = types.SimpleNamespace(
         max_model_len=case.get("max_model_len", 512), hf_config=types.SimpleNamespace())
     with set_current_vllm_config(settings):
-        rope, width = MAKERS[case["config"].get("model_type")](case["config"], settings, case.get("layer", 0))
+        makers = VISION_MAKERS if case.get("component") == "vision" else MAKERS
+        rope, width = makers[case["config"].get("model_type")](case["config"], settings, case.get("layer", 0))
         positions = torch.tensor(case["positions"])
         q = torch.randn(positions.shape[1], HEADS, width, generator=torch.Generator().manual_seed(5))
         q_in = q if "Deepseek" in type(rope).__name__ else q.flatten(1)
