@@ -52,10 +52,11 @@ bool IsNear(const Asked& asked, DType dtype, double given, double computed) {
   return std::fabs(given - computed) <= *asked.tolerance_ulp * unit;
 }
 
-// Returns the longest length that has the frequencies of a short one. The settings are "dynamic" or "longrope".
+// Returns the longest length that has the frequencies of a short one. The settings depend on the length.
 int64_t LongestOfShort(const RotarySettings& settings) {
   const auto& p = std::get<RopeParameters>(settings.frequencies);
-  const auto length = p.rope_type == "longrope" ? p.original_max_position_embeddings : settings.max_position_embeddings;
+  const auto length =
+      p.original_max_position_embeddings ? p.original_max_position_embeddings : settings.max_position_embeddings;
   return static_cast<int64_t>(std::clamp(std::floor(length.value_or(1)), 1.0, kLargestPosition / 2));
 }
 

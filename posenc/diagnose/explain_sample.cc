@@ -6,6 +6,7 @@
 
 #include "posenc/base/status.h"
 #include "posenc/diagnose/departures.h"
+#include "posenc/methods/rope/methods.h"
 
 namespace posenc::diagnose {
 namespace {
@@ -142,7 +143,8 @@ class Explainer {
   bool BaseMayBeScaled() const {
     if (!BestDeparts() || f_.explanations[0].candidate.free_values == 0) return false;
     const auto* p = std::get_if<RopeParameters>(&asked_.settings->frequencies);
-    return p != nullptr && (p->rope_type == "dynamic" || p->rope_type == "ntk" || p->rope_type == "ntk_alpha");
+    const RopeMethod* method = p == nullptr ? nullptr : FindRopeMethod(p->rope_type);
+    return method != nullptr && method->scales_theta;
   }
   // True if a fitted base explains the data best that is only a rounding off: of a power of it, for example.
   bool BaseIsNear() const {

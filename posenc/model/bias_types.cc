@@ -3,7 +3,8 @@
 #include <string_view>
 #include <vector>
 
-#include "posenc/model/model_types.h"
+#include "posenc/base/status.h"
+#include "posenc/model/part.h"
 
 namespace posenc {
 namespace {
@@ -30,12 +31,38 @@ constexpr OneStack kWavLmBuckets = {.scales_scores = true,
 constexpr std::string_view kWavLmGate =
     "each layer multiplies the bias by a gate computed from its queries; the caller must do this";
 
+absl::Status ReadFalconWidth(Part& part) {
+  if (part.config.Find("n_embed") != nullptr) part.type.hidden_size_field = "n_embed";
+  return absl::OkStatus();
+}
+
+// UDOP's encoder sums several biases. Exactly one must be of token distance ("1d"), without arguments of its own.
+absl::Status ReadUdopEncoder(Part& part) {
+  constexpr std::string_view kBiases = "relative_bias_args";
+  if (!part.name.ends_with("encoder")) return absl::OkStatus();
+  part.type.one_stack = OneStack{.buckets_field = "", .distance_field = ""};
+  part.Say("POSITIONS", std::string(kBiases),
+           "this is the bias by token distance; the model adds biases by box distance to it, if it has any");
+  const nlohmann::json* biases = part.config.Find(kBiases);
+  if (biases == nullptr) return absl::OkStatus();
+  int of_tokens = 0, bare = 0;
+  for (const nlohmann::json& bias : *biases) {
+    if (!bias.is_object() || !bias.contains("type") || bias["type"] != "1d") continue;
+    ++of_tokens;
+    bare += bias.size() == 1;
+  }
+  if (of_tokens == 1 && bare == 1) return absl::OkStatus();
+  return InvalidArgument("UNSUPPORTED", part.config.Path(kBiases), AsText(*biases),
+                         "must hold exactly one {\"type\": \"1d\"}, without other fields");
+}
+
 std::vector<ModelType> MakeBiasTypes() {
   // clang-format off
   return {
       // ALiBi; Falcon has ALiBi or a rotary embedding.
       {.name = "bloom", .scheme = kBloomAlibi},
-      {.name = "falcon", .scheme = kFalcon, .head_dim_field = "", .older_hidden_size_field = "n_embed"},
+      {.name = "falcon", .scheme = kFalcon, .head_dim_field = "",
+       .rules = {.adapt = ReadFalconWidth, .fields = {"n_embed"}}},
       {.name = "mpt", .scheme = kMptAlibi},
 
       // T5's buckets in the encoder and in the decoder.
@@ -44,7 +71,7 @@ std::vector<ModelType> MakeBiasTypes() {
       {.name = "pop2piano", .scheme = kT5},
       {.name = "switch_transformers", .scheme = kT5},
       {.name = "t5", .scheme = kT5},
-      {.name = "udop", .scheme = kT5, .encoder_biases_field = "relative_bias_args"},
+      {.name = "udop", .scheme = kT5, .rules = {.adapt = ReadUdopEncoder}},
       {.name = "umt5", .scheme = kT5},
 
       // T5's buckets in one stack.

@@ -35,12 +35,20 @@ std::vector<PartType> PartsOf(const ConfigObject& config, const ModelType* type)
   return parts;
 }
 
+// Mistral's params.json has no model_type, and Grok 2's files have that of another model.
+std::string NameFor(const ConfigObject& config, std::string model_type) {
+  if (model_type.empty() && config.Has("dim") && config.Has("n_layers") && config.Has("n_heads"))
+    return "mistral_params";
+  if (model_type == "git" && config.Has("attn_temperature_len")) return "grok_2";
+  return model_type;
+}
+
 class Search {
  public:
   // Appends the parts of an object, and the object itself unless it is composite.
   absl::Status Add(const std::string& prefix, const ConfigObject& config, std::string_view implied, int depth) {
     POSENC_ASSIGN_OR_RETURN(const auto said, config.String("model_type"));
-    std::string model_type = said && !said->empty() ? *said : std::string(implied);
+    std::string model_type = NameFor(config, said && !said->empty() ? *said : std::string(implied));
     const ModelType* type = FindModelType(model_type);
     // Old files give a part the model_type of the whole file: use the implied type.
     if (depth > 0 && type != nullptr && type->scheme == Scheme::kParts && FindModelType(implied) != nullptr &&

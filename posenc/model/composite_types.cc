@@ -21,6 +21,8 @@ std::vector<ModelType> MakeCompositeTypes() {
   // clang-format off
   return {
       // Images and text, where text_config may be left out: the file is then itself the text part.
+      FlatText("Keye", {{"vision_config", "keye_vision"}, {"text_config", "keye_text"}}),
+      FlatText("KeyeVL1_5", {{"vision_config", "keye_vision"}, {"text_config", "keye_text"}}),
       FlatText("paddleocr_vl", {{"vision_config", "paddleocr_vl_vision"}, {"text_config", "paddleocr_vl_text"}}),
       FlatText("qwen2_5_vl", {{"vision_config", "qwen2_5_vl_vision"}, {"text_config", "qwen2_5_vl_text"}}),
       FlatText("qwen2_vl", {{"vision_config", "qwen2_vl_vision"}, {"text_config", "qwen2_vl_text"}}),
@@ -32,6 +34,8 @@ std::vector<ModelType> MakeCompositeTypes() {
       Composite("audioflamingo3", {{"text_config", "qwen2"}}),
       Composite("aya_vision", {{"text_config", "cohere2"}}),
       Composite("cohere2_vision", {{"text_config", "cohere2"}}),
+      Composite("deepseek_vl_v2", {{"language_config", "deepseek_v2"}}),
+      Composite("step3_vl", {{"text_config", "step3_text"}}),
       Composite("deepseek_vl", {{"text_config", "llama"}}),
       Composite("deepseek_vl_hybrid", {{"text_config", "llama"}}),
       Composite("emu3", {{"text_config", "emu3_text_model"}}),
@@ -115,6 +119,7 @@ std::vector<ModelType> MakeCompositeTypes() {
                  {"vision_config", "granite_docling_vision"}}),
       Composite("groupvit", {{"text_config", "groupvit_text_model"}, {"vision_config", "groupvit_vision_model"}}),
       Composite("hyperclovax_vision_v2", {{"vision_config", "qwen2_5_vl_vision"}, {"text_config", "hyperclovax"}}),
+      Composite("kimi_vl", {{"text_config", "deepseek_v3"}, {"vision_config", "moonvit"}}),
       Composite("kimi_k25", {{"text_config", "deepseek_v3"}, {"vision_config", "kimi_k25_vision"}}),
       Composite("kosmos-2", {{"text_config", "kosmos_2_text_model"}, {"vision_config", "kosmos_2_vision_model"}}),
       Composite("kosmos-2.5", {{"text_config", "kosmos_2_5_text_model"}, {"vision_config", "kosmos_2_5_vision_model"}}),

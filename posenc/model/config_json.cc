@@ -75,13 +75,13 @@ const json* ConfigObject::Find(std::string_view name) const {
 
 const json* ConfigObject::FindUnread(std::string_view name) const {
   if (name.empty()) return nullptr;  // the model type has no such field
-  const auto found = tree_.find(name);
-  return found == tree_.end() || found->is_null() ? nullptr : &*found;
+  const auto found = tree_->find(name);
+  return found == tree_->end() || found->is_null() ? nullptr : &*found;
 }
 
 bool ConfigObject::IsNull(std::string_view name) const {
-  const auto found = tree_.find(name);
-  return found != tree_.end() && found->is_null();
+  const auto found = tree_->find(name);
+  return found != tree_->end() && found->is_null();
 }
 
 absl::StatusOr<std::optional<double>> ConfigObject::Number(std::initializer_list<std::string_view> names) const {

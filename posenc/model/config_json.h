@@ -43,9 +43,9 @@ std::string AsText(const nlohmann::json& value);
 class ConfigObject {
  public:
   // `path` names the object in error messages: kConfigJson, "config_json.text_config", ... `json` must outlive this.
-  ConfigObject(std::string path, const nlohmann::json& json) : path_(std::move(path)), tree_(json) {}
+  ConfigObject(std::string path, const nlohmann::json& json) : path_(std::move(path)), tree_(&json) {}
 
-  const nlohmann::json& tree() const { return tree_; }
+  const nlohmann::json& tree() const { return *tree_; }
   const std::string& path() const { return path_; }
   std::string Path(std::string_view name) const;
   // The path of the first of `names` that is present, or of the first that is not empty if none is.
@@ -74,7 +74,7 @@ class ConfigObject {
   const nlohmann::json* FindUnread(std::string_view name) const;
 
   std::string path_;
-  const nlohmann::json& tree_;
+  const nlohmann::json* tree_;
   std::shared_ptr<std::set<std::string, std::less<>>> read_ = std::make_shared<std::set<std::string, std::less<>>>();
 };
 

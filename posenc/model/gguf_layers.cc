@@ -8,6 +8,7 @@ namespace posenc {
 namespace {
 
 constexpr std::string_view kWindow = "attention.sliding_window", kPattern = "attention.sliding_window_pattern";
+constexpr std::string_view kRatios = "attention.compress_ratios";
 
 // Sets `sliding` of each layer. False for all if the file's architecture or its window leaves no layer sliding.
 absl::Status SetSliding(const GgufFile& file, std::vector<GgufLayerKind>* kinds, bool* any) {
@@ -27,6 +28,17 @@ absl::Status SetSliding(const GgufFile& file, std::vector<GgufLayerKind>* kinds,
     case GgufSliding::When::kIf64Layers:
       if (kinds->size() != 64) return absl::OkStatus();
       break;
+    case GgufSliding::When::kUncompressed: {
+      POSENC_ASSIGN_OR_RETURN(const auto ratios, file.fields.List(kRatios));
+      if (!ratios || ratios->size() < kinds->size()) {
+        return InvalidArgument(ratios ? "MISMATCH" : "MISSING", file.fields.Path(kRatios),
+                               ratios ? fmt::format("{} entries", ratios->size()) : "absent",
+                               fmt::format("must have an entry for each of the {} layers", kinds->size()));
+      }
+      for (size_t n = 0; n < kinds->size(); ++n) (*kinds)[n].sliding = (*ratios)[n] == 0;
+      *any = true;
+      return absl::OkStatus();
+    }
   }
   *any = true;
   if (list) {

@@ -60,7 +60,7 @@ absl::Status SetMagnitudes(const GgufFile& file, double yarn_attn_factor, GgufSc
     factor = Real(attn_factor.value_or(1));
     // Without a multiplier and with a factor of at least 1, the two magnitudes cancel.
     if (given != 0) factor = factor * above / Magnitude(scaling->factor, multiplier) / own;
-    if (given == 0 && scaling->factor < 1) factor = factor / own;
+    if (given == 0 && (scaling->factor < 1 || file.type.unit_magnitude)) factor = factor / own;
     scaling->attn_factor = NearestDouble(factor);
   }
   if (file.type.scales_scores) {
@@ -217,6 +217,13 @@ absl::StatusOr<double> ThetaOf(const GgufFile& file, const GgufHeads& heads, boo
                            fmt::format("must be {}, without which llama.cpp aborts", file.type.fixed_theta));
   }
   double theta = given.value_or(10000);
+  if (!sliding && file.type.theta_key != kTheta) {
+    POSENC_ASSIGN_OR_RETURN(const auto own, file.fields.Float(file.type.theta_key));
+    *key = file.type.theta_key;
+    if (!own)
+      return InvalidArgument("MISSING", file.fields.Path(*key), "", "must be given: layers that compress have it");
+    theta = *own;
+  }
   if (sliding && file.type.sliding->theta != GgufSliding::Theta::kFull) {
     POSENC_ASSIGN_OR_RETURN(const auto own, file.fields.Float(kSlidingTheta));
     const bool falls_back = !own && file.type.sliding->theta == GgufSliding::Theta::kShared;

@@ -71,6 +71,14 @@ void AddNorm(std::vector<GgufType>& types) {
                    .rotates = GgufRotates::kSliding,
                    .sliding = GgufSliding{.period = 4, .scaling = Scaling::kNoFactor}});
   types.push_back({.name = "baichuan", .whole_head = true, .alibi = GgufAlibi::kEightIf40Layers});
+  types.push_back({.name = "deepseek4",
+                   .sliding = GgufSliding{.when = GgufSliding::When::kUncompressed,
+                                          .theta = GgufSliding::Theta::kFull,
+                                          .scaling = GgufSliding::Scaling::kNone},
+                   .latent = true,
+                   .reads_betas = true,
+                   .theta_key = "attention.compress_rope_freq_base",
+                   .unit_magnitude = true});
   types.push_back({.name = "deepseek2",
                    .latent = true,
                    .scales_scores = true,
@@ -229,7 +237,7 @@ void AddOthers(std::vector<GgufType>& types) {
   Refuse(types, "it is an image or audio encoder, whose keys differ", {"clip"});
   Refuse(types, "llama.cpp does not run it", {"gptj"});
   Refuse(types, "it has T5's buckets, which llama.cpp's code fixes: use the model's config.json", {"t5", "t5encoder"});
-  Refuse(types, "it compresses keys and rotates them by positions of its own", {"deepseek4", "qwen4exp"});
+  Refuse(types, "it compresses keys and rotates them by positions of its own", {"qwen4exp"});
   Refuse(types, "its layers mix latent attention of several shapes", {"dots3note", "bailingmoe3"});
   Refuse(types, "its layers are routed adapters", {"graniteswitch"});
 }

@@ -44,7 +44,8 @@ enum class GgufAttention {
 };
 
 struct GgufSliding {
-  enum class When { kAlways, kIfWindow, kUnlessWindowIsZero, kIf64Layers };  // kIfWindow: sliding_window > 0
+  // kIfWindow: sliding_window > 0. kUncompressed: DeepSeek V4's layers with 0 in attention.compress_ratios.
+  enum class When { kAlways, kIfWindow, kUnlessWindowIsZero, kIf64Layers, kUncompressed };
   enum class Theta { kOwn, kShared, kFull };  // rope.freq_base_swa, by default 10000 or freq_base; kFull: freq_base
   enum class Scaling { kFull, kNoFactor, kNone };  // kNoFactor: only the factor is 1
   When when = When::kAlways;
@@ -89,7 +90,9 @@ struct GgufType {
   bool unscaled = false;          // rotates without scaling and factors; whole heads, whatever the file says
   double fixed_theta = 0;         // unless 0: rope.freq_base is not read
   bool only_theta = false;        // llama.cpp aborts unless rope.freq_base is fixed_theta
-  bool reads_alpha = false;       // theta is multiplied by rope.scaling.alpha^(head / (head - 2))
+  std::string_view theta_key = "rope.freq_base";  // of layers that do not slide
+  bool unit_magnitude = false;                    // llama.cpp cancels the magnitude of YaRN
+  bool reads_alpha = false;                       // theta is multiplied by rope.scaling.alpha^(head / (head - 2))
   GgufAlibi alibi = GgufAlibi::kNone;
   GgufQueryScale query_scale = GgufQueryScale::kNone;
   std::string_view instead = "";  // for an architecture that is not read: the reason

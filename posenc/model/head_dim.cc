@@ -7,28 +7,8 @@
 #include "posenc/base/status.h"
 
 namespace posenc {
-namespace {
-
-// Applies HeadShare to hidden / heads.
-absl::StatusOr<int64_t> ShareOf(const Part& part, int64_t hidden, int64_t heads) {
-  const HeadShare& share = part.type.share;
-  std::optional<int64_t> given;
-  if (!share.divisor_field.empty()) {
-    POSENC_ASSIGN_OR_RETURN(given, part.config.Integer({share.divisor_field}));
-  }
-  const int64_t divisor = given.value_or(1);
-  if (divisor < 1) {
-    return InvalidArgument("OUT_OF_RANGE", part.config.Path(share.divisor_field), fmt::format("{}", divisor),
-                           "must be at least 1");
-  }
-  return std::max(share.times * hidden / heads / share.divisor / divisor, share.least);
-}
-
-}  // namespace
 
 absl::StatusOr<std::optional<int64_t>> HeadsOf(const Part& part) {
-  POSENC_ASSIGN_OR_RETURN(const auto older, part.config.Integer({part.type.older_heads_field}));
-  if (older) return older;
   if (!part.type.heads_field.empty()) {
     POSENC_ASSIGN_OR_RETURN(const auto own, part.config.Integer({part.type.heads_field}));
     if (own || part.type.width.num_attention_heads == 0) return own;
@@ -64,56 +44,41 @@ absl::StatusOr<int64_t> HeadDimOf(Part& part) {
   const ConfigObject& config = part.config;
   const ModelType& type = part.type;
   if (part.layer_head_dim) return *part.layer_head_dim;  // ReadHeadDim says where it comes from
-  const std::string_view field = type.mla ? "qk_rope_head_dim" : type.head_dim_field;
-  POSENC_ASSIGN_OR_RETURN(const auto width, config.Integer({field, type.other_head_dim_field}));
-  if (type.head_dim_agrees) {
-    POSENC_ASSIGN_OR_RETURN(auto head_dim, config.Integer({"head_dim"}));
-    if (!head_dim && type.head_dim_defaults) head_dim = type.head_dim;
-    if (head_dim && *head_dim != width.value_or(type.head_dim)) {
-      return Against(config.Path(field),
-                     InvalidArgument("CONFLICT", config.Path("head_dim"), fmt::format("{}", *head_dim),
-                                     fmt::format("must be equal to {}, {}", field, width.value_or(type.head_dim))));
-    }
-  }
-  if (!field.empty()) part.Comes("head_dim", config.PathOf({field, type.other_head_dim_field}));
+  const std::string_view field = type.unrotated_dim ? "qk_rope_head_dim" : type.head_dim_field;
+  POSENC_ASSIGN_OR_RETURN(const auto width, config.Integer({field}));
+  if (!field.empty()) part.Comes("head_dim", config.PathOf({field}));
   if (width) return *width;
   // A null head_dim does not stand for the class's default.
   const bool given_null = config.tree().contains(std::string(field));
   if (type.head_dim != 0 && !given_null) return type.head_dim;
-  POSENC_ASSIGN_OR_RETURN(const auto older, config.Object(type.older_widths));
-  const auto hidden_names = {type.older_hidden_size_field, type.hidden_size_field, std::string_view("n_embd"),
-                             std::string_view("d_model"), std::string_view("width")};
+  const auto hidden_names = {type.hidden_size_field, std::string_view("n_embd"), std::string_view("d_model"),
+                             std::string_view("width")};
   POSENC_ASSIGN_OR_RETURN(auto hidden, config.Integer(hidden_names));
   POSENC_ASSIGN_OR_RETURN(auto heads, HeadsOf(part));
-  if (older) {
-    POSENC_ASSIGN_OR_RETURN(const auto older_hidden, older->Integer({"d_model"}));
-    POSENC_ASSIGN_OR_RETURN(const auto older_heads, older->Integer({"encoder_attention_heads"}));
-    if (older_hidden) hidden = older_hidden;
-    if (older_heads) heads = older_heads;
-  }
   if (!hidden && type.width.hidden_size != 0) hidden = type.width.hidden_size;
   if (!hidden || !heads || *heads == 0) {
     return InvalidArgument("MISSING", config.Path(field.empty() ? type.hidden_size_field : type.head_dim_field), "",
                            fmt::format("must be given, or {} and num_attention_heads above 0", type.hidden_size_field));
   }
-  POSENC_ASSIGN_OR_RETURN(const int64_t width_of_share, ShareOf(part, *hidden, *heads));
-  POSENC_ASSIGN_OR_RETURN(const auto unread, config.Integer({field.empty() ? "head_dim" : ""}));
-  if (unread && *unread != width_of_share) {
-    part.Say(
-        "NOT_USED", "head_dim",
-        fmt::format("{} is ignored: model_type \"{}\" computes the width, {}", *unread, type.name, width_of_share));
+  int64_t computed = *hidden / *heads;
+  if (type.rules.head_dim != nullptr) {
+    POSENC_ASSIGN_OR_RETURN(computed, type.rules.head_dim(part, *hidden, *heads));
   }
-  const bool from_older = older && older->Find("d_model") != nullptr;
-  const std::string hidden_path = from_older ? older->Path("d_model") : config.PathOf(hidden_names);
-  const std::string heads_path = config.PathOf(
-      {type.older_heads_field, type.heads_field, "num_attention_heads", "n_head", "n_heads", "num_heads", "heads"});
+  POSENC_ASSIGN_OR_RETURN(const auto unread, config.Integer({field.empty() ? "head_dim" : ""}));
+  if (unread && *unread != computed) {
+    part.Say("NOT_USED", "head_dim",
+             fmt::format("{} is ignored: model_type \"{}\" computes the width, {}", *unread, type.name, computed));
+  }
+  const std::string hidden_path = config.PathOf(hidden_names);
+  const std::string heads_path =
+      config.PathOf({type.heads_field, "num_attention_heads", "n_head", "n_heads", "num_heads", "heads"});
   if (*hidden % *heads != 0) {
     part.Say("ROUNDED_DOWN", hidden_path,
              fmt::format("{} is not a multiple of the {} heads ({}): head_dim is rounded down to {}", *hidden, *heads,
                          heads_path, *hidden / *heads));
   }
   part.Comes("head_dim", hidden_path, heads_path);
-  return width_of_share;
+  return computed;
 }
 
 }  // namespace posenc

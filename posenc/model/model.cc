@@ -53,9 +53,8 @@ absl::StatusOr<Part> OpenPart(const ModelSource& source, const nlohmann::json& f
               is_latent ? " of multi-head latent attention" : ""));
     }
     part.type.partial = 1;
-    part.type.mla = is_latent;
+    if (is_latent) part.type.unrotated_dim = 0;
     part.type.rotary_dim_field = "rotary_dim";
-    if (component.model_type == "qwen") part.type.query_scale = QueryScaleFunction::kLogn;
     part.Say("UNKNOWN_MODEL_TYPE", "model_type",
              fmt::format("\"{}\" is not known: the file is read by the general rules{}, with the request's pairing",
                          Quote(component.model_type), is_latent ? " of multi-head latent attention" : ""));
@@ -63,12 +62,7 @@ absl::StatusOr<Part> OpenPart(const ModelSource& source, const nlohmann::json& f
   NoteUnreadParts(file, part);
   if (!component.nested) part.type.width = {};  // a whole file must give its own width
   if (!part.type.output_pairing) part.type.output_pairing = part.type.pairing;
-  if (part.type.reads_interleave) {
-    POSENC_ASSIGN_OR_RETURN(const auto interleave, part.config.Bool("rope_interleave"));
-    const bool is_null = part.config.tree().contains("rope_interleave") && !interleave;
-    if (is_null) part.Say("DEFAULTED", "rope_interleave", "null: read as false");
-    if (is_null || !interleave.value_or(true)) part.type.pairing = Pairing::kHalfSplit;
-  }
+  if (part.type.rules.adapt != nullptr) POSENC_RETURN_IF_ERROR(part.type.rules.adapt(part));
   if (source.input_pairing) {
     if (part.known && *source.input_pairing != part.type.pairing) {
       part.Say("PAIRING_OVERRIDDEN", "input_pairing", "the request's pairing replaces the model class's own");

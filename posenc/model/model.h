@@ -100,7 +100,7 @@ struct ModelLayers {
   std::optional<SinusoidalSettings> sinusoidal;
   std::optional<GridSettings> grid;  // height and width 0: images of any size; frames 0: any video
   Precision precision;               // the model class's default
-  bool scales_softmax = false;       // ModelType::mla
+  bool scales_softmax = false;       // ModelType::unrotated_dim
   // Factor of the softmax scale where the file gives it by other rules than the plan's. Absent: see scales_softmax.
   std::optional<double> softmax_scale_factor;
   std::optional<double> longest;  // the file's max_position_embeddings

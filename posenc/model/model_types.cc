@@ -8,8 +8,9 @@ namespace posenc {
 
 std::vector<const ModelType*> AllModelTypes() {
   std::vector<const ModelType*> all;
-  for (const auto* list : {&RotaryTypes(), &SeveralAxesTypes(), &BiasTypes(), &CompositeTypes(), &ScoreTermTypes(),
-                           &LearnedTypes(), &LearnedImageTypes(), &SineTypes(), &UnselectedTypes()}) {
+  for (const auto* list : {&RotaryTypes(), &LayeredTypes(), &LatentTypes(), &RemoteCodeTypes(), &SeveralAxesTypes(),
+                           &BiasTypes(), &CompositeTypes(), &ScoreTermTypes(), &LearnedTypes(), &LearnedImageTypes(),
+                           &SineTypes(), &UnselectedTypes()}) {
     for (const ModelType& type : *list) all.push_back(&type);
   }
   return all;

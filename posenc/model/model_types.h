@@ -5,10 +5,12 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "posenc/settings/settings.h"
 
 namespace posenc {
@@ -52,7 +54,8 @@ enum class Terms {
   kTransformerXl,
   kConformer,  // wav2vec2-conformer's term
   kGemmaAudio,
-  kConformerByType,  // kConformer's or Shaw's, by position_embeddings_type
+  kConformerOrShaw,  // by position_embeddings_type, by default kConformer's
+  kShawOrConformer,  // by position_embeddings_type, by default Shaw's
   kBert,             // Shaw's, by position_embedding_type
   kNezha,
   kSpeechT5,
@@ -143,22 +146,15 @@ struct SineGrid {
   int64_t image_size = 0, patch_size = 0, tokens_before = 0;
 };
 
-// How the layers' rotary embeddings differ. Layers without attention (HasAttention) have none.
+// How the layers' rotary embeddings differ. Layers without attention (HasAttention) have none, nor have those of type
+// kNoRope.
 enum class Layers {
   kUniform,
-  kByType,           // one block per layer type; by_layer if the file has no block
-  kByTypeFilled,     // kByType, and by_layer fills missing or null blocks, and partial
-  kByTypeCopied,     // kByType, and a single block serves all layer types, each with its own head (dots3)
-  kByTypeFromLists,  // kByType, and without such blocks rope_theta and partial_rotary_factors may list every layer's
-  kSlidingOnly,      // full_attention layers have no rotary embedding
+  kByType,               // one block per layer type; by_layer if the file has no block
+  kByTypeFilled,         // kByType, and by_layer fills missing or null blocks, and partial
+  kSlidingOnly,          // full_attention layers have no rotary embedding
   kSlidingOnlyInWindow,  // kSlidingOnly, and no layer has one if sliding_window is null
   kSlidingOnlyIfWindow,  // kSlidingOnly, unless sliding_window is null: then all have one
-  kSlidingOrDense,       // kSlidingOnlyInWindow, and layers with a dense MLP have one, too (cohere2_moe)
-  kHybridOnly,           // only layers of type hybrid have one
-  kMainOrCompressed,     // a block for layers without a compressor, and one for layers with one (deepseek_v4)
-  kNoRopeList,           // no_rope_layers: 1 means rotary embedding, 0 none
-  kThetaList,            // layer_rope_theta per layer, 0: none; if absent, every n-th layer back from the last has none
-  kThetaFlags,  // kThetaList, but an entry other than 0 only says that the layer rotates, by the block's theta (Muse)
 };
 
 // Layer types for a file that does not list them: every n-th layer has type `full`.
@@ -167,24 +163,17 @@ struct LayerPattern {
   std::string_view field = "sliding_window_pattern";  // field that gives n, if present
   std::string_view others = "sliding_attention";
   std::string_view full = "full_attention";
-  bool last = false;         // the last layer is `full`, too
-  bool last_always = false;  // the last layer is `full`, even if the file lists another type
-  int64_t at = -1;           // layers at, at + n, ... are `full`; -1: n-1, 2n-1, ...
-  int64_t first = 0;         // the first layers are `full`, too
-  // Fields that select the `full` layers in another way, and then replace `every`: a list of their indices; a list of
-  // types that repeats.
-  std::string_view indices_field = "", cycle_field = "";
-  std::array<std::string_view, 5> cycle = {};  // types that repeat, from layer 1 on; layer 0 has `others`
-  std::span<const int64_t> indices = {};       // the class's own list of the `full` layers, instead of `every`
-  size_t of_layers = 0;                        // the number of layers that this list is for
-  std::string_view all_unless = "";            // a flag; if it is false or null, all layers are `full`
-  bool ignores_list = false;                   // the class does not read layer_types
-  bool last_if_none = false;                   // the last layer is `full` if no other is
-  bool needs_full = false;                     // the class refuses a list without `full` layers
-  std::array<std::string_view, 3> only = {};   // the layer types that the class accepts in a list; empty: all
-  bool needs_others = false;                   // the class refuses a list without other layers
+  bool last = false;                    // the last layer is `full`, too
+  bool last_always = false;             // the last layer is `full`, even if the file lists another type
+  int64_t at = -1;                      // layers at, at + n, ... are `full`; -1: n-1, 2n-1, ...
+  int64_t first = 0;                    // the first layers are `full`, too
+  std::string_view indices_field = "";  // lists the `full` layers instead
+  bool ignores_list = false;            // the class does not read layer_types
+  bool needs_full = false;              // the class refuses a list without `full` layers
+  bool needs_others = false;            // the class refuses a list without other layers
   // In a list with mlp, each layer has two entries, its attention and its mlp, and num_hidden_layers counts both.
   bool lists_mlps = false;
+  std::array<std::string_view, 3> only = {};  // the layer types that the class accepts in a list; empty: all
 };
 
 // A class's default block for one layer type.
@@ -198,23 +187,6 @@ struct LayerDefaults {
   bool partial_of_default = false;       // a given block of rope_type "default" without a share has this one, too
   std::string_view head_dim_field = "";  // field with these layers' head width
   int64_t head_dim = 0;                  // 0: as in the other layers
-};
-
-// Multi-head latent attention of layers with a head of their own: the fields that give it, and the class's defaults.
-// Not read from a file with per_layer_config.
-struct LatentHead {
-  std::string_view layer_type = "";  // "": no layers
-  std::string_view whole_field = "", unrotated_field = "", rotated_field = "";
-  int64_t whole = 0, unrotated = 0;
-};
-
-// Rotated width as a share: times * hidden_size / num_attention_heads / divisor / (the field's value), but at least
-// `least`.
-struct HeadShare {
-  int64_t times = 1;
-  std::string_view divisor_field = "";
-  int64_t divisor = 1;
-  int64_t least = 0;
 };
 
 // The class's default hidden_size and num_attention_heads. Used for nested parts only: transformers omits them there.
@@ -240,6 +212,15 @@ struct OneStack {
   std::string_view rows_field = "";  // gives the rows of a table of which the class reads num_buckets
 };
 
+// How a vision class (kAxial) splits its heads among the axes.
+struct HeadAxes {
+  int64_t count = 2;
+  bool alternating = false;    // pairs alternate between the axes
+  bool own_halves = false;     // half-split pairing within each axis's elements
+  int64_t width_multiple = 1;  // the width of a head that the class's tables fit
+  double second_start = 0;     // frequency_start of the second axis
+};
+
 // A field that must have this value ("true" for a flag).
 struct Condition {
   std::string_view field;
@@ -247,13 +228,41 @@ struct Condition {
   bool if_absent = false;  // an absent field satisfies the condition
 };
 
+struct LayerBlock;
+struct Part;
+struct RopeBlock;
+using RopeBlocks = std::vector<std::pair<std::string, std::optional<RopeBlock>>>;
+using LayerTypeNames = std::vector<std::string>;
+
+// What a class does otherwise than the fields of its row can say: functions in the row's file. Null: as other classes.
+struct ClassRules {
+  // Adapts the row to a file, before anything else is read.
+  absl::Status (*adapt)(Part&) = nullptr;
+  // Returns the width of a head for a file without it, by default hidden_size / num_attention_heads.
+  absl::StatusOr<int64_t> (*head_dim)(const Part&, int64_t hidden_size, int64_t num_attention_heads) = nullptr;
+  // Adapts a scaling block, before fields outside it are read, and names fields that only this class's block has.
+  absl::Status (*block)(Part&, RopeBlock&) = nullptr;
+  std::vector<std::string_view> block_fields = {};
+  // Returns the type of each layer, as LayerTypes(); all types, for a file without the number of layers.
+  absl::StatusOr<LayerTypeNames> (*layer_types)(const Part&, int64_t layers) = nullptr;
+  std::vector<std::string_view> all_layer_types = {};
+  // Selects the block of a layer type, as BlockFor().
+  absl::StatusOr<LayerBlock> (*layer_block)(Part&, const RopeBlocks&, const std::string& layer_type,
+                                            const LayerTypeNames& of_layer) = nullptr;
+  // Adapts the settings, after head_dim and Part::whole_head are set, and before a share of the head is applied.
+  absl::Status (*settings)(Part&, RotarySettings&, RopeParameters&) = nullptr;
+  std::vector<std::string_view> fields = {};  // fields that the rules read, and for which null counts as absent
+};
+
+// Where a class reads a scaling block.
+enum class BlockIn { kEither, kRopeParameters, kNowhere };
+
 struct ModelType {
   std::string_view name;
   Scheme scheme = Scheme::kRotary;
   Pairing pairing = Pairing::kHalfSplit;
   std::optional<Pairing> output_pairing;    // if it differs from `pairing`
   std::optional<Pairing> table_pairing;     // if it differs from `pairing`: not a rotation
-  bool reads_interleave = false;            // rope_interleave false or null: q and k come half-split
   Precision precision = kHfEagerPrecision;  // PRECISION_PRESET_MODEL
 
   double theta = 10000;
@@ -261,66 +270,38 @@ struct ModelType {
   // The class's default partial_rotary_factor. nullopt: the class does not read it for rope_type "default".
   std::optional<double> partial;
   std::string_view partial_field = "partial_rotary_factor";
-  // The class's default original_max_position_embeddings, treated as a field outside the block. 0: none.
-  double original_length = 0;
+  std::string_view rotary_dim_field = "";    // gives the share of a head that rotates as a number of elements
   std::optional<RopeParameters> block;       // the class's default block
   std::vector<std::string_view> rope_types;  // the only ones that the class accepts; empty: any
-  bool negate_angle = false;
+  BlockIn block_in = BlockIn::kEither;
 
   // Width of a head: this field, else this number unless 0, else hidden_size / num_attention_heads.
   std::string_view head_dim_field = "head_dim";
   int64_t head_dim = 0;
   std::string_view hidden_size_field = "hidden_size";
   std::string_view heads_field = "";  // the only name of the number of heads; "": any of the usual ones
-  // Older names, which prevail over the newer ones.
-  std::string_view older_hidden_size_field = "", older_heads_field = "";
-  std::string_view other_head_dim_field = "";  // read if head_dim_field is absent
-  std::string_view older_widths = "";          // an object whose d_model and encoder_attention_heads prevail
   Width width;
-  HeadShare share;
-  // Multi-head latent attention: the width is qk_rope_head_dim, a separate part of the head, and the softmax scale is
-  // multiplied by m(s, mscale_all_dim)^2.
-  bool mla = false;
-  int64_t unrotated_dim = 0;               // the class's default qk_nope_head_dim
-  bool share_of_whole_head = false;        // partial_rotary_factor is qk_rope_head_dim's share of the whole head
-  bool head_dim_agrees = false;            // the class reads head_dim beside qk_rope_head_dim, and fails if they differ
-  bool head_dim_defaults = false;          // head_dim_agrees, and an absent head_dim is the class's default
-  std::string_view rotary_dim_field = "";  // gives the share of a head that rotates as a number of elements
+  // Multi-head latent attention, with the class's default qk_nope_head_dim: head_dim is qk_rope_head_dim, a separate
+  // part of the head, and the softmax scale is multiplied by m(s, mscale_all_dim)^2.
+  std::optional<int64_t> unrotated_dim;
+  bool cuts_head = false;  // the class cuts its heads at the rotated width, also for tables of the whole head
 
   Layers layers = Layers::kUniform;
   LayerPattern pattern;
   std::vector<LayerDefaults> by_layer;
   double block_theta = 0;  // theta of a layer type's block that gives none; 0: the default of the layer type
-  LatentHead latent_head;
 
   MropeOrder mrope = MropeOrder::kNone;
-  std::vector<int64_t> sections;    // default mrope_section; kErnie, if empty: h and w share all pairs
-  bool reads_sections = true;       // false: the class does not know mrope_section
-  int64_t axes = 2;                 // kAxial
-  bool reads_block = true;          // false: the class reads no scaling block
-  bool reads_rope_scaling = true;   // false: only rope_parameters
-  bool null_theta_is_none = false;  // rope_theta null means no rotary embedding
-  bool whole_by_heads = false;      // a head has hidden_size / num_attention_heads elements, whatever head_dim says
-  bool keeps_softmax = false;       // latent attention whose softmax scale mscale_all_dim does not multiply
-  bool rotates_whole = false;       // the class computes narrower tables for a share below 1, and fails to apply them
-  bool cuts_head = false;           // the class cuts its heads at the rotated width, also for tables of the whole head
-  int64_t width_multiple = 1;       // kAxial: the width of a head that the class's tables fit
-  bool alternating = false;         // kAxial: pairs alternate between the axes
-  bool own_halves = false;          // kAxial: half-split pairing within each axis's elements
-  int64_t window = 7;               // kSwin, kSwinV2: default window_size
-  // kT5: set if the file has one stack, not two.
-  std::optional<OneStack> one_stack;
-  std::string_view encoder_biases_field = "";  // kT5: a list of biases, one by token distance like T5's
-  double second_start = 0;                     // kAxial: frequency_start of the second axis
+  std::vector<int64_t> sections;  // default mrope_section; kErnie without: h and w share all pairs
+  HeadAxes axes;                  // kAxial
   // The class multiplies its queries by a factor of the position. kLlama4, kBeam: on layers that do not rotate.
   std::optional<QueryScaleFunction> query_scale;
-  // With any scaling, the class multiplies cos and sin by the block's short_mscale, or long_mscale for sequences above
-  // original_max_position_embeddings, instead of the scaling's own factor. It always takes longrope's short factors.
-  bool mscale_by_length = false;
   Condition only_if;  // if not met, there is no rotary embedding
+  ClassRules rules;
 
+  int64_t window = 7;                 // kSwin, kSwinV2: default window_size
+  std::optional<OneStack> one_stack;  // kT5: set if the file has one stack, not two
   Terms terms = Terms::kNone;
-  std::string_view position_type = "";  // kConformerByType: default position_embeddings_type
   std::optional<LearnedTable> learned;
   std::optional<SineTable> sines;
   std::optional<SineGrid> grid;
@@ -346,6 +327,9 @@ inline ModelType Resized(ModelType type, const ResizeRule& rule) {
 // Rows of model types, by what a config.json selects. The weights of score terms and learned tables come with the
 // request.
 const std::vector<ModelType>& RotaryTypes();        // a rotary embedding over one axis
+const std::vector<ModelType>& LayeredTypes();       // one that differs between layers
+const std::vector<ModelType>& LatentTypes();        // one of multi-head latent attention
+const std::vector<ModelType>& RemoteCodeTypes();    // one of a class that transformers does not have
 const std::vector<ModelType>& SeveralAxesTypes();   // a rotary embedding over several axes
 const std::vector<ModelType>& BiasTypes();          // an attention bias
 const std::vector<ModelType>& CompositeTypes();     // parts

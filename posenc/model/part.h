@@ -46,6 +46,7 @@ struct Part {
   int64_t whole_head = 0, rotary_offset = 0, bias_table_rows = 0;  // as in ModelLayers
   // Set if the layers being read have their own.
   std::optional<int64_t> layer_head_dim, layer_unrotated_dim;
+  bool keeps_softmax = false;  // mscale_all_dim does not multiply the softmax scale
 
   // `field`: a name in this part, a path from config_json on, "" or a field of the request.
   void Say(std::string code, std::string field, std::string message) {

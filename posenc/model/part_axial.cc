@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "posenc/base/status.h"
 #include "posenc/model/rope_block.h"
@@ -35,26 +34,13 @@ void NoteUnread(const RopeParameters& block, const std::string& path, Part& part
   });
 }
 
-// EfficientLoFTR rotates all hidden_size elements as one head, by frequencies that it makes for a share of a head.
-absl::Status CheckAggregated(const Part& part, int64_t hidden, std::optional<double> partial) {
-  if (part.type.name != "efficientloftr") return absl::OkStatus();
-  POSENC_ASSIGN_OR_RETURN(const auto heads, part.config.Integer({"num_attention_heads"}));
-  POSENC_ASSIGN_OR_RETURN(const auto outer, part.config.Number({"partial_rotary_factor"}));
-  const double share = partial.value_or(outer.value_or(4));
-  const int64_t head_dim = heads.value_or(8) < 1 ? 0 : hidden / heads.value_or(8), half = hidden / 2;
-  if (std::trunc(share * static_cast<double>(head_dim)) == static_cast<double>(half)) return absl::OkStatus();
-  return InvalidArgument("MISMATCH", part.config.Path("num_attention_heads"), fmt::format("{}", heads.value_or(8)),
-                         fmt::format("must be 2 * partial_rotary_factor, {}: model_type \"{}\" fails otherwise",
-                                     2 * share, part.type.name));
-}
-
 }  // namespace
 
 absl::StatusOr<RotarySettings> AxialOf(Part& part) {
   POSENC_ASSIGN_OR_RETURN(const RopeBlocks blocks, ReadRopeBlocks(part.config, part.type));
   RopeParameters block;
   NoteNulls(part);
-  if (!blocks.empty() && !part.type.reads_block) {
+  if (!blocks.empty() && part.type.block_in == BlockIn::kNowhere) {
     const std::string path = part.config.PathOf({"rope_parameters", "rope_scaling"});
     part.Say("NOT_USED", path, fmt::format("model_type \"{}\" does not read it", part.type.name));
   } else if (!blocks.empty()) {
@@ -84,13 +70,16 @@ absl::StatusOr<RotarySettings> AxialOf(Part& part) {
   part.Comes("axial.axes", part.config.PathOf({part.type.head_dim_field, part.type.hidden_size_field}), "",
              " elements per axis");
   part.whole_head = head_dim;
-  POSENC_RETURN_IF_ERROR(CheckAggregated(part, head_dim, block.partial_rotary_factor));
-  if (head_dim % part.type.width_multiple != 0) {
+  RotarySettings settings;
+  settings.head_dim = head_dim;
+  if (part.type.rules.settings != nullptr) POSENC_RETURN_IF_ERROR(part.type.rules.settings(part, settings, block));
+  settings.head_dim.reset();
+  if (head_dim % part.type.axes.width_multiple != 0) {
     return InvalidArgument("OUT_OF_RANGE", part.config.PathOf({part.type.head_dim_field, part.type.hidden_size_field}),
                            fmt::format("heads of {}", head_dim),
                            fmt::format("must give heads of a multiple of {}: the tables of model_type \"{}\" fit no "
                                        "others",
-                                       part.type.width_multiple, part.type.name));
+                                       part.type.axes.width_multiple, part.type.name));
   }
   double theta = block.rope_theta.value_or(outer_theta.value_or(part.type.theta));
   if (!part.type.theta_field.empty() &&
@@ -103,17 +92,17 @@ absl::StatusOr<RotarySettings> AxialOf(Part& part) {
     part.Comes("axial.axes[0].rope_theta", part.config.Path(part.type.theta_field));
   }
   // Two axes: half of the head each. Three: the largest even third each; the rest of the head does not rotate.
-  const int64_t dim = part.type.axes == 2 ? head_dim / 2 : head_dim / part.type.axes / 2 * 2;
-  AxialRope axial{{}, part.type.alternating};
-  for (int64_t axis = 0; axis < part.type.axes; ++axis) {
-    axial.axes.push_back({dim, theta, axis == 1 ? part.type.second_start : 0});
+  const HeadAxes& axes = part.type.axes;
+  const int64_t dim = axes.count == 2 ? head_dim / 2 : head_dim / axes.count / 2 * 2;
+  AxialRope axial{{}, axes.alternating};
+  for (int64_t axis = 0; axis < axes.count; ++axis) {
+    axial.axes.push_back({dim, theta, axis == 1 ? axes.second_start : 0});
   }
-  RotarySettings settings;
   settings.frequencies = std::move(axial);
   settings.input_pairing = part.type.pairing;
   settings.output_pairing = part.type.output_pairing;
   settings.table_pairing = part.type.table_pairing;
-  if (part.type.own_halves) settings.half_split_parts = part.type.axes;
+  if (axes.own_halves) settings.half_split_parts = axes.count;
   if (!part.type.note.empty()) part.Say("POSITIONS", "", std::string(part.type.note));
   if (part.type.learned) {
     part.Say("NOT_PART_OF_ROTATION", "model_type",

@@ -60,26 +60,6 @@ absl::Status ReadPerLayer(Part& part, const ConfigObject& per_layer, std::string
   return absl::OkStatus();
 }
 
-// ModelType::latent_head.
-absl::Status ReadLatentHead(Part& part) {
-  const LatentHead& latent = part.type.latent_head;
-  POSENC_ASSIGN_OR_RETURN(const auto given_whole, part.config.Integer({latent.whole_field}));
-  POSENC_ASSIGN_OR_RETURN(const auto given_unrotated, part.config.Integer({latent.unrotated_field}));
-  POSENC_ASSIGN_OR_RETURN(const auto given_rotated, part.config.Integer({latent.rotated_field}));
-  const int64_t whole = given_whole.value_or(latent.whole), unrotated = given_unrotated.value_or(latent.unrotated);
-  const int64_t rotated = given_rotated.value_or(whole - unrotated);
-  if (rotated + unrotated != whole || rotated < 1) {
-    return Against(part.config.Path(latent.unrotated_field),
-                   InvalidArgument("CONFLICT", part.config.Path(latent.whole_field), fmt::format("{}", whole),
-                                   fmt::format("must be equal to {} + {}, {} + {}", latent.unrotated_field,
-                                               latent.rotated_field, unrotated, rotated)));
-  }
-  part.layer_head_dim = rotated;
-  part.layer_unrotated_dim = unrotated;
-  part.Comes("head_dim", part.config.Path(latent.rotated_field));
-  return absl::OkStatus();
-}
-
 // Sets part.layer_head_dim and part.layer_unrotated_dim if these layers have their own head.
 absl::Status ReadHeadDim(Part& part, const std::string& layer_type, const std::vector<uint32_t>& layers) {
   if (const LayerDefaults* own = DefaultsOf(part.type, layer_type); own != nullptr && own->head_dim != 0) {
@@ -88,13 +68,10 @@ absl::Status ReadHeadDim(Part& part, const std::string& layer_type, const std::v
     part.Comes("head_dim", part.config.Path(own->head_dim_field));
   }
   POSENC_ASSIGN_OR_RETURN(const auto per_layer, part.config.Object("per_layer_config"));
-  if (!per_layer && !part.type.latent_head.layer_type.empty() && part.type.latent_head.layer_type == layer_type) {
-    return ReadLatentHead(part);
-  }
   if (!per_layer) return absl::OkStatus();
-  const std::string_view field = part.type.mla ? "qk_rope_head_dim" : "head_dim";
+  const std::string_view field = part.type.unrotated_dim ? "qk_rope_head_dim" : "head_dim";
   POSENC_RETURN_IF_ERROR(ReadPerLayer(part, *per_layer, field, layers, part.layer_head_dim));
-  if (!part.type.mla) return absl::OkStatus();
+  if (!part.type.unrotated_dim) return absl::OkStatus();
   return ReadPerLayer(part, *per_layer, "qk_nope_head_dim", layers, part.layer_unrotated_dim);
 }
 
@@ -110,9 +87,9 @@ std::optional<double> LongestOf(const Part& part) {
 // Distinct layer types, and the type of each layer. of_layer is empty if unknown or if the only type is ""; `given` has
 // the types that the file or the class gives, even if they do not matter.
 struct Types {
-  std::vector<std::string> distinct;
-  std::vector<std::string> of_layer;
-  std::vector<std::string> given;
+  LayerTypeNames distinct;
+  LayerTypeNames of_layer;
+  LayerTypeNames given;
 };
 
 // The names that transformers allows, its older names for them, and those of the class's and the file's blocks.
@@ -146,13 +123,10 @@ bool IsLayerType(const Part& part, const RopeBlocks& blocks, const std::string& 
 }
 
 // Returns UNKNOWN_VALUE for a listed type that transformers does not know.
-absl::Status CheckListed(const Part& part, const RopeBlocks& blocks, const std::vector<std::string>& types) {
+absl::Status CheckListed(const Part& part, const RopeBlocks& blocks, const LayerTypeNames& types) {
   const std::string path = part.config.PathOf({"layer_types", "layers_block_type"});
   const bool lists = part.config.Find("layer_types") != nullptr || part.config.Find("layers_block_type") != nullptr;
-  const bool ignores = part.type.layers == Layers::kNoRopeList || part.type.layers == Layers::kThetaList ||
-                       part.type.layers == Layers::kThetaFlags || part.type.layers == Layers::kMainOrCompressed ||
-                       part.type.pattern.ignores_list;
-  if (!part.known || !lists || ignores) return absl::OkStatus();
+  if (!part.known || !lists || part.type.pattern.ignores_list) return absl::OkStatus();
   const auto& only = part.type.pattern.only;
   for (size_t n = 0; n < types.size(); ++n) {
     const bool accepted = only[0].empty() || std::find(only.begin(), only.end(), types[n]) != only.end();
@@ -168,8 +142,8 @@ absl::Status CheckListed(const Part& part, const RopeBlocks& blocks, const std::
   return absl::OkStatus();
 }
 
-// Adds a note if the file lists types of another number of layers than it has.
-void NoteNumber(Part& part, size_t layers) {
+// Adds a note if the file or its class lists types of another number of layers than it has.
+void NoteNumber(Part& part, size_t layers, const LayerTypeNames& types) {
   size_t listed = 0;
   for (std::string_view field : {"layers_block_type", "layer_types"}) {
     const nlohmann::json* list = part.config.Find(field);
@@ -179,9 +153,8 @@ void NoteNumber(Part& part, size_t layers) {
     part.Say("DEFAULTED", "num_hidden_layers",
              "absent: transformers takes the class's number, and refuses a list of types of another length");
   }
-  if (listed == 0) listed = part.type.pattern.of_layers;
-  const bool may_go_on = part.type.layers == Layers::kByTypeFromLists || part.type.layers == Layers::kMainOrCompressed;
-  if (listed == 0 || layers == 0 || listed == layers || (may_go_on && listed > layers)) return;
+  if (listed == 0 || !part.type.pattern.ignores_list) listed = types.size();
+  if (listed == 0 || layers == 0 || listed == layers) return;
   part.Say(
       "LAYERS_DISAGREE", part.config.PathOf({"layer_types", "layers_block_type"}),
       fmt::format("has {} entries, and {} is {}; transformers refuses such a file", listed,
@@ -189,7 +162,7 @@ void NoteNumber(Part& part, size_t layers) {
 }
 
 // Adds a note if transformers refuses the file for lack of one kind of layers.
-void NoteNeeded(Part& part, const std::vector<std::string>& types) {
+void NoteNeeded(Part& part, const LayerTypeNames& types) {
   const LayerPattern& pattern = part.type.pattern;
   const bool by_attention = !HasAttention(pattern.others);
   const auto is_full = [&](const std::string& type) {
@@ -203,18 +176,11 @@ void NoteNeeded(Part& part, const std::vector<std::string>& types) {
       fmt::format("has no {} layer; transformers refuses such a file", lacks_full ? pattern.full : pattern.others));
 }
 
-// True if the block, or the file for a block without theta, gives null as theta.
-bool HasNullTheta(const Part& part, const RopeBlock& block) {
-  if (block.parameters.rope_theta) return false;
-  if (std::find(block.nulls.begin(), block.nulls.end(), "rope_theta") != block.nulls.end()) return true;
-  return part.config.tree().contains("rope_theta") && part.config.Find("rope_theta") == nullptr;
-}
-
 absl::StatusOr<Types> TypesOf(const Part& part, const RopeBlocks& blocks, int64_t layers) {
-  POSENC_ASSIGN_OR_RETURN(std::vector<std::string> types, LayerTypes(part, layers));
+  POSENC_ASSIGN_OR_RETURN(LayerTypeNames types, LayerTypes(part, layers));
   POSENC_RETURN_IF_ERROR(CheckListed(part, blocks, types));
   // Ordered by first occurrence.
-  std::vector<std::string> distinct;
+  LayerTypeNames distinct;
   for (const std::string& type : types) {
     if (std::find(distinct.begin(), distinct.end(), type) == distinct.end()) distinct.push_back(type);
     if (distinct.size() > kMaxLayerTypes) break;
@@ -232,19 +198,18 @@ absl::StatusOr<Types> TypesOf(const Part& part, const RopeBlocks& blocks, int64_
   }
   // If the file does not give the number of layers, the class's pattern still tells the types.
   const LayerPattern& pattern = part.type.pattern;
-  const bool of_pattern = types.empty() && pattern.every != 0 &&
-                          (part.type.layers == Layers::kUniform || part.type.layers == Layers::kHybridOnly) &&
+  const bool of_pattern = types.empty() && pattern.every != 0 && part.type.layers == Layers::kUniform &&
                           !(HasAttention(pattern.full) && HasAttention(pattern.others));
   if (of_pattern) return Types{{std::string(pattern.full), std::string(pattern.others)}, {}, {}};
   const bool some_lack_attention = std::any_of(types.begin(), types.end(), std::not_fn(HasAttention));
-  const bool differ =
-      nested || some_lack_attention ||
-      (part.type.layers != Layers::kUniform && !(part.type.layers == Layers::kThetaList && types.empty()));
+  const ClassRules& rules = part.type.rules;
+  const bool by_rule = !rules.all_layer_types.empty() || (!types.empty() && rules.layer_block != nullptr);
+  const bool differ = nested || some_lack_attention || by_rule || part.type.layers != Layers::kUniform;
   if (!differ && !too_many_listed) {
     distinct = {""};
-  } else if (types.empty() && (part.type.layers == Layers::kNoRopeList || part.type.layers == Layers::kThetaFlags)) {
-    distinct = {std::string(kRope), std::string(kNoRope)};
-  } else if (types.empty() && nested && part.type.layers != Layers::kMainOrCompressed) {
+  } else if (types.empty() && !rules.all_layer_types.empty()) {
+    distinct.assign(rules.all_layer_types.begin(), rules.all_layer_types.end());
+  } else if (types.empty() && nested) {
     distinct.clear();
     for (const auto& [layer_type, block] : blocks) distinct.push_back(layer_type);
   } else if (types.empty() && !part.type.by_layer.empty()) {
@@ -260,28 +225,25 @@ absl::StatusOr<Types> TypesOf(const Part& part, const RopeBlocks& blocks, int64_
                            fmt::format("{} or more layer types", distinct.size()),
                            fmt::format("must name at most {} different layer types", kMaxLayerTypes));
   }
-  std::vector<std::string> of_layer = differ ? types : std::vector<std::string>();
+  LayerTypeNames of_layer = differ ? types : LayerTypeNames();
   return Types{std::move(distinct), std::move(of_layer), std::move(types)};
 }
 
 // Notes what the file says about positions and the class does not read.
 void NoteIgnored(Part& part, bool ignores_block) {
-  const nlohmann::json& file = part.config.tree();
   if (ignores_block) {
     part.Say("NOT_USED", part.config.PathOf({"rope_parameters", "rope_scaling"}),
              fmt::format("model_type \"{}\" does not read it", part.type.name));
   }
-  if (!part.type.reads_rope_scaling && part.config.Find("rope_scaling") != nullptr) {
-    part.Say("NOT_USED", "rope_scaling",
-             fmt::format("model_type \"{}\" reads its scaling from rope_parameters only", part.type.name));
-  }
-  const auto block = file.find("rope_parameters");
-  if (!part.type.reads_rope_scaling && block != file.end() && (block->is_null() || block->empty())) {
-    part.Say("DEFAULTED", "rope_parameters", "null or empty: read as if it were absent; transformers fails");
-  }
-  if (part.type.layers == Layers::kThetaFlags && part.config.Find("layer_rope_theta") != nullptr) {
-    part.Say("NOT_USED", "layer_rope_theta",
-             fmt::format("model_type \"{}\" reads only which entries are 0: theta is the block's", part.type.name));
+  if (part.type.block_in == BlockIn::kRopeParameters) {
+    if (part.config.Find("rope_scaling") != nullptr) {
+      part.Say("NOT_USED", "rope_scaling",
+               fmt::format("model_type \"{}\" reads its scaling from rope_parameters only", part.type.name));
+    }
+    const auto block = part.config.tree().find("rope_parameters");
+    if (block != part.config.tree().end() && (block->is_null() || block->empty())) {
+      part.Say("DEFAULTED", "rope_parameters", "null or empty: read as if it were absent; transformers fails");
+    }
   }
   if (part.config.Find("attn_temperature_len") != nullptr) {
     part.Say("NOT_PART_OF_ROTATION", "attn_temperature_len",
@@ -308,7 +270,7 @@ absl::StatusOr<std::vector<ModelLayers>> RotaryLayersOf(const Part& part, const 
   }
 
   POSENC_ASSIGN_OR_RETURN(RopeBlocks blocks, ReadRopeBlocks(part.config, part.type));
-  const bool ignores_block = !part.type.reads_block && !blocks.empty();
+  const bool ignores_block = part.type.block_in == BlockIn::kNowhere && !blocks.empty();
   if (ignores_block) blocks.clear();
   POSENC_ASSIGN_OR_RETURN(const Types types, TypesOf(part, blocks, static_cast<int64_t>(common.layer_index.size())));
   std::vector<ModelLayers> result;
@@ -317,7 +279,6 @@ absl::StatusOr<std::vector<ModelLayers>> RotaryLayersOf(const Part& part, const 
     Part own = part;  // a copy: notes are per layer type
     ModelLayers entry = common;
     entry.layer_type = layer_type;
-    entry.scales_softmax = part.type.mla && !part.type.keeps_softmax;
     entry.longest = LongestOf(part);
     if (!types.of_layer.empty()) {
       entry.layer_index.clear();
@@ -329,20 +290,18 @@ absl::StatusOr<std::vector<ModelLayers>> RotaryLayersOf(const Part& part, const 
     }
     if (part.known) NoteNulls(own);
     NoteIgnored(own, ignores_block);
-    NoteNumber(own, common.layer_index.size());
+    NoteNumber(own, common.layer_index.size(), types.given);
     NoteNeeded(own, types.given);
     POSENC_ASSIGN_OR_RETURN(LayerBlock block, BlockFor(own, blocks, layer_type, types.of_layer));
-    if (part.type.null_theta_is_none && block.block && HasNullTheta(part, *block.block)) {
-      own.Say("NO_ROPE", "rope_theta",
-              fmt::format("null: the layers of model_type \"{}\" then have no rotary embedding", part.type.name));
-    } else if (block.block) {
-      if (const auto theta = ThetaOf(part, layer_type)) block.block->parameters.rope_theta = *theta;
+    entry.scales_softmax = part.type.unrotated_dim.has_value();
+    if (block.block) {
       POSENC_RETURN_IF_ERROR(ReadHeadDim(own, layer_type, entry.layer_index));
       auto settings = RotaryOf(own, *std::move(block.block), {block.class_theta, block.theta_field, block.flat});
       if (!settings.ok()) return settings.status();
       entry.rotary = *std::move(settings);
       entry.whole_head = own.whole_head;
       entry.rotary_offset = own.rotary_offset;
+      entry.scales_softmax = entry.scales_softmax && !own.keeps_softmax;
     } else {
       own.Say("NO_ROPE", "layer_type", fmt::format("layers of type \"{}\" have no rotary embedding", layer_type));
     }

@@ -195,7 +195,7 @@ absl::StatusOr<ModelTable> LearnedOf(Part& part) {
   POSENC_RETURN_IF_ERROR(CheckAddsTable(part));
   const LearnedTable& table = *part.type.learned;
   ModelTable result;
-  POSENC_ASSIGN_OR_RETURN(const auto width, config.Integer({table.width_field, part.type.older_hidden_size_field}));
+  POSENC_ASSIGN_OR_RETURN(const auto width, config.Integer({table.width_field}));
   result.width = width.value_or(table.width);
   POSENC_RETURN_IF_ERROR(ReadRows(part, table, result));
   part.SayNote();

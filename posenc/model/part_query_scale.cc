@@ -38,7 +38,7 @@ absl::StatusOr<std::optional<QueryScale>> Llama4(Part& part) {
 
 absl::StatusOr<std::optional<QueryScale>> Qwen(Part& part) {
   constexpr std::string_view kSwitch = "use_logn_attn";
-  POSENC_ASSIGN_OR_RETURN(const bool is_on, IsTrue(part, kSwitch, true));
+  POSENC_ASSIGN_OR_RETURN(const bool is_on, IsTrue(part, kSwitch, false));
   QueryScale scale{
       .function = QueryScaleFunction::kLogn, .position_source = PositionSource::kCacheIndex, .rounds_factor = true};
   POSENC_RETURN_IF_ERROR(Take(part, "seq_length", 8192, scale.seq_length));

@@ -95,34 +95,6 @@ absl::Status CheckRopeType(const Part& part, const RopeBlock& block) {
                                      fmt::join(accepted, "\", \""), part.type.name));
 }
 
-// ModelType::mscale_by_length. A factor that depends on the length is not a setting.
-absl::Status ReadMscaleByLength(Part& part, RopeBlock& block) {
-  RopeParameters& p = block.parameters;
-  if (!part.type.mscale_by_length || p.rope_type == "default") return absl::OkStatus();
-  const std::string short_path = block.path + ".short_mscale", long_path = block.path + ".long_mscale";
-  for (const auto& [path, value] : {std::pair{&short_path, block.short_mscale}, {&long_path, block.long_mscale}}) {
-    if (!value) {
-      return InvalidArgument("MISSING", *path, "", fmt::format("must be given with rope_type \"{}\"", p.rope_type));
-    }
-  }
-  if (*block.short_mscale != *block.long_mscale) {
-    return Against(short_path, InvalidArgument("UNSUPPORTED", long_path, fmt::format("{}", *block.long_mscale),
-                                               fmt::format("must be equal to short_mscale, {}: a factor by the "
-                                                           "sequence's length is not a setting",
-                                                           *block.short_mscale)));
-  }
-  if (p.rope_type != "longrope") {
-    return InvalidArgument("UNSUPPORTED", fmt::format("{}.{}", block.path, block.type_key), p.rope_type,
-                           fmt::format("must be \"longrope\" or \"default\" for model_type \"{}\"", part.type.name));
-  }
-  part.Say("NOT_USED", block.path + ".long_factor",
-           fmt::format("model_type \"{}\" computes with short_factor for all lengths", part.type.name));
-  p.longrope_branch = LongropeBranch::kShort;
-  p.attention_factor = *block.short_mscale;
-  part.Comes("rope_parameters.attention_factor", short_path);
-  return absl::OkStatus();
-}
-
 // Moves fields outside the block into it, as transformers' standardize_rope_params does.
 absl::Status Standardize(Part& part, RopeBlock& block, const BlockContext& context) {
   const ConfigObject& config = part.config;
@@ -130,28 +102,8 @@ absl::Status Standardize(Part& part, RopeBlock& block, const BlockContext& conte
   const auto in_block = [&block](std::string_view name) { return fmt::format("{}.{}", block.path, name); };
   part.Comes("rope_parameters", block.path);
   part.Comes("rope_parameters.rope_type", in_block(block.type_key));
-  if ((part.type.name == "phi3" || part.type.name == "phi4_multimodal") &&
-      (p.rope_type == "su" || p.rope_type == "yarn")) {
-    part.Say("RENAMED", in_block(block.type_key), fmt::format("Phi-3 reads \"{}\" as \"longrope\"", p.rope_type));
-    p.rope_type = "longrope";
-  }
-
-  if (part.type.name == "sarvam_mla" && p.rope_type == "deepseek_yarn" && block.path.ends_with("rope_scaling")) {
-    part.Say("RENAMED", in_block(block.type_key), "Sarvam reads \"deepseek_yarn\" as \"yarn\"");
-    p.rope_type = "yarn";
-  }
-
-  if (part.type.name.starts_with("hunyuan_v") && p.rope_type == "dynamic" && p.alpha.value_or(0) != 0) {
-    part.Say("RENAMED", in_block(block.type_key),
-             "Hunyuan reads \"dynamic\" with an alpha as \"ntk_alpha\": only alpha and rope_theta are used");
-    RopeParameters written = std::move(p);
-    p = {.rope_type = "ntk_alpha", .rope_theta = written.rope_theta};
-    p.alpha = written.alpha;
-    p.mrope_section = std::move(written.mrope_section);
-  }
-
+  if (part.type.rules.block != nullptr) POSENC_RETURN_IF_ERROR(part.type.rules.block(part, block));
   POSENC_RETURN_IF_ERROR(CheckRopeType(part, block));
-  POSENC_RETURN_IF_ERROR(ReadMscaleByLength(part, block));
 
   Given outer_theta, outer_partial;
   if (!block.complete) {
@@ -165,17 +117,15 @@ absl::Status Standardize(Part& part, RopeBlock& block, const BlockContext& conte
 
   if (!block.complete) {
     POSENC_ASSIGN_OR_RETURN(outer_partial, Outer(part, part.type.partial_field, "partial_rotary_factor", "rotary_pct"));
-    if (part.type.share_of_whole_head && outer_partial.value) {
-      part.Say("NOT_USED", outer_partial.path,
-               fmt::format("model_type \"{}\" reads it in its scaling block only", part.type.name));
-      outer_partial.value.reset();
-    }
+  }
+  if (p.partial_rotary_factor) {
+    part.Comes("rope_parameters.partial_rotary_factor", in_block("partial_rotary_factor"));
   }
   NoteUnused(part, {p.partial_rotary_factor, in_block("partial_rotary_factor")}, outer_partial);
   const Given partial =
       p.partial_rotary_factor ? Given{p.partial_rotary_factor, in_block("partial_rotary_factor")} : outer_partial;
   POSENC_RETURN_IF_ERROR(ReadRotaryDim(part, partial, p));
-  if (!p.partial_rotary_factor && !part.type.share_of_whole_head) {
+  if (!p.partial_rotary_factor) {
     const std::string name(part.type.partial_field);
     const bool is_null = part.known && !block.complete && config.tree().contains(name) &&
                          !outer_partial.value;  // instead of the default
@@ -184,13 +134,7 @@ absl::Status Standardize(Part& part, RopeBlock& block, const BlockContext& conte
   }
 
   if (p.rope_type == "llama3" || p.rope_type == "yarn" || p.rope_type == "longrope") {
-    POSENC_ASSIGN_OR_RETURN(auto outer, config.Number({"original_max_position_embeddings"}));
-    if (!outer && part.type.original_length != 0) {
-      outer = part.type.original_length;
-      part.Say("DEFAULTED", "original_max_position_embeddings",
-               fmt::format("absent outside the block, where model_type \"{}\" reads it: {} is used", part.type.name,
-                           *outer));
-    }
+    POSENC_ASSIGN_OR_RETURN(const auto outer, config.Number({kOriginalLength}));
     if (context.flat && outer) {
       NoteUnused(part, {outer, config.Path(kOriginalLength)},
                  {p.original_max_position_embeddings, in_block(kOriginalLength)});
@@ -229,53 +173,13 @@ absl::Status Standardize(Part& part, RopeBlock& block, const BlockContext& conte
   return NoteContradiction(part, block);
 }
 
-// The path that the setting comes from, or else `otherwise`.
-std::string PathOf(const Part& part, std::string_view setting, const std::string& otherwise) {
-  std::string path = otherwise;
-  for (const FileField& field : part.fields) {
-    if (field.setting == setting) path = field.path;
-  }
-  return path;
-}
-
-absl::StatusOr<int64_t> UnrotatedDimOf(const Part& part) {
-  POSENC_ASSIGN_OR_RETURN(const auto rest, part.config.Integer({"qk_nope_head_dim"}));
-  return part.layer_unrotated_dim.value_or(rest.value_or(part.type.unrotated_dim));
-}
-
-// With multi-head latent attention, a share of the whole head gives qk_rope_head_dim again.
-absl::Status CheckShareOfWholeHead(const Part& part, int64_t rotated, double share, const std::string& path) {
-  POSENC_ASSIGN_OR_RETURN(const int64_t unrotated, UnrotatedDimOf(part));
-  const auto whole = static_cast<double>(rotated + unrotated);
-  if (std::floor(whole * share) == static_cast<double>(rotated)) return absl::OkStatus();
-  return InvalidArgument("CONFLICT", path, fmt::format("{}", share),
-                         fmt::format("must be {}, qk_rope_head_dim / (qk_nope_head_dim + qk_rope_head_dim)",
-                                     static_cast<double>(rotated) / whole));
-}
-
-// The rotated part of a head is its first elements, and with multi-head latent attention its last ones.
-absl::Status ReadWholeHead(Part& part, const RotarySettings& settings, const RopeParameters& p) {
-  part.whole_head = *settings.head_dim;
-  if (part.type.mla) {
-    POSENC_ASSIGN_OR_RETURN(part.rotary_offset, UnrotatedDimOf(part));
-    part.whole_head += part.rotary_offset;
-  } else if (part.type.whole_by_heads) {
-    POSENC_ASSIGN_OR_RETURN(const auto hidden, part.config.Integer({"n_embd", "hidden_size"}));
-    POSENC_ASSIGN_OR_RETURN(const auto heads, HeadsOf(part));
-    if (!hidden || !heads || *heads == 0) return absl::OkStatus();
-    part.whole_head = *hidden / *heads;
-    const double share = p.partial_rotary_factor.value_or(1);  // a share above 1 is refused as one
-    const double width = static_cast<double>(*settings.head_dim) * share;
-    if (share <= 1 && width > static_cast<double>(part.whole_head)) {
-      return InvalidArgument("OUT_OF_RANGE", part.config.Path(part.type.head_dim_field), fmt::format("{}", width),
-                             fmt::format("must be at most {}, the width of a head", part.whole_head));
-    }
-  } else if (part.type.name == "deepseek_v4") {
-    const double share = p.partial_rotary_factor.value_or(1);
-    if (!(share > 0 && share <= 1)) return absl::OkStatus();  // refused where the settings are checked
-    const auto rotated = static_cast<int64_t>(static_cast<double>(*settings.head_dim) * share);
-    part.rotary_offset = part.whole_head - rotated - rotated % 2;
-  }
+// Sets Part::whole_head. The rotated part of a head is its first elements, and with multi-head latent attention its
+// last.
+absl::Status ReadWholeHead(Part& part, int64_t head_dim) {
+  part.whole_head = head_dim;
+  if (!part.type.unrotated_dim) return absl::OkStatus();
+  POSENC_ASSIGN_OR_RETURN(part.rotary_offset, UnrotatedDimOf(part));
+  part.whole_head += part.rotary_offset;
   return absl::OkStatus();
 }
 
@@ -287,11 +191,11 @@ void RoundUpWidth(Part& part, RotarySettings& settings, RopeParameters& p) {
   const bool fits = p.rope_type == "default" || p.rope_type == "linear" || p.rope_type == "dynamic" ||
                     p.rope_type == "llama3" || p.rope_type == "longrope";
   const double partial = p.partial_rotary_factor.value_or(1);
-  if (!part.known || !part.type.partial || part.type.mla || !fits || !p.mrope_section.empty()) return;
+  if (!part.known || !part.type.partial || part.type.unrotated_dim || !fits || !p.mrope_section.empty()) return;
   if (!(partial > 0 && partial < 1)) return;
   const auto width = static_cast<int64_t>(static_cast<double>(*settings.head_dim) * partial);
   if (width % 2 == 0 || width < 3 || width >= *settings.head_dim) return;
-  part.Say("WIDTH_ROUNDED_UP", PathOf(part, "rope_parameters.partial_rotary_factor", "partial_rotary_factor"),
+  part.Say("WIDTH_ROUNDED_UP", PathOf(part, "partial_rotary_factor"),
            fmt::format("{} of {} elements are {}: {} rotate, with the frequencies of a width of {}", partial,
                        *settings.head_dim, width, width + 1, width));
   settings.rotary_dim = width + 1;
@@ -301,6 +205,27 @@ void RoundUpWidth(Part& part, RotarySettings& settings, RopeParameters& p) {
 }
 
 }  // namespace
+
+std::string PathOf(const Part& part, std::string_view name) {
+  std::string path = part.config.Path(name);
+  for (const FileField& field : part.fields) {
+    if (field.setting == fmt::format("rope_parameters.{}", name)) path = field.path;
+  }
+  return path;
+}
+
+absl::StatusOr<int64_t> UnrotatedDimOf(const Part& part) {
+  POSENC_ASSIGN_OR_RETURN(const auto rest, part.config.Integer({"qk_nope_head_dim"}));
+  return part.layer_unrotated_dim.value_or(rest.value_or(*part.type.unrotated_dim));
+}
+
+absl::Status NarrowerTables(const Part& part, const RopeParameters& p) {
+  return InvalidArgument("UNSUPPORTED", PathOf(part, "partial_rotary_factor"),
+                         fmt::format("{}", *p.partial_rotary_factor),
+                         fmt::format("must be 1: model_type \"{}\" computes narrower tables for rope_type \"{}\", "
+                                     "but fails when it applies them",
+                                     part.type.name, Quote(p.rope_type)));
+}
 
 void NoteNulls(Part& part) {
   const ModelType& type = part.type;
@@ -322,19 +247,12 @@ void NoteNulls(Part& part) {
                                          "patch_size",
                                          kLongest,
                                          kOriginalLength};
-  names.insert(names.end(),
-               {type.hidden_size_field, type.heads_field, type.theta_field, type.pattern.field,
-                type.older_hidden_size_field, type.older_heads_field, type.share.divisor_field,
-                type.latent_head.whole_field, type.latent_head.unrotated_field, type.latent_head.rotated_field});
+  names.insert(names.end(), {type.hidden_size_field, type.heads_field, type.theta_field, type.pattern.field});
+  names.insert(names.end(), type.rules.fields.begin(), type.rules.fields.end());
   if (type.head_dim != 0) names.push_back(type.head_dim_field);
-  if (type.layers == Layers::kNoRopeList) names.push_back("no_rope_layer_interval");
-  if (type.head_dim_field == "rotary_dim") names.insert(names.end(), {"n_embd", "n_head"});
   if (type.query_scale == QueryScaleFunction::kLlama4) {
     names.insert(names.end(), {"attn_temperature_tuning", "attn_scale", "floor_scale"});
   }
-  if (!type.pattern.cycle_field.empty()) names.push_back(type.pattern.cycle_field);
-  if (type.layers == Layers::kSlidingOrDense) names.push_back("first_k_dense_replace");
-  if (type.layers == Layers::kMainOrCompressed) names.push_back("compress_rope_theta");
   for (const LayerDefaults& own : type.by_layer) names.push_back(own.theta_field);
   for (std::string_view name : names) {
     const bool is_null =
@@ -361,54 +279,32 @@ void NoteNulls(Part& part, const RopeBlock& block) {
 absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, const BlockContext& context) {
   NoteNulls(part, block);
   POSENC_RETURN_IF_ERROR(Standardize(part, block, context));
-  const std::string partial_path = block.path + ".partial_rotary_factor";
   RotarySettings settings;
   POSENC_ASSIGN_OR_RETURN(settings.query_scale, QueryScaleOf(part, &block));
   RopeParameters& p = block.parameters;
   POSENC_ASSIGN_OR_RETURN(settings.head_dim, HeadDimOf(part));
+  POSENC_RETURN_IF_ERROR(ReadWholeHead(part, *settings.head_dim));
+  if (part.type.rules.settings != nullptr) POSENC_RETURN_IF_ERROR(part.type.rules.settings(part, settings, p));
   const RopeMethod* method = FindRopeMethod(p.rope_type);
   const auto reads = [method](std::string_view name) { return method != nullptr && Reads(*method, name); };
   if (settings.query_scale && !reads(kOriginalLength)) p.original_max_position_embeddings.reset();
   const bool narrows = p.partial_rotary_factor.value_or(1) != 1 && !reads("partial_rotary_factor");
   if (part.type.cuts_head && p.rope_type == "proportional" &&
-      (part.type.mla || p.partial_rotary_factor.value_or(1) != 1)) {
+      (part.type.unrotated_dim || p.partial_rotary_factor.value_or(1) != 1)) {
     return InvalidArgument("UNSUPPORTED", fmt::format("{}.{}", block.path, block.type_key), p.rope_type,
                            fmt::format("must be another scaling: model_type \"{}\" computes tables for the whole head, "
                                        "but fails when it applies them to a part",
                                        part.type.name));
   }
-  if (part.type.mla && part.type.partial) {
+  if (part.type.unrotated_dim && part.type.partial) {
     p.partial_rotary_factor.reset();  // a share of the whole head; qk_rope_head_dim already gives it
-  } else if (part.type.share_of_whole_head && p.partial_rotary_factor && p.rope_type != "default") {
-    POSENC_RETURN_IF_ERROR(CheckShareOfWholeHead(part, *settings.head_dim, *p.partial_rotary_factor,
-                                                 PathOf(part, "rope_parameters.partial_rotary_factor", partial_path)));
-    p.partial_rotary_factor.reset();
-  } else if (narrows && (!part.type.partial || part.type.rotates_whole)) {
-    const std::string path = PathOf(part, "rope_parameters.partial_rotary_factor", partial_path);
-    if (p.rope_type != "default" || (part.type.rotates_whole && !part.type.mla)) {
-      return InvalidArgument("UNSUPPORTED", path, fmt::format("{}", *p.partial_rotary_factor),
-                             fmt::format("must be 1: model_type \"{}\" computes narrower tables for rope_type \"{}\", "
-                                         "but fails when it applies them",
-                                         part.type.name, Quote(p.rope_type)));
-    }
-    if (part.type.rotates_whole) {
-      part.Say(std::string(kCannotRun), path,
-               fmt::format("model_type \"{}\" computes narrower tables from it, and fails in its first forward: "
-                           "qk_rope_head_dim elements rotate here",
-                           part.type.name));
-    } else {
-      part.Say("NOT_USED", path,
-               fmt::format("model_type \"{}\" does not read it for rope_type \"default\"", part.type.name));
-    }
+  } else if (narrows && !part.type.partial) {
+    if (p.rope_type != "default") return NarrowerTables(part, p);
+    part.Say("NOT_USED", PathOf(part, "partial_rotary_factor"),
+             fmt::format("model_type \"{}\" does not read it for rope_type \"default\"", part.type.name));
     p.partial_rotary_factor.reset();
   }
-  if (part.type.share_of_whole_head && (p.rope_type == "default" || p.rope_type == "proportional")) {
-    part.Say(std::string(kCannotRun), fmt::format("{}.{}", block.path, block.type_key),
-             fmt::format("{}: model_type \"{}\" computes tables for the whole head, and fails in its first forward: "
-                         "qk_rope_head_dim elements rotate here",
-                         p.rope_type, part.type.name));
-  }
-  if (reads(kLongest)) {
+  if (reads(kLongest) && !settings.max_position_embeddings) {
     const std::string path = part.config.PathOf({kLongest, "n_positions", "max_seq_len", "model_max_length"});
     part.Comes(std::string(kLongest), path);
     part.Comes(fmt::format("rope_parameters.{}", kLongest), path);
@@ -416,7 +312,6 @@ absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, const Block
         settings.max_position_embeddings,
         part.config.Number({"max_position_embeddings", "n_positions", "max_seq_len", "model_max_length"}));
   }
-  if (part.type.negate_angle) p.negate_angle = true;
   if (part.type.mrope != MropeOrder::kNone) {
     p.mrope_order = part.type.mrope;
     if (p.mrope_section.empty()) p.mrope_section = part.type.sections;
@@ -425,8 +320,7 @@ absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, const Block
       const int64_t rotary_dim =
           partial > 0 && partial <= 1 ? static_cast<int64_t>(static_cast<double>(*settings.head_dim) * partial) : 0;
       if (rotary_dim == 0 || rotary_dim % 4 != 0) {
-        return InvalidArgument("OUT_OF_RANGE", PathOf(part, "rope_parameters.partial_rotary_factor", partial_path),
-                               fmt::format("{}", partial),
+        return InvalidArgument("OUT_OF_RANGE", PathOf(part, "partial_rotary_factor"), fmt::format("{}", partial),
                                fmt::format("must be above 0 and at most 1, and rotate a multiple of 4 of the head's {} "
                                            "elements, because two axes share them",
                                            *settings.head_dim));
@@ -435,7 +329,6 @@ absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, const Block
     }
   }
   if (!part.type.note.empty()) part.Say("POSITIONS", "", std::string(part.type.note));
-  POSENC_RETURN_IF_ERROR(ReadWholeHead(part, settings, p));
   RoundUpWidth(part, settings, p);
   settings.frequencies = std::move(p);
   settings.input_pairing = part.type.pairing;

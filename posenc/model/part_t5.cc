@@ -7,22 +7,6 @@
 namespace posenc {
 namespace {
 
-// The encoder sums several biases. Exactly one must be of token distance ("1d"), without arguments of its own.
-absl::Status CheckEncoderBiases(const Part& part) {
-  const std::string_view field = part.type.encoder_biases_field;
-  const nlohmann::json* biases = part.config.Find(field);
-  if (biases == nullptr) return absl::OkStatus();
-  int of_tokens = 0, bare = 0;
-  for (const nlohmann::json& bias : *biases) {
-    if (!bias.is_object() || !bias.contains("type") || bias["type"] != "1d") continue;
-    ++of_tokens;
-    bare += bias.size() == 1;
-  }
-  if (of_tokens == 1 && bare == 1) return absl::OkStatus();
-  return InvalidArgument("UNSUPPORTED", part.config.Path(field), AsText(*biases),
-                         "must hold exactly one {\"type\": \"1d\"}, without other fields");
-}
-
 // Reads the rows of a table of which the class reads only the first num_buckets.
 absl::Status ReadTableRows(const OneStack& stack, Part& part) {
   POSENC_ASSIGN_OR_RETURN(const auto rows, part.config.Integer({stack.rows_field}));
@@ -52,13 +36,7 @@ absl::StatusOr<T5Settings> T5Of(Part& part) {
   }
   T5Settings t5;
   t5.bidirectional = one ? one->bidirectional : encoder;
-  OneStack stack = one.value_or(OneStack{});
-  if (encoder && !part.type.encoder_biases_field.empty()) {
-    POSENC_RETURN_IF_ERROR(CheckEncoderBiases(part));
-    stack.buckets_field = stack.distance_field = "";
-    part.Say("POSITIONS", std::string(part.type.encoder_biases_field),
-             "this is the bias by token distance; the model adds biases by box distance to it, if it has any");
-  }
+  const OneStack stack = one.value_or(OneStack{});
   POSENC_ASSIGN_OR_RETURN(const auto buckets, part.config.Integer({stack.buckets_field}));
   POSENC_ASSIGN_OR_RETURN(const auto distance, part.config.Integer({stack.distance_field}));
   if (!stack.buckets_field.empty()) part.Comes("t5.num_buckets", part.config.Path(stack.buckets_field));

@@ -144,9 +144,13 @@ ModelTerms ShawOf(ShawOrder order, bool clip, int64_t rows) {
   return {.settings = shaw, .rows = rows};
 }
 
+std::string_view DefaultKind(const Part& part) {
+  return part.type.terms == Terms::kShawOrConformer ? "relative_key" : "relative";
+}
+
 absl::StatusOr<ModelTerms> ConformerOf(Part& part) {
   const ConfigObject& config = part.config;
-  POSENC_ASSIGN_OR_RETURN(const std::string kind, Kind(part, "position_embeddings_type", part.type.position_type));
+  POSENC_ASSIGN_OR_RETURN(const std::string kind, Kind(part, "position_embeddings_type", DefaultKind(part)));
   if (part.type.terms == Terms::kConformer || kind == "relative") {
     return TransformerXlOf(part, TransformerXlEncoding::kInterleaved);
   }
@@ -242,7 +246,8 @@ absl::StatusOr<ModelTerms> SettingsOf(Part& part) {
     case Terms::kXlnet: return XlnetOf(part);
     case Terms::kTransformerXl: return FormerTransformerXlOf(part);
     case Terms::kConformer:
-    case Terms::kConformerByType: return ConformerOf(part);
+    case Terms::kConformerOrShaw:
+    case Terms::kShawOrConformer: return ConformerOf(part);
     case Terms::kBert: return BertOf(part);
     case Terms::kNezha: return NezhaOf(part);
     case Terms::kSpeechT5: return SpeechT5Of(part);
@@ -266,10 +271,11 @@ absl::Status CheckTerms(const Part& part) {
       if (types.empty()) return SwitchedOff(part, "pos_att_type", "", "c2p, p2c or both");
       return absl::OkStatus();
     }
-    case Terms::kConformerByType: {
-      POSENC_ASSIGN_OR_RETURN(const std::string kind, Kind(part, "position_embeddings_type", part.type.position_type));
+    case Terms::kConformerOrShaw:
+    case Terms::kShawOrConformer: {
+      POSENC_ASSIGN_OR_RETURN(const std::string kind, Kind(part, "position_embeddings_type", DefaultKind(part)));
       // wav2vec2-bert has relative_key and relative. The other classes have only their default kind.
-      const bool has_keys = part.type.position_type == "relative_key";
+      const bool has_keys = part.type.terms == Terms::kShawOrConformer;
       const bool has_relative = part.type.name != "seamless_m4t_v2";
       if ((kind == "relative" && has_relative) || (kind == "relative_key" && has_keys)) return absl::OkStatus();
       return SwitchedOff(part, "position_embeddings_type", kind,

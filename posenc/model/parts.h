@@ -36,6 +36,15 @@ struct BlockContext {
   bool flat;                     // one block serves all layers
 };
 
+// Returns the path that a parameter of the scaling comes from, or would have outside the block.
+std::string PathOf(const Part& part, std::string_view name);
+
+// Returns the elements of a head before its rotated part. The part has multi-head latent attention.
+absl::StatusOr<int64_t> UnrotatedDimOf(const Part& part);
+
+// UNSUPPORTED for a share of the head by which the class computes tables that it fails to apply.
+absl::Status NarrowerTables(const Part& part, const RopeParameters& parameters);
+
 // Adds a note to the part for each setting that is not used as the file states it.
 absl::StatusOr<RotarySettings> RotaryOf(Part& part, RopeBlock block, const BlockContext& context);
 

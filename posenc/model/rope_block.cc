@@ -72,16 +72,17 @@ struct FieldReader {
 constexpr std::string_view kScalingBeta = "llama_4_scaling_beta";
 bool HasScalingBeta(const ModelType& type) { return type.query_scale == QueryScaleFunction::kMinistral3; }
 
-bool HasSections(const ModelType& type) { return type.mrope != MropeOrder::kNone && type.reads_sections; }
+bool HasSections(const ModelType& type) {
+  return type.mrope != MropeOrder::kNone && !(type.mrope == MropeOrder::kErnie && type.sections.empty());
+}
 
 // HunyuanVL's older name of mrope_section.
 constexpr std::string_view kOlderSections = "xdrope_section";
 
 // Returns the known block fields of this class that FieldReader does not read.
 std::vector<std::string_view> OthersOf(const ModelType& type) {
-  std::vector<std::string_view> others;
+  std::vector<std::string_view> others = type.rules.block_fields;
   if (HasScalingBeta(type)) others = {kScalingBeta, "max_position_embeddings"};
-  if (type.mscale_by_length) others = {"short_mscale", "long_mscale"};
   if (HasSections(type)) others = {"mrope_section", "mrope_interleaved", "interleaved"};
   if (type.mrope == MropeOrder::kElements) others.push_back(kOlderSections);
   return others;
@@ -132,6 +133,7 @@ absl::StatusOr<RopeBlock> ReadBlock(const ConfigObject& block, const ModelType& 
   RopeBlock result;
   POSENC_ASSIGN_OR_RETURN(const auto rope_type, RopeTypeOf(block, type));
   result.path = block.path();
+  result.object = block;
   if (block.Find("rope_type") == nullptr && block.Find("type") != nullptr) result.type_key = "type";
   result.parameters.rope_type = rope_type.value_or("default");
   result.has_factor = block.tree().contains("factor");
@@ -155,10 +157,6 @@ absl::StatusOr<RopeBlock> ReadBlock(const ConfigObject& block, const ModelType& 
     if (is_null(name)) result.nulls.emplace_back(name);
   }
   POSENC_RETURN_IF_ERROR(ReadSections(block, type, &result.parameters));
-  if (type.mscale_by_length) {
-    POSENC_ASSIGN_OR_RETURN(result.short_mscale, block.Number({"short_mscale"}));
-    POSENC_ASSIGN_OR_RETURN(result.long_mscale, block.Number({"long_mscale"}));
-  }
 
   const std::vector<std::string_view> known = KnownFields(type);
   for (const auto& [key, value] : block.tree().items()) {
@@ -184,7 +182,8 @@ bool IsNested(const json& block) {
 absl::StatusOr<RopeBlocks> ReadRopeBlocks(const ConfigObject& config, const ModelType& type) {
   POSENC_ASSIGN_OR_RETURN(auto old_block, config.Object("rope_scaling"));
   POSENC_ASSIGN_OR_RETURN(auto new_block, config.Object("rope_parameters"));
-  if (old_block && (old_block->tree().empty() || !type.reads_rope_scaling)) old_block.reset();  // as transformers does
+  if (old_block && (old_block->tree().empty() || type.block_in == BlockIn::kRopeParameters))
+    old_block.reset();  // as transformers does
   if (old_block && new_block) {
     POSENC_ASSIGN_OR_RETURN(const auto old_type, RopeTypeOf(*old_block, type));
     POSENC_ASSIGN_OR_RETURN(const auto new_type, RopeTypeOf(*new_block, type));

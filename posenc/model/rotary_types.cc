@@ -1,72 +1,216 @@
-// Model types with a rotary embedding over one axis. Taken from the configuration and modeling files of transformers
-// 5.24; scripts/check-model-types compares every row with an installed release.
+// Model types with one rotary embedding over one axis for all layers that have one. Taken from the configuration and
+// modeling files of transformers 5.24; scripts/check-model-types compares every row with an installed release.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <string_view>
 #include <vector>
 
-#include "posenc/model/model_types.h"
+#include "posenc/base/status.h"
+#include "posenc/model/class_rules.h"
+#include "posenc/model/parts.h"
 
 namespace posenc {
 namespace {
 
-using enum Layers;
-
-constexpr Pairing kHalf = Pairing::kHalfSplit;
 constexpr Pairing kInter = Pairing::kInterleaved;
 constexpr Precision kF32 = kF32Precision;
 constexpr Precision kVllm = kVllmPrecision;
 constexpr Precision kFloat64Tables = {Frequencies::kFloat64, TableDtype::kTensor, Rounding::kEachOperation};
-constexpr LayerPattern kAllFull = {.every = 1, .field = ""};
+
+// clang-format off
 constexpr LayerPattern kAllLinear = {.every = 1, .field = "", .full = "linear_attention"};
 constexpr LayerPattern kEvery4thIsFull = {4, "full_attention_interval", "linear_attention"};
-constexpr LayerPattern kEvery6thAndLastAreFull = {.every = 6, .field = "", .last_always = true};
-constexpr LayerPattern kEvery6thNeedsBoth = {.every = 6, .needs_full = true, .needs_others = true};
-constexpr LayerPattern kLfm3 = {
-    .every = 1, .field = "", .others = "conv", .cycle = {"sliding_attention", "conv", "full_attention", "conv"}};
-constexpr LayerPattern kLaraMini = {
-    .every = 1,
-    .field = "",
-    .others = "linear_attention",
-    .cycle = {"linear_attention", "sliding_attention", "linear_attention", "full_attention", "sliding_attention"}};
-constexpr LayerPattern kMllama = {.every = 5,
-                                  .field = "",
-                                  .others = "full_attention",
-                                  .full = "cross_attention",
-                                  .at = 3,
-                                  .indices_field = "cross_attention_layers",
-                                  .ignores_list = true};
-constexpr int64_t kZamba2Hybrids[] = {6, 12, 18, 24, 30, 36, 42, 47, 51};
-constexpr LayerPattern kZamba2 = {.every = 1,
-                                  .field = "",
-                                  .others = "linear_attention",
-                                  .full = "hybrid",
-                                  .indices = kZamba2Hybrids,
-                                  .of_layers = 54};
-constexpr LayerPattern kDots3 = {
-    .every = 4, .field = "", .full = "indexed_attention", .at = 1, .first = 2, .all_unless = "use_sliding_window"};
-constexpr LayerPattern kOlmoHybrid = {.every = 4,
-                                      .field = "",
-                                      .others = "linear_attention",
-                                      .last_if_none = true,
-                                      .needs_full = true,
-                                      .needs_others = true};
+constexpr LayerPattern kMllama = {.every = 5, .field = "", .others = "full_attention", .full = "cross_attention", .at = 3,
+                                  .indices_field = "cross_attention_layers", .ignores_list = true};
+constexpr LayerPattern kZamba2 = {.every = 1, .field = "", .others = "linear_attention", .full = "hybrid"};
+constexpr LayerPattern kOlmoHybrid = {.every = 4, .field = "", .others = "linear_attention",
+                                      .needs_full = true, .needs_others = true};
 constexpr LayerPattern kListedAreFull = {.every = 1, .field = "", .others = "conv", .indices_field = "full_attn_idxs"};
-constexpr LayerPattern kListedHaveAttention = {
-    .every = 1 << 30, .field = "", .others = "linear_attention", .indices_field = "attn_layer_indices"};
-constexpr LayerPattern kThirdHasAttention = {
-    .every = 3, .field = "", .others = "recurrent", .full = "attention", .cycle_field = "block_types"};
-
-constexpr std::string_view kSliding = "sliding_attention";
-constexpr std::string_view kFull = "full_attention";
-constexpr QueryScaleFunction kLlama4Scale = QueryScaleFunction::kLlama4;
-constexpr QueryScaleFunction kMinistral3Scale = QueryScaleFunction::kMinistral3;
+constexpr LayerPattern kListedHaveAttention = {.every = 1 << 30, .field = "", .others = "linear_attention",
+                                               .indices_field = "attn_layer_indices"};
+constexpr LayerPattern kThirdHasAttention = {.every = 3, .field = "", .others = "recurrent", .full = "attention"};
+// clang-format on
 
 constexpr std::string_view kValuesRotate = "values are rotated like queries and keys";
-constexpr std::string_view kLearnedScale =
-    "the model also multiplies the frequencies by exp(alpha), and q of each head by scale * ln(position + 1) + bias, "
-    "which "
-    "are learned; the answer does not";
-constexpr std::string_view kLastElements =
-    "the last rotary_dim elements of a head rotate: set rotary_offset to the first of them";
+
+absl::Status NegateAngle(Part&, RotarySettings&, RopeParameters& p) {
+  p.negate_angle = true;
+  return absl::OkStatus();
+}
+
+// kv_channels or attention_head_dim, and head_dim where it is absent.
+absl::Status ReadEitherHeadDim(Part& part) {
+  if (part.config.Find(part.type.head_dim_field) == nullptr && part.config.Find("head_dim") != nullptr)
+    part.type.head_dim_field = "head_dim";
+  return absl::OkStatus();
+}
+
+// whisper_config holds the widths of the class's older files.
+absl::Status ReadWhisperWidths(Part& part) {
+  POSENC_ASSIGN_OR_RETURN(const auto older, part.config.Object("whisper_config"));
+  if (!older) return absl::OkStatus();
+  POSENC_ASSIGN_OR_RETURN(const auto hidden, older->Integer({"d_model"}));
+  POSENC_ASSIGN_OR_RETURN(const auto heads, older->Integer({"encoder_attention_heads"}));
+  if (!hidden || heads.value_or(0) == 0) return absl::OkStatus();
+  part.type.head_dim = *hidden / *heads;
+  part.Comes("head_dim", older->Path("d_model"), older->Path("encoder_attention_heads"));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> HalfOfHead(const Part&, int64_t hidden, int64_t heads) {
+  return std::max(hidden / heads / 2, int64_t{32});
+}
+
+absl::StatusOr<int64_t> TwiceTheHead(const Part&, int64_t hidden, int64_t heads) { return 2 * hidden / heads; }
+
+// The width of a head is hidden_size / num_attention_heads, whatever the field says that gives the rotated elements.
+absl::Status ReadWholeHeadByHeads(Part& part, RotarySettings& settings, RopeParameters& p) {
+  POSENC_ASSIGN_OR_RETURN(const auto hidden, part.config.Integer({"n_embd", "hidden_size"}));
+  POSENC_ASSIGN_OR_RETURN(const auto heads, HeadsOf(part));
+  if (!hidden || heads.value_or(0) == 0) return absl::OkStatus();
+  part.whole_head = *hidden / *heads;
+  const double share = part.type.partial ? p.partial_rotary_factor.value_or(1) : 1;  // one above 1 is refused as such
+  const double width = static_cast<double>(*settings.head_dim) * share;
+  if (share > 1 || width <= static_cast<double>(part.whole_head)) return absl::OkStatus();
+  return InvalidArgument("OUT_OF_RANGE", part.config.Path(part.type.head_dim_field), fmt::format("{}", width),
+                         fmt::format("must be at most {}, the width of a head", part.whole_head));
+}
+
+// The class computes narrower tables for a share below 1, and fails to apply them.
+absl::Status CheckWholeHead(Part& part, RotarySettings&, RopeParameters& p) {
+  if (p.partial_rotary_factor.value_or(1) == 1 || p.rope_type == "proportional") return absl::OkStatus();
+  return NarrowerTables(part, p);
+}
+
+// Phi-3 takes its original length from outside the block, by default 4096, and has older names of "longrope".
+absl::Status ReadPhi3(Part& part, RopeBlock& block) {
+  RopeParameters& p = block.parameters;
+  if (p.rope_type == "su" || p.rope_type == "yarn") {
+    part.Say("RENAMED", block.TypePath(), fmt::format("Phi-3 reads \"{}\" as \"longrope\"", p.rope_type));
+    p.rope_type = "longrope";
+  }
+  constexpr std::string_view kLength = "original_max_position_embeddings";
+  if (p.rope_type != "longrope" || part.config.Find(kLength) != nullptr) return absl::OkStatus();
+  constexpr double kDefault = 4096;
+  part.Say(
+      "DEFAULTED", std::string(kLength),
+      fmt::format("absent outside the block, where model_type \"{}\" reads it: {} is used", part.type.name, kDefault));
+  if (p.original_max_position_embeddings.value_or(kDefault) != kDefault) {
+    part.Say("NOT_USED", block.Path(kLength), fmt::format("{} is ignored", *p.original_max_position_embeddings));
+  }
+  p.original_max_position_embeddings = kDefault;
+  return absl::OkStatus();
+}
+
+// With any scaling, PhiMoE multiplies cos and sin by short_mscale, or by long_mscale for sequences above
+// original_max_position_embeddings, instead of the scaling's own factor, and always takes longrope's short factors. A
+// factor that depends on the length is not a setting.
+absl::Status ReadMscaleByLength(Part& part, RopeBlock& block) {
+  RopeParameters& p = block.parameters;
+  if (p.rope_type == "default") return absl::OkStatus();
+  std::optional<double> mscale[2];
+  constexpr std::string_view kNames[] = {"short_mscale", "long_mscale"};
+  for (size_t n = 0; n < 2; ++n) {
+    POSENC_ASSIGN_OR_RETURN(mscale[n], block.object->Number({kNames[n]}));
+    if (mscale[n]) continue;
+    return InvalidArgument("MISSING", block.Path(kNames[n]), "",
+                           fmt::format("must be given with rope_type \"{}\"", p.rope_type));
+  }
+  if (*mscale[0] != *mscale[1]) {
+    return Against(
+        block.Path(kNames[0]),
+        InvalidArgument("UNSUPPORTED", block.Path(kNames[1]), fmt::format("{}", *mscale[1]),
+                        fmt::format("must be equal to short_mscale, {}: a factor by the sequence's length is "
+                                    "not a setting",
+                                    *mscale[0])));
+  }
+  if (p.rope_type != "longrope") {
+    return InvalidArgument("UNSUPPORTED", block.TypePath(), p.rope_type,
+                           fmt::format("must be \"longrope\" or \"default\" for model_type \"{}\"", part.type.name));
+  }
+  part.Say("NOT_USED", block.Path("long_factor"),
+           fmt::format("model_type \"{}\" computes with short_factor for all lengths", part.type.name));
+  p.longrope_branch = LongropeBranch::kShort;
+  p.attention_factor = *mscale[0];
+  part.Comes("rope_parameters.attention_factor", block.Path(kNames[0]));
+  return absl::OkStatus();
+}
+
+// RecurrentGemma: block_types repeats.
+absl::StatusOr<LayerTypeNames> TypesByBlockTypes(const Part& part, int64_t layers) {
+  constexpr size_t kLongestName = 64;
+  POSENC_ASSIGN_OR_RETURN(const auto cycle, part.config.Strings("block_types"));
+  POSENC_ASSIGN_OR_RETURN(LayerTypeNames types, ListedOrPattern(part, layers));
+  POSENC_ASSIGN_OR_RETURN(const auto listed, ListedTypes(part));
+  if (listed || !cycle || cycle->empty()) return types;
+  for (size_t n = 0; n < cycle->size(); ++n) {  // each is copied for many layers
+    if ((*cycle)[n].size() <= kLongestName) continue;
+    return InvalidArgument("UNKNOWN_VALUE", fmt::format("{}[{}]", part.config.Path("block_types"), n), (*cycle)[n],
+                           "must be a layer type of transformers, such as recurrent or attention");
+  }
+  for (size_t n = 0; n < types.size(); ++n) types[n] = (*cycle)[n % cycle->size()];
+  return types;
+}
+
+// The last layer has full attention if no other has.
+absl::StatusOr<LayerTypeNames> OlmoHybridTypes(const Part& part, int64_t layers) {
+  POSENC_ASSIGN_OR_RETURN(const auto listed, ListedTypes(part));
+  if (listed) return *listed;
+  POSENC_ASSIGN_OR_RETURN(LayerTypeNames types, ListedOrPattern(part, layers));
+  const bool none = std::none_of(types.begin(), types.end(), HasAttention);
+  if (none && !types.empty()) types.back() = part.type.pattern.full;
+  return types;
+}
+
+// rope_theta null means no rotary embedding.
+absl::StatusOr<LayerBlock> BlockUnlessNullTheta(Part& part, const RopeBlocks& blocks, const std::string& layer_type,
+                                                const LayerTypeNames&) {
+  POSENC_ASSIGN_OR_RETURN(LayerBlock own, UsualBlock(part, blocks, layer_type));
+  if (!own.block || own.block->parameters.rope_theta) return own;
+  const auto& nulls = own.block->nulls;
+  const bool null_in_block = std::find(nulls.begin(), nulls.end(), "rope_theta") != nulls.end();
+  if (!null_in_block && !part.config.IsNull("rope_theta")) return own;
+  part.Say("NO_ROPE", "rope_theta",
+           fmt::format("null: the layers of model_type \"{}\" then have no rotary embedding", part.type.name));
+  return LayerBlock{};
+}
+
+// Molmo 2: the block scales the layers that rope_scaling_layers lists, by default all.
+constexpr std::string_view kUnscaled = "unscaled";
+
+absl::StatusOr<LayerTypeNames> TypesByScalingLayers(const Part& part, int64_t layers) {
+  POSENC_ASSIGN_OR_RETURN(const auto scaled, part.config.Numbers("rope_scaling_layers"));
+  LayerTypeNames types;
+  if (!scaled) return types;
+  if (layers == 0) {
+    return InvalidArgument("MISSING", part.config.Path("num_hidden_layers"), "",
+                           "must be given beside rope_scaling_layers");
+  }
+  for (int64_t n = 0; n < layers; ++n) {
+    const bool scales = std::find(scaled->begin(), scaled->end(), static_cast<double>(n)) != scaled->end();
+    types.emplace_back(scales ? "scaled" : kUnscaled);
+  }
+  return types;
+}
+
+absl::StatusOr<LayerBlock> BlockUnlessUnscaled(Part& part, const RopeBlocks& blocks, const std::string& layer_type,
+                                               const LayerTypeNames&) {
+  POSENC_ASSIGN_OR_RETURN(LayerBlock own, UsualBlock(part, blocks, layer_type));
+  if (own.block && layer_type == kUnscaled) {
+    own.block->parameters = {.rope_type = "default", .rope_theta = own.block->parameters.rope_theta};
+  }
+  return own;
+}
+
+// The class's own list is for its default number of layers, 54.
+absl::StatusOr<LayerTypeNames> Zamba2Types(const Part& part, int64_t layers) {
+  POSENC_ASSIGN_OR_RETURN(auto listed, ListedTypes(part));
+  if (listed || layers == 0) return listed.value_or(LayerTypeNames());
+  LayerTypeNames types(54, "linear_attention");
+  for (size_t hybrid : {6, 12, 18, 24, 30, 36, 42, 47, 51}) types[hybrid] = "hybrid";
+  return types;
+}
 
 RopeParameters Llama3(double theta, double factor, double length, double low, double high) {
   return {.rope_type = "llama3",
@@ -79,7 +223,6 @@ RopeParameters Llama3(double theta, double factor, double length, double low, do
 
 std::vector<ModelType> MakeRotaryTypes() {
   // Default scaling blocks.
-  const RopeParameters muse_spark_default = {.rope_type = "default", .rope_theta = 500000};
   const RopeParameters gpt_oss_yarn = {
       .rope_type = "yarn", .factor = 32, .original_max_position_embeddings = 4096, .truncate = false};
   const RopeParameters ministral3_yarn = {.rope_type = "yarn",
@@ -88,70 +231,11 @@ std::vector<ModelType> MakeRotaryTypes() {
                                           .original_max_position_embeddings = 16384,
                                           .mscale = 1,
                                           .mscale_all_dim = 1};
-  const RopeParameters mistral4_yarn = {.rope_type = "yarn",
-                                        .rope_theta = 10000,
-                                        .factor = 128,
-                                        .original_max_position_embeddings = 8192,
-                                        .mscale = 1,
-                                        .mscale_all_dim = 1};
   const RopeParameters moonshine_default = {.rope_type = "default", .rope_theta = 10000, .partial_rotary_factor = 0.8};
   const RopeParameters transcribe_half = {.rope_type = "default", .rope_theta = 10000, .partial_rotary_factor = 0.5};
-  const RopeParameters mistral_large4_yarn = {.rope_type = "yarn",
-                                              .rope_theta = 10000,
-                                              .factor = 2048,
-                                              .original_max_position_embeddings = 512,
-                                              .attention_factor = 1};
 
-  // Default blocks of layer types. A layer type that a list omits has no rotary embedding by default.
-  // clang-format off
-  using Blocks = std::vector<LayerDefaults>;
-  const Blocks beam = {{.layer_type = kSliding, .rope_theta = 10000}};
-  const Blocks deepseek_v4 = {
-      {.layer_type = "main", .rope_theta = 10000, .partial = 0.125},
-      {.layer_type = "compress", .rope_theta = 160000, .partial = 0.125}};
-  const Blocks dory = {
-      {.layer_type = kSliding, .rope_theta = 10000},
-      {.layer_type = kFull, .rope_theta = 1e7}};
-  const Blocks dots3 = {
-      {.layer_type = kSliding, .rope_theta = 50000, .theta_field = "swa_rope_theta"},
-      {.layer_type = "indexed_attention", .rope_theta = 8e7, .theta_field = "rope_theta"},
-      {.layer_type = kFull, .rope_theta = 8e7, .theta_field = "rope_theta"}};
-  const Blocks gemma3 = {
-      {.layer_type = kSliding, .rope_theta = 10000, .theta_field = "rope_local_base_freq"},
-      {.layer_type = kFull, .rope_theta = 1e6, .theta_field = "rope_theta", .takes_rope_scaling = true}};
-  const Blocks gemma4 = {
-      {.layer_type = kSliding, .rope_theta = 10000},
-      {.layer_type = kFull, .rope_theta = 1e6, .rope_type = "proportional", .partial = 0.25,
-       .head_dim_field = "global_head_dim", .head_dim = 512}};
-  const Blocks embedding_gemma2 = {
-      {.layer_type = kSliding, .rope_theta = 10000},
-      {.layer_type = kFull, .rope_theta = 1e6, .head_dim_field = "global_head_dim", .head_dim = 512}};
-  const Blocks laguna = {
-      {.layer_type = kFull, .rope_theta = 500000, .partial = 0.5},
-      {.layer_type = kSliding, .rope_theta = 10000, .partial = 1}};
-  const Blocks lfm3 = {
-      {.layer_type = kSliding, .rope_theta = 10000},
-      {.layer_type = kFull, .rope_theta = 1e6, .rope_type = "proportional", .partial = 0.5}};
-  const Blocks mellum = {
-      {.layer_type = kFull, .rope_theta = 500000},
-      {.layer_type = kSliding, .rope_theta = 10000}};
-  const Blocks mimo = {
-      {.layer_type = kFull, .rope_theta = 5e6, .partial = 0.334, .partial_of_default = true},
-      {.layer_type = kSliding, .rope_theta = 10000, .partial = 0.334, .partial_of_default = true}};
-  const Blocks modernbert = {
-      {.layer_type = kSliding, .rope_theta = 10000, .theta_field = "local_rope_theta", .takes_rope_scaling = true},
-      {.layer_type = kFull, .rope_theta = 160000, .theta_field = "global_rope_theta", .takes_rope_scaling = true}};
-  const Blocks olmo3 = {
-      {.layer_type = kSliding, .rope_theta = 500000},
-      {.layer_type = kFull, .rope_theta = 500000, .theta_field = "rope_theta", .takes_rope_scaling = true}};
-  const Blocks step3p5 = {{.layer_type = kFull}, {.layer_type = kSliding}};
-  const Blocks ultrabert = {
-      {.layer_type = kSliding, .rope_theta = 10000},
-      {.layer_type = kFull, .rope_theta = 2560000}};
-  const Blocks zaya = {
-      {.layer_type = "hybrid", .rope_theta = 5e6, .partial = 0.5},
-      {.layer_type = "hybrid_sliding", .rope_theta = 10000, .partial = 0.5}};
-  // clang-format on
+  const ClassRules phimoe = {.block = ReadMscaleByLength, .block_fields = {"short_mscale", "long_mscale"}};
+  const ClassRules zamba2 = {.adapt = ReadEitherHeadDim, .head_dim = TwiceTheHead, .layer_types = Zamba2Types};
 
   // clang-format off
   return {
@@ -190,15 +274,15 @@ std::vector<ModelType> MakeRotaryTypes() {
       {.name = "gte", .theta = 160000},
       {.name = "higgs_audio_v2", .block = Llama3(500000, 32, 1024, 0.125, 0.5), .head_dim = 128},
       {.name = "hrm_text", .head_dim = 128},
-      {.name = "hunyuan_v1_dense"},
-      {.name = "hunyuan_v1_moe"},
+      {.name = "hunyuan_v1_dense", .rules = {.block = ReadHunyuanAlpha}},
+      {.name = "hunyuan_v1_moe", .rules = {.block = ReadHunyuanAlpha}},
       {.name = "hy_v3", .theta = 11158840, .head_dim = 128},
       {.name = "hyperclovax", .width = {4096, 32}},
       {.name = "idefics"},
       {.name = "internlm3", .head_dim = 128},
       {.name = "iquestcoder", .head_dim = 128},
       {.name = "jais2"},
-      {.name = "jetmoe", .head_dim_field = "kv_channels", .head_dim = 128, .other_head_dim_field = "head_dim"},
+      {.name = "jetmoe", .head_dim_field = "kv_channels", .head_dim = 128, .rules = {.adapt = ReadEitherHeadDim}},
       {.name = "jina_embeddings_v3", .theta = 20000},
       {.name = "kyutai_speech_to_text"},
       {.name = "lasr_encoder", .width = {512, 8}},
@@ -211,18 +295,19 @@ std::vector<ModelType> MakeRotaryTypes() {
       {.name = "minimax", .theta = 1e6,
        .pattern = {.every = 2, .field = "", .others = "linear_attention", .at = 0}},
       {.name = "ministral"},
-      {.name = "ministral3", .block = ministral3_yarn, .head_dim = 128, .query_scale = kMinistral3Scale},
+      {.name = "ministral3", .block = ministral3_yarn, .head_dim = 128, .query_scale = QueryScaleFunction::kMinistral3},
       {.name = "mistral", .width = {4096, 32}},
       {.name = "mixtral", .theta = 1e6},
       {.name = "mllama_text_model", .theta = 500000, .width = {4096, 32}, .pattern = kMllama},
-      {.name = "molmo2_text", .head_dim = 128},
+      {.name = "molmo2_text", .head_dim = 128,
+       .rules = {.layer_types = TypesByScalingLayers, .layer_block = BlockUnlessUnscaled}},
       {.name = "moshi"},
       {.name = "muse_glimmer_assistant", .theta = 500000, .head_dim = 128},
-      {.name = "nanochat", .negate_angle = true},
+      {.name = "nanochat", .rules = {.settings = NegateAngle}},
       {.name = "neucodec", .head_dim = 64},
       {.name = "nomic_bert", .theta = 1000},
       {.name = "olmoe"},
-      {.name = "phimoe", .theta = 1e6, .mscale_by_length = true},
+      {.name = "phimoe", .theta = 1e6, .rules = phimoe},
       {.name = "pocket_tts"},
       {.name = "pocket_tts_audio_tokenizer"},
       {.name = "pocket_tts_audio_tokenizer_decoder"},
@@ -245,16 +330,16 @@ std::vector<ModelType> MakeRotaryTypes() {
 
       // Part of the head rotates (partial_rotary_factor).
       {.name = "bamba", .partial = 0.5, .partial_field = "", .pattern = kListedHaveAttention},
-      {.name = "dots3_note_audio_encoder", .partial = 0.5, .head_dim_field = "", .older_widths = "whisper_config",
-       .width = {1280, 20}},
+      {.name = "dots3_note_audio_encoder", .partial = 0.5, .head_dim_field = "", .width = {1280, 20},
+       .rules = {.adapt = ReadWhisperWidths}},
       {.name = "glm4_moe", .partial = 0.5},
       {.name = "sarvam_moe", .theta = 8e6, .partial = 1, .head_dim = 64},
       {.name = "glmasr_encoder", .partial = 0.5, .width = {1280, 20}},
       {.name = "gpt_neox", .theta_field = "rotary_emb_base", .partial = 0.25, .partial_field = "rotary_pct",
-       .whole_by_heads = true},
+       .rules = {.settings = ReadWholeHeadByHeads}},
       {.name = "gpt_neox_japanese", .theta_field = "rotary_emb_base", .partial = 1, .partial_field = "rotary_pct",
        .cuts_head = true},
-      {.name = "minimax_m2", .theta = 5e6, .partial = 1, .head_dim = 128, .rotary_dim_field = "rotary_dim"},
+      {.name = "minimax_m2", .theta = 5e6, .partial = 1, .rotary_dim_field = "rotary_dim", .head_dim = 128},
       {.name = "minimax_m3_vl_text", .theta = 5e6, .partial = 1, .head_dim = 128},
       {.name = "nemotron", .partial = 0.5},
       {.name = "nemotron3_5_transcribe_asr_audio", .partial = 1, .block = transcribe_half, .width = {1280, 10}},
@@ -262,11 +347,12 @@ std::vector<ModelType> MakeRotaryTypes() {
       {.name = "nemotron3_diarization_audio", .partial = 1, .width = {512, 8}},
       {.name = "persimmon", .partial = 0.5, .width = {4096, 64}, .cuts_head = true},
       {.name = "phi", .partial = 0.5, .cuts_head = true},
-      {.name = "phi3", .partial = 1, .original_length = 4096, .rope_types = {"default", "longrope"}},
-      {.name = "phi4_multimodal", .partial = 1, .original_length = 4096, .rope_types = {"default", "longrope"}},
+      {.name = "phi3", .partial = 1, .rope_types = {"default", "longrope"}, .rules = {.block = ReadPhi3}},
+      {.name = "phi4_multimodal", .partial = 1, .rope_types = {"default", "longrope"}, .rules = {.block = ReadPhi3}},
       {.name = "qwen3_next", .partial = 0.25, .head_dim = 256, .pattern = kEvery4thIsFull},
-      {.name = "recurrent_gemma", .partial = 0.5, .rope_types = {"default"}, .pattern = kThirdHasAttention},
-      {.name = "solar_open", .theta = 1e6, .partial = 1, .head_dim = 128, .rotates_whole = true},
+      {.name = "recurrent_gemma", .partial = 0.5, .rope_types = {"default"}, .pattern = kThirdHasAttention,
+       .rules = {.layer_types = TypesByBlockTypes, .fields = {"block_types"}}},
+      {.name = "solar_open", .theta = 1e6, .partial = 1, .head_dim = 128, .rules = {.settings = CheckWholeHead}},
       {.name = "stablelm", .partial = 0.25, .cuts_head = true},
 
       // Interleaved pairing.
@@ -295,109 +381,31 @@ std::vector<ModelType> MakeRotaryTypes() {
       {.name = "flex_olmo", .precision = kF32, .theta = 500000},
       {.name = "olmo", .precision = kF32},
       {.name = "olmo2", .precision = kF32},
-      {.name = "olmo_hybrid", .precision = kF32, .pattern = kOlmoHybrid, .null_theta_is_none = true},
-
-      // Rotary embedding on some layers only.
-      {.name = "afmoe", .head_dim = 128, .layers = kSlidingOnly, .pattern = {4, "global_attn_every_n_layers"}},
-      {.name = "cohere2", .pairing = kInter, .precision = kVllm,
-       .width = {8192, 64}, .layers = kSlidingOnlyInWindow, .pattern = {4}},
-      {.name = "cohere2_moe", .pairing = kInter, .precision = kVllm,
-       .head_dim = 128, .layers = kSlidingOrDense, .pattern = {4}, .reads_rope_scaling = false},
-      {.name = "exaone4", .width = {4096, 32}, .layers = kSlidingOnlyIfWindow, .pattern = {4}},
-      {.name = "exaone_moe", .layers = kSlidingOnlyIfWindow, .pattern = {4}},
-      {.name = "flint", .head_dim = 128, .layers = kSlidingOnly,
-       .pattern = {.every = 4, .field = "", .last = true, .at = 1, .first = 1}},
-      {.name = "granite_swa", .layers = kThetaList},
-      {.name = "granitemoe_swa", .layers = kThetaList},
-      {.name = "kolibri1", .head_dim = 128, .layers = kSlidingOnlyIfWindow, .pattern = {5, ""}},
-      {.name = "lara_mini", .head_dim = 128, .layers = kSlidingOnly, .pattern = kLaraMini},
-      {.name = "llama4_text", .pairing = kInter, .precision = kF32, .theta = 500000,
-       .head_dim = 128, .layers = kNoRopeList, .query_scale = kLlama4Scale},
-      {.name = "muse_glimmer_text", .head_dim = 128, .layers = kThetaFlags, .pattern = {4}},
-      {.name = "muse_spark_text", .block = muse_spark_default, .head_dim = 64, .layers = kThetaFlags, .pattern = {4}},
-      {.name = "smollm3", .theta = 2e6, .layers = kNoRopeList},
-
-      // One block per layer type.
-      {.name = "beam", .precision = kF32, .head_dim = 128, .layers = kByType, .pattern = {.every = 6, .field = "", .last = true}, .by_layer = beam,
-       .query_scale = QueryScaleFunction::kBeam},
-      {.name = "deepseek_v4", .pairing = kInter, .precision = kVllm, .partial = 0.125,
-       .head_dim = 512, .layers = kMainOrCompressed, .by_layer = deepseek_v4,
-       .note = kLastElements},
-      {.name = "diffusion_gemma_text", .partial = 1,
-       .head_dim = 256, .layers = kByType, .pattern = {.every = 6, .field = "", .last_always = true, .needs_others = true}, .by_layer = gemma4},
-      {.name = "dots3_note_text", .pairing = kInter, .output_pairing = kHalf,
-       .partial = 1, .head_dim = 64, .mla = true, .unrotated_dim = 128, .layers = kByTypeCopied, .pattern = kDots3,
-       .by_layer = dots3, .block_theta = 8e7,
-       .latent_head = {kSliding, "swa_head_dim", "swa_qk_nope_head_dim", "swa_qk_rope_head_dim", 256, 192},
-       .keeps_softmax = true, .cuts_head = true},
-      {.name = "dory", .head_dim = 256, .layers = kByType, .pattern = {.every = 4, .field = "", .lists_mlps = true}, .by_layer = dory, .block_theta = 10000},
-      {.name = "embedding_gemma2_text", .head_dim = 256, .layers = kByType, .pattern = {.every = 6, .last_always = true}, .by_layer = embedding_gemma2},
-      {.name = "gemma3_text", .head_dim = 256, .layers = kByTypeFilled, .pattern = {6}, .by_layer = gemma3},
-      {.name = "gemma3n_text", .head_dim = 256, .layers = kByTypeFilled, .pattern = {.every = 5, .field = ""}, .by_layer = gemma3},
-      {.name = "gemma4_text", .head_dim = 256, .layers = kByType, .pattern = kEvery6thAndLastAreFull, .by_layer = gemma4},
-      {.name = "gemma4_unified_text", .head_dim = 256, .layers = kByType, .pattern = kEvery6thAndLastAreFull, .by_layer = gemma4},
-      {.name = "laguna", .partial = 1, .head_dim = 128, .layers = kByType, .pattern = kAllFull, .by_layer = laguna},
-      {.name = "lfm3", .precision = kF32, .head_dim = 128, .layers = kByType, .pattern = kLfm3, .by_layer = lfm3,
-       .block_theta = 1e6},
-      {.name = "mellum", .head_dim = 128, .layers = kByType, .pattern = kAllFull, .by_layer = mellum},
-      {.name = "mimo_v2_flash", .partial = 1, .head_dim = 192, .layers = kByType, .pattern = {.every = 6, .field = "", .first = 1}, .by_layer = mimo},
-      {.name = "modernbert", .precision = kVllm, .width = {768, 12}, .layers = kByTypeFilled,
-       .pattern = {.every = 3, .field = "global_attn_every_n_layers", .at = 0}, .by_layer = modernbert},
-      {.name = "modernbert-decoder", .precision = kVllm, .layers = kByTypeFilled,
-       .pattern = {.every = 3, .field = "global_attn_every_n_layers", .at = 0}, .by_layer = modernbert},
-      {.name = "olmo3", .precision = kF32, .layers = kByTypeFilled, .pattern = {4, ""}, .by_layer = olmo3},
-      {.name = "step3p5", .partial = 1, .head_dim = 128, .layers = kByTypeFromLists, .pattern = kAllFull, .by_layer = step3p5},
-      {.name = "t5gemma2_decoder", .head_dim = 256, .layers = kByTypeFilled, .pattern = kEvery6thNeedsBoth, .by_layer = gemma3},
-      {.name = "t5gemma2_text", .head_dim = 256, .layers = kByTypeFilled, .pattern = kEvery6thNeedsBoth, .by_layer = gemma3},
-      {.name = "ultrabert", .width = {4096, 32}, .layers = kByType, .pattern = {3, ""}, .by_layer = ultrabert, .block_theta = 10000},
-      {.name = "zaya", .partial = 1, .head_dim = 128, .layers = kByType, .pattern = {.every = 1, .field = "", .full = "hybrid"}, .by_layer = zaya},
-
-      // Multi-head latent attention.
-      {.name = "axk1", .pairing = kInter, .output_pairing = kHalf, .reads_interleave = true,
-       .head_dim = 64, .mla = true, .unrotated_dim = 128, .head_dim_agrees = true},
-      {.name = "axk2", .pairing = kInter, .output_pairing = kHalf, .head_dim = 32, .mla = true, .unrotated_dim = 64},
-      {.name = "bailing_hybrid", .pairing = kInter, .output_pairing = kHalf, .theta = 6e6,
-       .head_dim = 64, .mla = true, .unrotated_dim = 128, .pattern = {6, "layer_group_size", "linear_attention"}},
-      {.name = "deepseek_v2", .pairing = kInter, .precision = kF32, .head_dim = 64, .mla = true, .unrotated_dim = 128},
-      {.name = "deepseek_v3", .pairing = kInter, .output_pairing = kHalf, .reads_interleave = true,
-       .head_dim = 64, .mla = true, .unrotated_dim = 128, .head_dim_agrees = true},
-      {.name = "deepseek_v32", .pairing = kInter, .output_pairing = kHalf, .head_dim = 64, .mla = true, .unrotated_dim = 128},
-      {.name = "glm4_moe_lite", .pairing = kInter, .output_pairing = kHalf, .reads_interleave = true,
-       .head_dim = 64, .mla = true, .unrotated_dim = 192, .head_dim_agrees = true, .rotates_whole = true},
-      {.name = "glm_moe_dsa", .pairing = kInter, .output_pairing = kHalf, .head_dim = 64, .mla = true, .unrotated_dim = 192},
-      {.name = "hy_v4", .head_dim = 64, .mla = true, .unrotated_dim = 192},
-      {.name = "longcat_flash", .pairing = kInter, .output_pairing = kHalf, .theta = 1e7, .head_dim = 64, .mla = true, .unrotated_dim = 128, .head_dim_agrees = true, .head_dim_defaults = true},
-      {.name = "minicpm3", .head_dim = 32, .mla = true, .unrotated_dim = 64},
-      {.name = "mistral4", .pairing = kInter, .output_pairing = kHalf, .reads_interleave = true, .block = mistral4_yarn,
-       .head_dim = 64, .mla = true, .unrotated_dim = 64, .share_of_whole_head = true,
-       .query_scale = kMinistral3Scale},
-      {.name = "mistral_large4_text", .pairing = kInter, .output_pairing = kHalf, .block = mistral_large4_yarn,
-       .head_dim = 64, .mla = true, .unrotated_dim = 64, .layers = kNoRopeList, .note = kLearnedScale},
-      {.name = "sarvam_mla", .pairing = kInter, .output_pairing = kHalf, .reads_interleave = true,
-       .head_dim = 64, .mla = true, .unrotated_dim = 128},
-      {.name = "youtu", .pairing = kInter, .output_pairing = kHalf, .reads_interleave = true,
-       .head_dim = 64, .mla = true, .unrotated_dim = 128, .head_dim_agrees = true},
+      {.name = "olmo_hybrid", .precision = kF32, .pattern = kOlmoHybrid,
+       .rules = {.layer_types = OlmoHybridTypes, .layer_block = BlockUnlessNullTheta}},
 
       // Rotary embedding only if a field selects it.
-      {.name = "clvp_encoder", .precision = kF32, .theta_field = "", .head_dim_field = "",
-       .hidden_size_field = "projection_dim", .width = {768, 12}, .share = {.divisor = 2, .least = 32}, .reads_block = false,
-       .only_if = {"use_rotary_embedding", "true", true}, .note = kValuesRotate},
-      {.name = "esm", .precision = kVllm, .reads_block = false, .only_if = {"position_embedding_type", "rotary"}},
+      {.name = "clvp_encoder", .precision = kF32, .theta_field = "", .block_in = BlockIn::kNowhere, .head_dim_field = "",
+       .hidden_size_field = "projection_dim", .width = {768, 12}, .only_if = {"use_rotary_embedding", "true", true},
+       .rules = {.head_dim = HalfOfHead}, .note = kValuesRotate},
+      {.name = "esm", .precision = kVllm, .block_in = BlockIn::kNowhere, .only_if = {"position_embedding_type", "rotary"}},
       {.name = "granitemoehybrid", .pattern = kAllLinear, .only_if = {"position_embedding_type", "rope"}},
       {.name = "wav2vec2-conformer", .precision = kF32, .theta_field = "rotary_embedding_base",
        .only_if = {"position_embeddings_type", "rotary"},
-       .terms = Terms::kConformerByType, .position_type = "relative"},
+       .terms = Terms::kConformerOrShaw},
       {.name = "wav2vec2-bert", .precision = kF32, .theta_field = "rotary_embedding_base",
        .only_if = {"position_embeddings_type", "rotary"},
-       .terms = Terms::kConformerByType, .position_type = "relative_key"},
-      {.name = "zamba2", .head_dim_field = "attention_head_dim", .other_head_dim_field = "head_dim", .share = {.times = 2},
-       .layers = kHybridOnly, .pattern = kZamba2, .only_if = {"use_mem_rope", "true"}},
+       .terms = Terms::kShawOrConformer},
+      {.name = "zamba2", .head_dim_field = "attention_head_dim", .pattern = kZamba2,
+       .only_if = {"use_mem_rope", "true"}, .rules = zamba2},
 
       // Rotated width from rotary_dim, or the whole head (RoFormer).
-      {.name = "codegen", .pairing = kInter, .theta_field = "", .head_dim_field = "rotary_dim", .head_dim = 64,
-       .reads_block = false, .whole_by_heads = true},
-      {.name = "gptj", .pairing = kInter, .theta_field = "", .head_dim_field = "rotary_dim", .head_dim = 64,
-       .reads_block = false, .whole_by_heads = true},
+      {.name = "codegen", .pairing = kInter, .theta_field = "", .block_in = BlockIn::kNowhere,
+       .head_dim_field = "rotary_dim", .head_dim = 64,
+       .rules = {.settings = ReadWholeHeadByHeads, .fields = {"n_embd", "n_head"}}},
+      {.name = "gptj", .pairing = kInter, .theta_field = "", .block_in = BlockIn::kNowhere,
+       .head_dim_field = "rotary_dim", .head_dim = 64,
+       .rules = {.settings = ReadWholeHeadByHeads, .fields = {"n_embd", "n_head"}}},
       {.name = "roformer", .pairing = kInter, .precision = kFloat64Tables},
   };
   // clang-format on

@@ -25,8 +25,8 @@ std::vector<ModelType> MakeScoreTermTypes() {
       {.name = "fastspeech2_conformer", .scheme = kTerms, .terms = Terms::kConformer},
       {.name = "nemotron_asr_streaming_encoder", .scheme = kTerms, .width = {1024, 8}, .terms = Terms::kConformer},
       {.name = "parakeet_encoder", .scheme = kTerms, .width = {1024, 8}, .terms = Terms::kConformer},
-      {.name = "seamless_m4t", .scheme = kTerms, .terms = Terms::kConformerByType, .position_type = "relative"},
-      {.name = "seamless_m4t_v2", .scheme = kTerms, .terms = Terms::kConformerByType, .position_type = "relative_key"},
+      {.name = "seamless_m4t", .scheme = kTerms, .terms = Terms::kConformerOrShaw},
+      {.name = "seamless_m4t_v2", .scheme = kTerms, .terms = Terms::kShawOrConformer},
 
       // Transformer-XL's term.
       {.name = "transfo-xl", .scheme = kTerms, .head_dim_field = "d_head", .terms = Terms::kTransformerXl},

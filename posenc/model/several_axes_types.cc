@@ -1,9 +1,13 @@
 // Model types with a rotary embedding over several axes: M-RoPE (mrope_section), or the axes of an image. Taken from
 // transformers 5.24.
+#include <fmt/format.h>
+
+#include <cmath>
 #include <string_view>
 #include <vector>
 
-#include "posenc/model/model_types.h"
+#include "posenc/base/status.h"
+#include "posenc/model/class_rules.h"
 
 namespace posenc {
 namespace {
@@ -29,7 +33,7 @@ constexpr LayerPattern kEvery6thAndLastAreFull = {.every = 6, .field = "", .last
 constexpr std::string_view kMemoryTheta = "memory_attention_rope_theta";
 constexpr std::string_view kMemoryHeads = "memory_attention_num_attention_heads";
 constexpr std::string_view kMemoryWidth = "memory_attention_hidden_size";
-constexpr HeadShare kMemoryShare = {.divisor_field = "memory_attention_downsample_rate"};
+constexpr std::string_view kMemoryRate = "memory_attention_downsample_rate";
 constexpr std::string_view kMemoryAttention =
     "axis 0 of the positions is the column (w), axis 1 the row (h); only memory_attention rotates; object pointers "
     "are not rotated";
@@ -108,7 +112,43 @@ constexpr LearnedTable kMuseTable = {
         "the model resizes the table, with zeros outside, to a grid of as many rows as the image has columns, and "
         "adds its cells in this order: no target expresses it but a square"};
 
+// SAM 2's memory attention: the queries are narrower by a rate.
+absl::StatusOr<int64_t> MemoryHead(const Part& part, int64_t hidden, int64_t heads) {
+  POSENC_ASSIGN_OR_RETURN(const auto given, part.config.Integer({kMemoryRate}));
+  const int64_t rate = given.value_or(1);
+  if (rate >= 1) return hidden / heads / rate;
+  return InvalidArgument("OUT_OF_RANGE", part.config.Path(kMemoryRate), fmt::format("{}", rate), "must be at least 1");
+}
+
+// Older names of hidden_size and of the number of heads, which prevail over the newer ones.
+constexpr std::string_view kDotsWidths[] = {"embed_dim", "num_heads"};
+constexpr std::string_view kStep3Widths[] = {"width", "heads"};
+
+template <const auto& kNames>
+absl::Status ReadOlderWidths(Part& part) {
+  if (part.config.Find(kNames[0]) != nullptr) {
+    part.type.hidden_size_field = kNames[0];
+    if (part.type.learned) part.type.learned->width_field = kNames[0];
+  }
+  if (part.config.Find(kNames[1]) != nullptr) part.type.heads_field = kNames[1];
+  return absl::OkStatus();
+}
+
+// EfficientLoFTR rotates all hidden_size elements as one head, by frequencies that it makes for a share of a head.
+absl::Status CheckAggregated(Part& part, RotarySettings& settings, RopeParameters& block) {
+  const int64_t hidden = *settings.head_dim, half = hidden / 2;
+  POSENC_ASSIGN_OR_RETURN(const auto heads, part.config.Integer({"num_attention_heads"}));
+  POSENC_ASSIGN_OR_RETURN(const auto outer, part.config.Number({"partial_rotary_factor"}));
+  const double share = block.partial_rotary_factor.value_or(outer.value_or(4));
+  const int64_t head_dim = heads.value_or(8) < 1 ? 0 : hidden / heads.value_or(8);
+  if (std::trunc(share * static_cast<double>(head_dim)) == static_cast<double>(half)) return absl::OkStatus();
+  return InvalidArgument("MISMATCH", part.config.Path("num_attention_heads"), fmt::format("{}", heads.value_or(8)),
+                         fmt::format("must be 2 * partial_rotary_factor, {}: model_type \"{}\" fails otherwise",
+                                     2 * share, part.type.name));
+}
+
 std::vector<ModelType> MakeSeveralAxesTypes() {
+  const ClassRules memory = {.head_dim = MemoryHead, .fields = {kMemoryRate}};
   // Default mrope_section of a family of models.
   const std::vector<int64_t> glm4v = {8, 12, 12};
   const std::vector<int64_t> qwen2_vl = {16, 24, 24};
@@ -134,14 +174,15 @@ std::vector<ModelType> MakeSeveralAxesTypes() {
       {.name = "glm_image_text", .partial = 1, .width = {4096, 32}, .mrope = kContiguous, .sections = glm4v},
       {.name = "glm_ocr_text", .pairing = kInter, .partial = 1,
        .width = {1024, 16}, .mrope = kContiguous, .sections = glm4v},
-      {.name = "hunyuan_vl_text", .precision = kVllm, .width = {4096, 32}, .mrope = kByElement, .note = kWidthFirst},
-      {.name = "hy_v4_vl_text", .pairing = kInter, .precision = kVllm, .head_dim = 64, .mla = true, .unrotated_dim = 192,
+      {.name = "hunyuan_vl_text", .precision = kVllm, .width = {4096, 32}, .mrope = kByElement,
+       .rules = {.block = ReadHunyuanAlpha}, .note = kWidthFirst},
+      {.name = "hy_v4_vl_text", .pairing = kInter, .precision = kVllm, .head_dim = 64, .unrotated_dim = 192,
        .mrope = kInterleavedAxes, .sections = {12, 10, 10}},
+      {.name = "keye_text", .theta = 1e6, .head_dim = 128, .mrope = kContiguous, .sections = qwen2_vl},
       {.name = "neomme", .partial = 1, .partial_field = "",
        .head_dim = 64,
        .layers = kByTypeFilled, .pattern = kEvery6thAndLastAreFull, .by_layer = neomme_blocks,
-       .mrope = kErnieAxes, .reads_sections = false,
-       .note = kIgnoredRowColumn},
+       .mrope = kErnieAxes, .note = kIgnoredRowColumn},
       {.name = "paddleocr_vl_text", .theta = 500000, .head_dim = 128, .mrope = kContiguous, .sections = qwen2_vl},
       {.name = "qwen2_5_omni_talker", .theta = 1e6, .head_dim = 128, .mrope = kContiguous, .sections = qwen2_vl},
       {.name = "qwen2_5_omni_text", .theta = 1e6, .width = {3584, 28}, .mrope = kContiguous, .sections = qwen2_vl},
@@ -161,22 +202,22 @@ std::vector<ModelType> MakeSeveralAxesTypes() {
 
       // Axes of an image: positions of a patch are (h, w) unless noted.
       {.name = "cohere_compass_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}, .learned = kQwen3Table},
-      {.name = "dinov3_vit", .scheme = kAxial, .theta = 100, .head_dim_field = "", .width = {384, 6}, .reads_block = false,
-       .width_multiple = 4, .note = kPatchCentres},
-      {.name = "dots3_note_vision_encoder", .scheme = kAxial, .precision = kF32, .older_hidden_size_field = "embed_dim",
-       .older_heads_field = "num_heads", .width = {1536, 24}},
+      {.name = "dinov3_vit", .scheme = kAxial, .theta = 100, .block_in = BlockIn::kNowhere, .head_dim_field = "", .width = {384, 6},
+       .axes = {.width_multiple = 4}, .note = kPatchCentres},
+      {.name = "dots3_note_vision_encoder", .scheme = kAxial, .precision = kF32, .width = {1536, 24},
+       .rules = {.adapt = ReadOlderWidths<kDotsWidths>, .fields = {"embed_dim", "num_heads"}}},
       {.name = "eomt_dinov3", .scheme = kAxial, .theta = 100, .rope_types = {"default"}, .head_dim_field = "",
-       .width_multiple = 4, .note = kPatchCentres},
+       .axes = {.width_multiple = 4}, .note = kPatchCentres},
       {.name = "edgetam_video", .scheme = kAxial, .pairing = kInter, .precision = kF32, .theta_field = kMemoryTheta,
-       .head_dim_field = "", .hidden_size_field = kMemoryWidth, .heads_field = kMemoryHeads, .share = kMemoryShare,
+       .head_dim_field = "", .hidden_size_field = kMemoryWidth, .heads_field = kMemoryHeads, .rules = memory,
        .note = kMemoryAttention},
       {.name = "efficientloftr", .scheme = kAxial, .pairing = kInter, .precision = kVllm,
-       .head_dim_field = "hidden_size", .head_dim = 256, .alternating = true,
-       .note = kWholeWidth},
+       .head_dim_field = "hidden_size", .head_dim = 256, .axes = {.alternating = true},
+       .rules = {.settings = CheckAggregated}, .note = kWholeWidth},
       {.name = "ernie4_5_vl_moe_vision", .scheme = kAxial, .precision = kF32, .width = {1280, 16}},
       {.name = "exaone4_5_vision", .scheme = kAxial, .precision = kF32, .width = {3584, 16}},
       {.name = "gemma4_vision", .scheme = kAxial, .theta = 100,
-       .head_dim = 64, .own_halves = true,
+       .head_dim = 64, .axes = {.own_halves = true},
        .learned = kGemma4Table, .note = kColumnRowOrPadding},
       {.name = "glm4v_moe_vision", .scheme = kAxial, .precision = kF32, .width = {1536, 12}, .learned = kGlm4vTable},
       {.name = "glm4v_vision", .scheme = kAxial, .precision = kF32, .width = {1536, 12}, .learned = kGlm4vTable},
@@ -186,19 +227,22 @@ std::vector<ModelType> MakeSeveralAxesTypes() {
        .width = {1024, 16},
        .learned = kInkling2Table, .note = kColumnsFirst},
       {.name = "kimi_k25_vision", .scheme = kAxial, .precision = kF32,
-       .width = {1152, 16}, .alternating = true,
+       .width = {1152, 16}, .axes = {.alternating = true},
        .learned = kKimiTable, .note = kColumnsFirst},
+      {.name = "keye_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}, .learned = kPaddleTable},
       {.name = "lfm3_vl_vision", .scheme = kAxial, .precision = kF32, .theta = 1e6, .width = {1024, 16}},
       {.name = "llama4_vision_model", .scheme = kAxial, .pairing = kInter, .precision = kF32, .head_dim_field = "",
        .width = {768, 16},
        .learned = kLlama4Table, .note = kColumnRowFromOne},
-      {.name = "minimax_m3_vl_vision", .scheme = kAxial, .width = {1280, 16}, .axes = 3},
+      {.name = "minimax_m3_vl_vision", .scheme = kAxial, .width = {1280, 16}, .axes = {.count = 3}},
       {.name = "mlcd", .scheme = kAxial, .precision = kF32},
       {.name = "mlcd_vision_model", .scheme = kAxial, .precision = kF32},
+      {.name = "moonvit", .scheme = kAxial, .pairing = kInter, .precision = kF32, .width = {1152, 16},
+       .axes = {.alternating = true}, .learned = kKimiTable, .note = kColumnsFirst},
       {.name = "muse_glimmer_vision", .scheme = kAxial, .precision = kVllm, .width = {1536, 16}, .learned = kMuseTable},
       {.name = "muse_spark_vision", .scheme = kAxial, .precision = kVllm, .width = {1536, 16}, .learned = kMuseTable},
       {.name = "paddleocr_vl_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}, .learned = kPaddleTable},
-      {.name = "pixtral", .scheme = kAxial, .width = {1024, 16}, .second_start = 0.5},
+      {.name = "pixtral", .scheme = kAxial, .width = {1024, 16}, .axes = {.second_start = 0.5}},
       {.name = "qwen2_5_omni_vision_encoder", .scheme = kAxial, .precision = kF32, .width = {3584, 16}},
       {.name = "qwen2_5_vl_vision", .scheme = kAxial, .precision = kF32, .width = {3584, 16}},
       {.name = "qwen2_vl_vision", .scheme = kAxial, .precision = kF32,
@@ -210,20 +254,20 @@ std::vector<ModelType> MakeSeveralAxesTypes() {
       {.name = "qwen3_vl_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}, .learned = kQwen3Table},
       {.name = "qwen4_exp_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}, .learned = kQwen3Table},
       {.name = "sam2_video", .scheme = kAxial, .pairing = kInter, .precision = kF32, .theta_field = kMemoryTheta,
-       .head_dim_field = "", .hidden_size_field = kMemoryWidth, .heads_field = kMemoryHeads, .share = kMemoryShare,
+       .head_dim_field = "", .hidden_size_field = kMemoryWidth, .heads_field = kMemoryHeads, .rules = memory,
        .note = kMemoryAttention},
       {.name = "sam3_tracker_video", .scheme = kAxial, .pairing = kInter, .precision = kF32,
        .theta_field = kMemoryTheta,
-       .head_dim_field = "", .hidden_size_field = kMemoryWidth, .heads_field = kMemoryHeads, .width = {256, 1}, .share = kMemoryShare,
+       .head_dim_field = "", .hidden_size_field = kMemoryWidth, .heads_field = kMemoryHeads, .width = {256, 1}, .rules = memory,
        .note = kMemoryAttention},
       {.name = "sam3_vit_model", .scheme = kAxial, .pairing = kInter, .precision = kF32, .width = {1024, 16}, .learned = kSam3Table},
-      {.name = "sapiens2", .scheme = kAxial, .theta = 100, .head_dim_field = "", .reads_block = false,
-       .width_multiple = 4, .note = kPatchCentres},
-      {.name = "step3p5_vision", .scheme = kAxial, .precision = kF32, .older_hidden_size_field = "width",
-       .older_heads_field = "heads", .width = {1536, 16}, .learned = kStep3Table, .note = kColumnsFirst},
+      {.name = "sapiens2", .scheme = kAxial, .theta = 100, .block_in = BlockIn::kNowhere,
+       .head_dim_field = "", .axes = {.width_multiple = 4}, .note = kPatchCentres},
+      {.name = "step3p5_vision", .scheme = kAxial, .precision = kF32, .width = {1536, 16},
+       .rules = {.adapt = ReadOlderWidths<kStep3Widths>, .fields = {"width", "heads"}}, .learned = kStep3Table, .note = kColumnsFirst},
       {.name = "video_llama_3_vision", .scheme = kAxial, .precision = kF32, .width = {768, 12}},
       {.name = "vjepa2", .scheme = kAxial, .pairing = kInter, .table_pairing = Pairing::kHalfSplit, .theta_field = "",
-       .head_dim_field = "", .width = {1024, 16}, .axes = 3, .reads_block = false, .own_halves = true,
+       .block_in = BlockIn::kNowhere, .head_dim_field = "", .width = {1024, 16}, .axes = {.count = 3, .own_halves = true},
        .note = kFrameRowColumn},
   };
   // clang-format on

@@ -32,6 +32,7 @@ Names FieldsOf(const ModelType& type, bool known) {
   Names names;
   for (const json* file : {&kEmpty, &kSmall}) {
     Part part{ConfigObject(std::string(kConfigJson), *file), type, known, "", {}};
+    if (type.rules.adapt != nullptr) type.rules.adapt(part).IgnoreError();
     ModelLayers common;
     for (uint32_t layer = 0; layer < 8; ++layer) common.layer_index.push_back(layer);
     if (type.scheme == Scheme::kAxial) {

@@ -20,14 +20,13 @@
 namespace posenc::wire {
 namespace {
 
-// The longest length of the first branch of "dynamic" or "longrope", and twice that.
+// The longest length of the formula's first branch, and twice that.
 google::protobuf::RepeatedField<int64_t> LengthOfEachBranch(const Rotary& rotary) {
   google::protobuf::RepeatedField<int64_t> lengths;
   if (!rotary.NeedsSeqLen()) return lengths;
   const auto& parameters = std::get<RopeParameters>(rotary.settings().frequencies);
-  const bool is_longrope = parameters.rope_type == "longrope";
-  const auto length =
-      is_longrope ? parameters.original_max_position_embeddings : rotary.settings().max_position_embeddings;
+  const auto length = parameters.original_max_position_embeddings ? parameters.original_max_position_embeddings
+                                                                  : rotary.settings().max_position_embeddings;
   constexpr double kMost = 0x1p51;
   const auto first = static_cast<int64_t>(std::clamp(std::floor(length.value_or(1)), 1.0, kMost));
   lengths.Add(first);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "posenc/base/status.h"
+#include "posenc/methods/rope/methods.h"
 #include "posenc/methods/rope/query_scale.h"
 #include "posenc/model/config_json.h"
 
@@ -45,8 +46,10 @@ void WriteRuns(const std::vector<ScaledPair>& pairs, v1::ExplanationText* text) 
   }
 }
 
-// True for scalings whose frequencies between kept and interpolated ones are a mixture of both.
-bool Blends(const std::string& rope_type) { return rope_type == "llama3" || rope_type.ends_with("yarn"); }
+bool Blends(const std::string& rope_type) {
+  const RopeMethod* method = FindRopeMethod(rope_type);
+  return method != nullptr && method->blends;
+}
 
 // Says by how much the pairs are slowed or sped up.
 std::string DescribeRatios(double least, double most, bool blended) {

@@ -10,7 +10,7 @@
 #include "posenc/base/tensor.h"
 #include "posenc/base/version.h"
 #include "posenc/kernels/target.h"
-#include "posenc/methods/rope/methods.h"
+#include "posenc/service/method_families.h"
 
 namespace posenc::wire {
 namespace {

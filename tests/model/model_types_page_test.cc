@@ -88,11 +88,17 @@ std::string Lists() {
     return Names([wanted](const ModelType& t) { return t.scheme == Scheme::kRotary && wanted(t); });
   };
   const auto several = [](const ModelType& t) { return t.mrope != MropeOrder::kNone; };
-  const auto by_layer = [&](const ModelType& t) { return !several(t) && t.layers != Layers::kUniform; };
+  const auto by_layer = [&](const ModelType& t) {
+    const bool by_rule = t.rules.layer_block != nullptr || !t.rules.all_layer_types.empty();
+    return !several(t) && (t.layers != Layers::kUniform || by_rule);
+  };
   std::string text = "\n## What is selected\n";
   text += Section("Rotary, the same on every layer with attention",
                   rotary([&](const ModelType& t) { return !several(t) && !by_layer(t); }));
   text += Section("Rotary, by layer: other frequencies, or none", rotary(by_layer));
+  std::vector<std::string_view> remote;
+  for (const ModelType& type : RemoteCodeTypes()) remote.push_back(type.name);
+  text += Section("Of these, classes whose code is released beside the weights", std::move(remote));
   text += Section("Rotary of several axes: M-RoPE", rotary(several));
   text += Section("Rotary over the axes of an image", of(Scheme::kAxial));
   text +=

@@ -36,6 +36,8 @@ struct RopeRecipe {
       position_divisor = P(*p.factor);
     }
     if (p.rope_type == "ntk_alpha") inv_freq = Default(T(P(Theta()) * Pow(P(*p.alpha), width / (width - P(2)))));
+    if (p.rope_type == "qwen_ntk") Steps(seq_len);
+    if (p.rope_type == "telechat_ntk") Steps(std::max(seq_len, max_length));
     if (p.rope_type == "ntk") Ntk();
     if (p.rope_type == "yarn" || p.rope_type == "deepseek_yarn") Yarn();
     if (p.rope_type == "ggml_yarn") GgmlYarn();
@@ -54,6 +56,18 @@ struct RopeRecipe {
 
   // The divisor of the exponents.
   double Width() const { return p.frequency_dim.value_or(d); }
+
+  // Qwen's and TeleChat's NTK: alpha is one less than a power of two.
+  void Steps(double length) {
+    int exponent = 1;
+    while (std::ldexp(*p.original_max_position_embeddings, exponent - 1) < length) ++exponent;
+    const P width(Width());
+    const P alpha(std::ldexp(1, exponent) - 1);
+    inv_freq = Default(T(P(Theta()) * Pow(alpha, width / (width - P(2)))));
+    if (p.rope_type == "telechat_ntk" && length > max_length) {
+      attention_scaling = P(1) / P(10) * Log(P(length) / P(max_length)) + P(1);
+    }
+  }
 
   // base ** (arange(0, d, 2) / d)
   T Power(const T& base, int i) const { return Pow(base, T(2 * i) / T(Width())); }

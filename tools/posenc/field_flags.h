@@ -13,7 +13,7 @@ namespace posenc::command {
 
 struct FieldFlag {
   const char* field;  // name in the proto file; an unknown name aborts the program
-  const char* help;
+  std::string help;
   const char* flag = nullptr;     // or several, "--name,--other"; null: "--" and the field's name with dashes
   const char* choices = nullptr;  // accepted enum values, "fp32|fp16"; null: all
 };

@@ -7,12 +7,26 @@
 
 #include "absl/strings/str_cat.h"
 #include "posenc/base/status.h"
+#include "posenc/methods/rope/methods.h"
 #include "posenc/wire/model_file.h"
 #include "tools/files/json.h"
 #include "tools/posenc/field_flags.h"
 #include "tools/posenc/session.h"
 
 namespace posenc::command {
+namespace {
+
+// Returns the help of a field that only some scalings read.
+std::string ReadBy(std::string_view field, std::string_view help = "") {
+  std::string text(help);
+  for (const RopeMethod& method : RopeMethods()) {
+    if (!Reads(method, field)) continue;
+    absl::StrAppend(&text, text.empty() ? "" : text == help ? "; " : ", ", method.rope_type);
+  }
+  return text;
+}
+
+}  // namespace
 
 void ModelFlags::Add(CLI::App& app, bool argument) {
   app.add_option(argument ? "model,--model" : "--model", path_,
@@ -57,35 +71,35 @@ void RotaryFlags::Add(CLI::App& app, bool model_as_argument) {
   AddFieldFlags(app, "Settings, in place of --model", &settings_,
                 {{"rotary_dim", "Number of elements of a head row that rotate"},
                  {"head_dim", "Elements of a head row, of which --partial-rotary-factor is the share that rotates"},
-                 {"max_position_embeddings", "Model's length in tokens; used by dynamic, longrope, yarn"},
+                 {"max_position_embeddings", ReadBy("max_position_embeddings", "Model's length in tokens")},
                  {"half_split_parts", "Equal parts of the rotated elements, each half-split on its own; default 1"},
                  {"table_pairing", "Pairing of the angles, if not the input's: no rotation then"}});
   AddFieldFlags(app, "Settings, in place of --model", &parameters_,
                 {{"rope_type", "default, linear, yarn, ...: `posenc info` lists them"},
                  {"rope_theta", "Default 10000"},
                  {"partial_rotary_factor", "rotary_dim = int(head_dim * N)"},
-                 {"factor", "Scaling factor; all types but default, ntk_alpha, pixel, constant"},
-                 {"original_max_position_embeddings", "In tokens; yarn, deepseek_yarn, ggml_yarn, longrope, llama3"},
-                 {"attention_factor", "yarn, longrope: multiplies cos and sin"},
-                 {"beta_fast", "yarn, deepseek_yarn, ggml_yarn; default 32"},
-                 {"beta_slow", "yarn, deepseek_yarn, ggml_yarn; default 1"},
-                 {"mscale", "yarn, deepseek_yarn"},
-                 {"mscale_all_dim", "yarn, deepseek_yarn"},
-                 {"truncate", "yarn; default true"},
-                 {"low_freq_factor", "llama3"},
-                 {"high_freq_factor", "llama3"},
-                 {"short_factor", "longrope"},
-                 {"long_factor", "longrope"},
-                 {"longrope_branch", "longrope: the list of factors to use; default: by sequence length"},
-                 {"alpha", "ntk_alpha"},
+                 {"factor", ReadBy("factor", "Scaling factor")},
+                 {"original_max_position_embeddings", ReadBy("original_max_position_embeddings", "In tokens")},
+                 {"attention_factor", ReadBy("attention_factor", "Multiplies cos and sin")},
+                 {"beta_fast", ReadBy("beta_fast", "Default 32")},
+                 {"beta_slow", ReadBy("beta_slow", "Default 1")},
+                 {"mscale", ReadBy("mscale")},
+                 {"mscale_all_dim", ReadBy("mscale_all_dim")},
+                 {"truncate", ReadBy("truncate", "Default true")},
+                 {"low_freq_factor", ReadBy("low_freq_factor")},
+                 {"high_freq_factor", ReadBy("high_freq_factor")},
+                 {"short_factor", ReadBy("short_factor")},
+                 {"long_factor", ReadBy("long_factor")},
+                 {"longrope_branch", ReadBy("longrope_branch", "List of factors to use; default: by sequence length")},
+                 {"alpha", ReadBy("alpha")},
                  {"frequency_dim", "Width in the frequency formula, if it is not rotary_dim"},
                  {"negate_angle", "Whether to rotate in the opposite direction; default false"},
                  {"resonance", "Whether wavelengths are rounded to whole positions (Resonance RoPE); default false"},
-                 {"mixed_b", "ntk"},
-                 {"ext_factor", "ggml_yarn; default 1"},
-                 {"attn_factor", "ggml_yarn; default 1"},
-                 {"freq_factors", "ggml_yarn"},
-                 {"max_freq", "pixel; default 10"},
+                 {"mixed_b", ReadBy("mixed_b")},
+                 {"ext_factor", ReadBy("ext_factor", "Default 1")},
+                 {"attn_factor", ReadBy("attn_factor", "Default 1")},
+                 {"freq_factors", ReadBy("freq_factors")},
+                 {"max_freq", ReadBy("max_freq", "Default 10")},
                  {"mrope_section", "M-RoPE: number of pairs of each position axis"},
                  {"mrope_order", "M-RoPE: order of the axes' pairs"}});
   AddOtherFieldFlags(app, "Settings, in place of --model", &parameters_);

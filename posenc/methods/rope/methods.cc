@@ -6,11 +6,30 @@
 
 namespace posenc {
 
+// The scalings, each in a file rope_NAME.cc, alone or with its relatives.
+RopeMethod DefaultRope();
+RopeMethod LinearRope();
+RopeMethod LinearPositionsRope();
+RopeMethod DynamicRope();
+RopeMethod NtkAlphaRope();
+RopeMethod NtkRope();
+RopeMethod QwenNtkRope();
+RopeMethod TelechatNtkRope();
+RopeMethod YarnRope();
+RopeMethod DeepseekYarnRope();
+RopeMethod GgmlYarnRope();
+RopeMethod LongropeRope();
+RopeMethod Llama3Rope();
+RopeMethod ProportionalRope();
+RopeMethod PixelRope();
+RopeMethod ConstantRope();
+
 const std::vector<RopeMethod>& RopeMethods() {
   static const std::vector<RopeMethod>& methods = *new std::vector<RopeMethod>{
-      DefaultRope(), LinearRope(),       LinearPositionsRope(), DynamicRope(),  NtkAlphaRope(),
-      NtkRope(),     YarnRope(),         DeepseekYarnRope(),    GgmlYarnRope(), LongropeRope(),
-      Llama3Rope(),  ProportionalRope(), PixelRope(),           ConstantRope(),
+      DefaultRope(),  LinearRope(),       LinearPositionsRope(), DynamicRope(),
+      NtkAlphaRope(), NtkRope(),          QwenNtkRope(),         TelechatNtkRope(),
+      YarnRope(),     DeepseekYarnRope(), GgmlYarnRope(),        LongropeRope(),
+      Llama3Rope(),   ProportionalRope(), PixelRope(),           ConstantRope(),
   };
   return methods;
 }
@@ -20,32 +39,6 @@ const RopeMethod* FindRopeMethod(std::string_view rope_type) {
     if (method.rope_type == rope_type) return &method;
   }
   return nullptr;
-}
-
-std::vector<MethodFamily> MethodFamilies() {
-  MethodFamily rope{"rope", {}};
-  for (const RopeMethod& method : RopeMethods()) rope.methods.push_back(method.rope_type);
-  for (std::string_view other : {"given_frequencies", "axial", "given_table", "mrope", "xpos", "query_scale"}) {
-    rope.methods.push_back(other);
-  }
-  return {
-      std::move(rope),
-      {"sinusoidal", {"interleaved", "halves", "tensor2tensor", "fairseq"}},
-      {"learned", {"table"}},
-      {"timestep", {"diffusers"}},
-      {"grid", {"mae", "diffusers", "big_vision", "detr"}},
-      {"fourier", {"given_frequencies"}},
-      {"alibi", {"bloom", "mpt", "symmetric", "causal", "asymmetric"}},
-      {"t5", {"bidirectional", "causal"}},
-      {"kerple", {"log", "power"}},
-      {"sandwich", {"paper", "snippet"}},
-      {"swin", {"v1", "v2"}},
-      {"beit", {"plain", "transformers"}},
-      {"relative", {"shaw", "transformer_xl", "tupe", "deberta", "wpr", "cope", "inkling"}},
-      {"fire", {"paper"}},
-      {"forget_gate", {"log_gates"}},
-      {"mask", {"causal", "prefix", "window", "key_valid", "documents"}},
-  };
 }
 
 std::string RopeTypeNames() {

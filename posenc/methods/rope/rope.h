@@ -42,6 +42,8 @@ struct RopeMethod {
   Numbers (*evaluate)(Frequencies arithmetic, const RopeInput& input);
   // True if frequencies are powers of theta, so that the method reads rope_theta and frequency_dim.
   bool has_theta = true;
+  bool scales_theta = false;  // the formula is the default one with another theta
+  bool blends = false;        // frequencies between kept and interpolated ones are a mixture of both
 };
 
 bool Reads(const RopeMethod& method, std::string_view field);
@@ -83,21 +85,5 @@ absl::Status RequireFactors(std::string_view name, const std::vector<double>& fa
 // Resonance RoPE (arXiv:2403.00071): returns 2 pi / n, rounded once, where n is the wavelength 2 pi / inv_freq rounded
 // to the nearest whole number. Zeros and signs are kept. Returns nullopt if n is 0.
 std::optional<double> ResonantFrequency(double inv_freq);
-
-// The scalings, each in a file rope_NAME.cc, alone or with its relatives; methods.cc lists them.
-RopeMethod DefaultRope();
-RopeMethod LinearRope();
-RopeMethod LinearPositionsRope();
-RopeMethod DynamicRope();
-RopeMethod NtkAlphaRope();
-RopeMethod NtkRope();
-RopeMethod YarnRope();
-RopeMethod DeepseekYarnRope();
-RopeMethod GgmlYarnRope();
-RopeMethod LongropeRope();
-RopeMethod Llama3Rope();
-RopeMethod ProportionalRope();
-RopeMethod PixelRope();
-RopeMethod ConstantRope();
 
 }  // namespace posenc

@@ -74,6 +74,7 @@ RopeMethod GgmlYarnRope() {
           [](Frequencies arithmetic, const RopeInput& input) {
             return Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(input); });
           },
+      .blends = true,
   };
 }
 

@@ -61,6 +61,7 @@ RopeMethod Llama3Rope() {
           [](Frequencies arithmetic, const RopeInput& input) {
             return Evaluate(arithmetic, [&](auto a) { return Formula<decltype(a)>(input); });
           },
+      .blends = true,
   };
 }
 

@@ -1,4 +1,4 @@
-// NTK-aware scalings: a larger base, by a fixed factor, by a fixed alpha, or by the sequence length.
+// NTK-aware scalings: a larger base, by a fixed factor, by a fixed alpha, or by the sequence length, also in steps.
 #include <algorithm>
 
 #include "posenc/base/checks.h"
@@ -49,6 +49,7 @@ RopeMethod NtkRope() {
           [](Frequencies arithmetic, const RopeInput& input) {
             return Evaluate(arithmetic, [&](auto a) { return NtkFormula<decltype(a)>(input); });
           },
+      .scales_theta = true,
   };
 }
 
@@ -87,6 +88,7 @@ RopeMethod NtkAlphaRope() {
           [](Frequencies arithmetic, const RopeInput& input) {
             return Evaluate(arithmetic, [&](auto a) { return NtkAlphaFormula<decltype(a)>(input); });
           },
+      .scales_theta = true,
   };
 }
 
@@ -141,7 +143,87 @@ RopeMethod DynamicRope() {
           [](Frequencies arithmetic, const RopeInput& input) {
             return Evaluate(arithmetic, [&](auto a) { return DynamicFormula<decltype(a)>(input); });
           },
+      .scales_theta = true,
   };
+}
+
+namespace {
+
+// Qwen 1 and TeleChat: alpha in steps, of the next power of two above L / L0,
+//
+//   theta' = theta * alpha^(d/(d-2)),   alpha = max(2^(ceil(log2(L / L0)) + 1) - 1, 1)
+//
+// L0 = original_max_position_embeddings (seq_length, base_seqlen). Qwen: L = seq_len. TeleChat: L = max(seq_len, Lmax)
+// with Lmax = training_seqlen, and cos and sin are multiplied by 0.1 ln(L / Lmax) + 1.
+double StepsLength(const RopeInput& input) {
+  return std::max(static_cast<double>(input.seq_len), input.max_position_embeddings.value_or(0));
+}
+
+double StepsAlpha(const RopeInput& input) {
+  const double original = *input.parameters.original_max_position_embeddings, length = StepsLength(input);
+  double power = 1;  // of two, at least length / original
+  while (power * original < length) power *= 2;
+  return 2 * power - 1;
+}
+
+bool StepsScaled(const RopeInput& input) {
+  return StepsAlpha(input) > 1 ||
+         (input.max_position_embeddings && StepsLength(input) > *input.max_position_embeddings);
+}
+
+template <class A>
+Values<A> StepsFormula(const RopeInput& input) {
+  using S = typename A::Scalar;
+  using E = typename A::Element;
+  const S d(input.dim);
+  const S theta = S(*input.parameters.rope_theta) * Pow(S(StepsAlpha(input)), d / (d - S(2.0)));
+  std::vector<E> inv_freq = ThetaPowers<A>(E(theta), input.dim, input.pairs);
+  for (E& f : inv_freq) f = E(1.0) / f;
+  const auto longest = input.max_position_embeddings;
+  if (!longest || StepsLength(input) <= *longest) return RopeValues<A>(std::move(inv_freq));
+  const S magnitude = S(1.0) / S(10.0) * Log(S(StepsLength(input)) / S(*longest)) + S(1.0);
+  return RopeValues<A>(std::move(inv_freq), magnitude);
+}
+
+RopeMethod Steps(std::string_view rope_type) {
+  return {
+      .rope_type = rope_type,
+      .needs_seq_len = [](const RopeParameters&) { return true; },
+      .branch = [](const RopeInput& input) -> std::string_view { return StepsScaled(input) ? "scaled" : "unscaled"; },
+      .branch_needs_seq_len = StepsScaled,
+      .evaluate =
+          [](Frequencies arithmetic, const RopeInput& input) {
+            return Evaluate(arithmetic, [&](auto a) { return StepsFormula<decltype(a)>(input); });
+          },
+      .scales_theta = true,
+  };
+}
+
+constexpr std::string_view kOriginalLength = "original_max_position_embeddings";
+
+}  // namespace
+
+RopeMethod QwenNtkRope() {
+  RopeMethod method = Steps("qwen_ntk");
+  method.reads = {kOriginalLength};
+  method.complete = [](RopeParameters& p, const RopeInput& input) -> absl::Status {
+    POSENC_RETURN_IF_ERROR(Require(kOriginalLength, p.original_max_position_embeddings, "qwen_ntk"));
+    POSENC_RETURN_IF_ERROR(CheckPositive(kOriginalLength, *p.original_max_position_embeddings));
+    return RequireAboveTwo(input, "qwen_ntk");
+  };
+  return method;
+}
+
+RopeMethod TelechatNtkRope() {
+  RopeMethod method = Steps("telechat_ntk");
+  method.reads = {kOriginalLength, "max_position_embeddings"};
+  method.complete = [](RopeParameters& p, const RopeInput& input) -> absl::Status {
+    POSENC_RETURN_IF_ERROR(Require(kOriginalLength, p.original_max_position_embeddings, "telechat_ntk"));
+    POSENC_RETURN_IF_ERROR(CheckPositive(kOriginalLength, *p.original_max_position_embeddings));
+    POSENC_RETURN_IF_ERROR(Require("max_position_embeddings", input.max_position_embeddings, "telechat_ntk"));
+    return RequireAboveTwo(input, "telechat_ntk");
+  };
+  return method;
 }
 
 }  // namespace posenc

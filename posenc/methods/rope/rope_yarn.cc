@@ -71,6 +71,7 @@ RopeMethod YarnRope() {
           [](Frequencies arithmetic, const RopeInput& input) {
             return Evaluate(arithmetic, [&](auto a) { return TransformersYarnFormula<decltype(a)>(input); });
           },
+      .blends = true,
   };
 }
 
@@ -105,6 +106,7 @@ RopeMethod DeepseekYarnRope() {
           [](Frequencies arithmetic, const RopeInput& input) {
             return Evaluate(arithmetic, [&](auto a) { return DeepseekYarnFormula<decltype(a)>(input); });
           },
+      .blends = true,
   };
 }
 

@@ -101,10 +101,11 @@ class RandomParameters {
     if (rope_type == "pixel" && Coin()) p.max_freq = Uniform(1, 300);
     if (rope_type == "proportional" && Coin()) p.partial_rotary_factor = Uniform(0.01, 1);
     if (rope_type == "ntk" && Coin()) p.mixed_b = Uniform(-1, 2);
-    if (!is({"default", "ntk_alpha", "pixel", "constant"}) && !(rope_type == "proportional" && Coin()))
+    if (!is({"default", "ntk_alpha", "qwen_ntk", "telechat_ntk", "pixel", "constant"}) &&
+        !(rope_type == "proportional" && Coin()))
       p.factor = Coin() ? Uniform(1, 64) : static_cast<double>(Integer(1, 64));
-    if (rope_type == "dynamic") settings.max_position_embeddings = static_cast<double>(Integer(1000, 100000));
-    if (is({"yarn", "deepseek_yarn", "ggml_yarn", "longrope", "llama3"})) {
+    if (is({"dynamic", "telechat_ntk"})) settings.max_position_embeddings = static_cast<double>(Integer(1000, 100000));
+    if (is({"qwen_ntk", "telechat_ntk", "yarn", "deepseek_yarn", "ggml_yarn", "longrope", "llama3"})) {
       p.original_max_position_embeddings = static_cast<double>(Integer(1000, 100000));
     }
     if (is({"yarn", "deepseek_yarn", "ggml_yarn"})) Yarn(p);
