@@ -132,7 +132,7 @@ int Main(int argc, char** argv) {
 
   const std::vector<Subcommand> subcommands = {
       AddExplain(app),      AddCompare(app),       AddTable(app),     AddRope(app), AddBias(app),
-      AddScores(app),       AddValues(app),        AddEmbedding(app), AddPlot(app), AddDiagnose(app),
+      AddScores(app),       AddValues(app),        AddEmbedding(app), AddPositions(app), AddPlot(app), AddDiagnose(app),
       AddDiagnoseBias(app), AddDiagnoseTable(app), AddVectors(app),   AddLoad(app), AddInfo(app),
       AddHealth(app),       AddServe(app),         AddDemo(app),      AddHelp(app), AddVersion(app),
       AddCompletion(app)};
