@@ -218,6 +218,22 @@ absl::Status ReadCache(const Reader& reader, const v1::TokenDescription& message
 
 }  // namespace
 
+absl::StatusOr<LatentDescription> ReadLatents(const Reader& reader, const v1::LatentDescription& message) {
+  LatentDescription latents;
+  if (!message.has_grid_thw()) return InvalidArgument("MISSING", "grid_thw", "", "must be given: the sizes of the images");
+  POSENC_ASSIGN_OR_RETURN(latents.grids, ReadGrids(reader, "grid_thw", message.grid_thw(), 3));
+  POSENC_RETURN_IF_ERROR(CheckCount("text_length", message.text_length(), reader.limits));
+  latents.text_length = message.text_length();
+  for (const double scale : message.rope_interpolation_scale()) {
+    if (!(scale > 0 && scale <= 1e6)) {
+      return InvalidArgument("OUT_OF_RANGE", "rope_interpolation_scale", fmt::format("{}", scale),
+                             "must be above 0 and at most 1e6");
+    }
+    latents.rope_interpolation_scale.push_back(scale);
+  }
+  return latents;
+}
+
 absl::StatusOr<TokenDescription> ReadTokens(const Reader& reader, const v1::TokenDescription& message) {
   const LargeBlocksMayBeRefused scope;
   TokenDescription tokens;

@@ -20,26 +20,22 @@ absl::StatusOr<int64_t> IdOf(const ConfigObject& model, std::initializer_list<st
 
 }  // namespace
 
-absl::StatusOr<OmniSettings> OmniSettingsOf(const ConfigObject& model) {
+absl::StatusOr<OmniSettings> OmniSettingsOf(const ConfigObject& model, const OmniClass& of) {
   OmniSettings settings;
-  POSENC_ASSIGN_OR_RETURN(const auto model_type, model.String("model_type"));
-  const bool talker = model_type && model_type->ends_with("_talker");
-  settings.talker = talker;
-  const bool newer = model_type && model_type->starts_with("qwen3");
+  settings.talker = of.talker;
   POSENC_ASSIGN_OR_RETURN(settings.image_id, IdOf(model, {"image_token_id", "image_token_index"}, 151655));
   POSENC_ASSIGN_OR_RETURN(settings.video_id, IdOf(model, {"video_token_id", "video_token_index"}, 151656));
   POSENC_ASSIGN_OR_RETURN(settings.audio_id, IdOf(model, {"audio_token_id", "audio_token_index"}, 151646));
   POSENC_ASSIGN_OR_RETURN(settings.vision_start_id,
-                          IdOf(model, {"vision_start_token_id"}, talker ? std::optional<int64_t>(151652) : std::nullopt));
-  POSENC_ASSIGN_OR_RETURN(settings.audio_start_id,
-                          IdOf(model, {"audio_start_token_id"}, talker && newer ? 151669 : 151647));
+                          IdOf(model, {"vision_start_token_id"}, of.talker ? std::optional<int64_t>(151652) : std::nullopt));
+  POSENC_ASSIGN_OR_RETURN(settings.audio_start_id, IdOf(model, {"audio_start_token_id"}, of.audio_start_id));
   POSENC_ASSIGN_OR_RETURN(const auto per_second, model.Number({"position_id_per_seconds"}));
   settings.per_second = per_second.value_or(25);
   POSENC_ASSIGN_OR_RETURN(const auto chunk, model.Number({"seconds_per_chunk"}));
   settings.chunk_seconds = chunk.value_or(2);
 
   std::optional<int64_t> merge;
-  if (talker) {
+  if (of.talker) {
     POSENC_ASSIGN_OR_RETURN(merge, model.Length("spatial_merge_size"));
   } else {
     POSENC_ASSIGN_OR_RETURN(const auto vision, model.Object("vision_config"));

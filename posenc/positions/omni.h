@@ -21,7 +21,12 @@ struct OmniSettings {
   int64_t audio_window;    // audio_config.n_window
   bool talker;
 };
-absl::StatusOr<OmniSettings> OmniSettingsOf(const ConfigObject& model);
+// Which class reads the settings, and with which default of audio_start_token_id.
+struct OmniClass {
+  bool talker;
+  int64_t audio_start_id;
+};
+absl::StatusOr<OmniSettings> OmniSettingsOf(const ConfigObject& model, const OmniClass& of);
 
 // Without grids all tokens are counted. Padding has position 1, which the delta takes part in. `ignores_padding`: it has
 // position 0, and the delta is 0.

@@ -130,16 +130,25 @@ absl::Status CountSequence(Sequence& sequence, OmniItems& items) {
   return writer.AppendText(sequence.size() - writer.size());
 }
 
-}  // namespace
-
-absl::Status CountQwen25Omni(const ConfigObject& model, const TokenDescription& tokens, CountedPositions* result) {
-  POSENC_ASSIGN_OR_RETURN(const OmniSettings settings, OmniSettingsOf(model));
+absl::Status CountAll(const ConfigObject& model, bool talker, const TokenDescription& tokens,
+                      CountedPositions* result) {
+  POSENC_ASSIGN_OR_RETURN(const OmniSettings settings, OmniSettingsOf(model, {talker, 151647}));
   if (!tokens.image_grid_thw && !tokens.video_grid_thw) return CountWithoutGrids(tokens, false, result);
   if (!tokens.has_input_ids) return Requires("input_ids", "the model finds images, videos and audio by them");
   OmniItems items(tokens, settings);
   POSENC_RETURN_IF_ERROR(
       ForEachSequence(tokens, result, [&](Sequence& sequence) { return CountSequence(sequence, items); }));
   return items.CheckAllTaken();
+}
+
+}  // namespace
+
+absl::Status CountQwen25Omni(const ConfigObject& model, const TokenDescription& tokens, CountedPositions* result) {
+  return CountAll(model, false, tokens, result);
+}
+
+absl::Status CountQwen25Talker(const ConfigObject& model, const TokenDescription& tokens, CountedPositions* result) {
+  return CountAll(model, true, tokens, result);
 }
 
 }  // namespace posenc

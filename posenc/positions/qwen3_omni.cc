@@ -110,10 +110,9 @@ absl::Status CountSequence3(Sequence& sequence, OmniItems& items) {
   return text(sequence.size() - writer.size());
 }
 
-}  // namespace
-
-absl::Status CountQwen3Omni(const ConfigObject& model, const TokenDescription& tokens, CountedPositions* result) {
-  POSENC_ASSIGN_OR_RETURN(const OmniSettings settings, OmniSettingsOf(model));
+absl::Status CountAll3(const ConfigObject& model, const OmniClass& of, const TokenDescription& tokens,
+                       CountedPositions* result) {
+  POSENC_ASSIGN_OR_RETURN(const OmniSettings settings, OmniSettingsOf(model, of));
   if (!tokens.image_grid_thw && !tokens.video_grid_thw) {
     return CountWithoutGrids(tokens, settings.talker && !tokens.audio_seqlens, result);
   }
@@ -122,6 +121,16 @@ absl::Status CountQwen3Omni(const ConfigObject& model, const TokenDescription& t
   POSENC_RETURN_IF_ERROR(
       ForEachSequence(tokens, result, [&](Sequence& sequence) { return CountSequence3(sequence, items); }));
   return items.CheckAllTaken();
+}
+
+}  // namespace
+
+absl::Status CountQwen3Omni(const ConfigObject& model, const TokenDescription& tokens, CountedPositions* result) {
+  return CountAll3(model, {.talker = false, .audio_start_id = 151647}, tokens, result);
+}
+
+absl::Status CountQwen3Talker(const ConfigObject& model, const TokenDescription& tokens, CountedPositions* result) {
+  return CountAll3(model, {.talker = true, .audio_start_id = 151669}, tokens, result);
 }
 
 }  // namespace posenc

@@ -75,18 +75,19 @@ std::vector<PositionRule> MakeRules() {
                       {.mm_token_type_ids = true, .input_ids = true, .target_sizes = true, .downsample_mode = true},
                       "Text has one position on all axes; a thumbnail and its slices lie on one canvas, with row and "
                       "column, and markers at its corners."));
-  for (const std::string_view type : {"qwen2_5_omni_thinker", "qwen2_5_omni_talker"}) {
-    PositionRule rule = Row(type, CountQwen25Omni, kOmniFields, kOmniSentence);
-    rule.padding = 1;
-    rule.delta_skips_padding = type.ends_with("_talker");
+  const auto add_omni = [&rules](std::string_view thinker, std::string_view talker, PositionRule::Count count,
+                                 PositionRule::Count count_talker, double padding, bool fractions) {
+    PositionRule rule = Row(thinker, count, kOmniFields, kOmniSentence);
+    rule.padding = padding;
+    rule.fractions = fractions;
     rules.push_back(rule);
-  }
-  for (const std::string_view type : {"qwen3_omni_moe_thinker", "qwen3_omni_moe_talker"}) {
-    PositionRule rule = Row(type, CountQwen3Omni, kOmniFields, kOmniSentence);
-    rule.fractions = true;
-    rule.delta_skips_padding = type.ends_with("_talker");
+    rule.model_type = talker;
+    rule.count = count_talker;
+    rule.delta_skips_padding = true;
     rules.push_back(rule);
-  }
+  };
+  add_omni("qwen2_5_omni_thinker", "qwen2_5_omni_talker", CountQwen25Omni, CountQwen25Talker, 1, false);
+  add_omni("qwen3_omni_moe_thinker", "qwen3_omni_moe_talker", CountQwen3Omni, CountQwen3Talker, 0, true);
   return rules;
 }
 

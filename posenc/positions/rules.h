@@ -48,7 +48,9 @@ absl::Status CountHunyuanVl(const ConfigObject& model, const TokenDescription& t
 absl::Status CountGlmImage(const ConfigObject& model, const TokenDescription& tokens, CountedPositions* result);
 absl::Status CountMiniCpm(const ConfigObject& model, const TokenDescription& tokens, CountedPositions* result);
 absl::Status CountQwen25Omni(const ConfigObject& model, const TokenDescription& tokens, CountedPositions* result);
+absl::Status CountQwen25Talker(const ConfigObject& model, const TokenDescription& tokens, CountedPositions* result);
 absl::Status CountQwen3Omni(const ConfigObject& model, const TokenDescription& tokens, CountedPositions* result);
+absl::Status CountQwen3Talker(const ConfigObject& model, const TokenDescription& tokens, CountedPositions* result);
 
 // Returns the rows of all model types that do not count tokens one by one.
 const std::vector<PositionRule>& PositionRules();

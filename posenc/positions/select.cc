@@ -20,21 +20,33 @@ struct Candidate {
   SelectedRule selected;
 };
 
+// The model_type of an object that gives none, by the object that it is a part of.
+std::string_view ImpliedType(const ModelType* parent, std::string_view field) {
+  if (parent == nullptr) return "";
+  for (const PartType& part : parent->parts) {
+    if (part.field == field) return part.model_type;
+  }
+  return "";
+}
+
 // Appends the object, if its model_type has a rule, or else the objects in it that have one.
-absl::Status AddCandidates(const std::string& name, const ConfigObject& object, int depth,
+absl::Status AddCandidates(const std::string& name, const ConfigObject& object, std::string_view implied, int depth,
                            std::vector<Candidate>* candidates) {
-  POSENC_ASSIGN_OR_RETURN(const auto model_type, object.String("model_type"));
-  const PositionRule* rule = model_type ? FindPositionRule(*model_type) : nullptr;
+  POSENC_ASSIGN_OR_RETURN(const auto given, object.String("model_type"));
+  const std::string model_type = given && !given->empty() ? *given : std::string(implied);
+  const PositionRule* rule = FindPositionRule(model_type);
   if (rule != nullptr) {
     candidates->push_back({name, {rule, object}});
     return absl::OkStatus();
   }
   if (depth == kMaxDepth) return absl::OkStatus();
+  const ModelType* type = FindModelType(model_type);
   for (const auto& [key, value] : object.tree().items()) {
     if (!value.is_object() || !key.ends_with(kConfigSuffix)) continue;
     const std::string part = key.substr(0, key.size() - kConfigSuffix.size());
     POSENC_RETURN_IF_ERROR(AddCandidates(name.empty() ? part : fmt::format("{}.{}", name, part),
-                                         ConfigObject(object.Path(key), value), depth + 1, candidates));
+                                         ConfigObject(object.Path(key), value), ImpliedType(type, key), depth + 1,
+                                         candidates));
   }
   return absl::OkStatus();
 }
@@ -49,7 +61,7 @@ bool Selects(const std::string& component, const std::string& name) {
 absl::StatusOr<SelectedRule> SelectPositionRule(const nlohmann::json& file, const std::string& component) {
   const ConfigObject whole(std::string(kConfigJson), file);
   std::vector<Candidate> candidates;
-  POSENC_RETURN_IF_ERROR(AddCandidates("", whole, 0, &candidates));
+  POSENC_RETURN_IF_ERROR(AddCandidates("", whole, "", 0, &candidates));
   std::string names;
   for (const Candidate& candidate : candidates) {
     if (Selects(component, candidate.name)) return candidate.selected;

@@ -9,6 +9,7 @@
 #include "posenc/base/version.h"
 #include "posenc/mapping/computed_positions.h"
 #include "posenc/mapping/read.h"
+#include "posenc/positions/difference.h"
 #include "posenc/service/operations.h"
 
 namespace posenc::wire {
@@ -22,12 +23,20 @@ constexpr EnumPairs<v1::SpanKind, SpanKind> kSpanKinds = {
     {v1::SPAN_KIND_VIDEO_AND_AUDIO, SpanKind::kVideoAndAudio},
 };
 
-// Tokens begin .. end-1 of each sequence.
-struct Chunk {
-  int64_t begin, end;
+constexpr EnumPairs<v1::PositionFault, PositionFault> kPositionFaults = {
+    {v1::POSITION_FAULT_UNSPECIFIED, PositionFault::kNone},
+    {v1::POSITION_FAULT_COUNTERS, PositionFault::kCounters},
+    {v1::POSITION_FAULT_AXES_EXCHANGED, PositionFault::kAxesExchanged},
+    {v1::POSITION_FAULT_DELTA, PositionFault::kDelta},
+    {v1::POSITION_FAULT_RESTART, PositionFault::kRestart},
+    {v1::POSITION_FAULT_SECONDS_IGNORED, PositionFault::kSecondsIgnored},
+    {v1::POSITION_FAULT_PADDING_COUNTED, PositionFault::kPaddingCounted},
+    {v1::POSITION_FAULT_OFFSET, PositionFault::kOffset},
+    {v1::POSITION_FAULT_SPAN_COUNTED, PositionFault::kSpanCounted},
+    {v1::POSITION_FAULT_OTHER, PositionFault::kOther},
 };
 
-absl::StatusOr<Chunk> ChunkOf(const v1::PositionsRequest& request, int64_t length) {
+absl::StatusOr<TokenChunk> ChunkOf(const v1::PositionsRequest& request, int64_t length) {
   const int64_t begin = request.token_begin();
   if (begin < 0 || begin > length) {
     return InvalidArgument("OUT_OF_RANGE", "token_begin", fmt::format("{}", begin),
@@ -38,11 +47,11 @@ absl::StatusOr<Chunk> ChunkOf(const v1::PositionsRequest& request, int64_t lengt
     return InvalidArgument("OUT_OF_RANGE", "token_count", fmt::format("{}", count),
                            fmt::format("must be 0 .. {}, the tokens from token_begin on", length - begin));
   }
-  return Chunk{begin, begin + count};
+  return TokenChunk{begin, begin + count};
 }
 
 // Writes rows of `ids`, cut to the chunk, as INT64 or FP32.
-void WriteIds(const std::vector<double>& ids, std::vector<int64_t> shape, Chunk chunk, bool fractions,
+void WriteIds(const std::vector<double>& ids, std::vector<int64_t> shape, TokenChunk chunk, bool fractions,
               v1::Tensor* tensor) {
   const int64_t width = shape.back();
   shape.back() = chunk.end - chunk.begin;
@@ -71,17 +80,51 @@ void WriteSpan(const PositionSpan& span, v1::PositionSpan* message) {
   if (span.audio) message->set_audio(*span.audio);
 }
 
+absl::StatusOr<GivenPositionIds> ReadGiven(const Reader& reader, const v1::GivenPositions& message) {
+  POSENC_ASSIGN_OR_RETURN(const TensorShape shape, reader.Shape("ids", message.ids()));
+  if (shape.rank() != 2 && shape.rank() != 3) {
+    return InvalidArgument("MISMATCH", "ids.shape", ToString(shape.shape), "must be [axes, B, S] or [B, S]");
+  }
+  GivenPositionIds given;
+  if (shape.rank() == 3) given.axes = shape.shape[0];
+  POSENC_ASSIGN_OR_RETURN(given.ids, reader.Values("ids", message.ids()));
+  if (message.has_rope_deltas()) {
+    POSENC_ASSIGN_OR_RETURN(given.deltas, reader.Values("rope_deltas", message.rope_deltas()));
+  }
+  return given;
+}
+
+absl::Status WriteComparison(const Reader& reader, const v1::PositionsRequest& request,
+                             const ComputedPositions& computed, const TokenChunk& chunk,
+                             v1::PositionComparison* message) {
+  POSENC_ASSIGN_OR_RETURN(const GivenPositionIds given, ReadGiven(reader, request.given()));
+  POSENC_ASSIGN_OR_RETURN(const PositionsComparison comparison,
+                          ComparePositions(*computed.rule, computed.model, computed.tokens, computed.counted, chunk,
+                                           given, reader.limits));
+  message->set_same(comparison.fault == PositionFault::kNone);
+  message->set_fault(Name(comparison.fault, kPositionFaults));
+  message->set_sentence(comparison.sentence);
+  message->set_differing(comparison.differing);
+  if (!comparison.first) return absl::OkStatus();
+  message->set_sequence(comparison.first->sequence);
+  message->set_token(comparison.first->token);
+  message->set_axis(comparison.first->axis);
+  message->set_expected(comparison.first->expected);
+  message->set_given(comparison.first->given);
+  return absl::OkStatus();
+}
+
 absl::Status Compute(const v1::PositionsRequest& request, const Payloads& payloads, const Limits& limits,
                      v1::PositionsResponse* response) {
   const LargeBlocksMayBeRefused scope;
   const Reader reader{payloads, limits};
   POSENC_ASSIGN_OR_RETURN(const ComputedPositions computed, ComputePositions(reader, request));
   const CountedPositions& counted = computed.counted;
-  POSENC_ASSIGN_OR_RETURN(const Chunk chunk, ChunkOf(request, computed.length));
+  POSENC_ASSIGN_OR_RETURN(const TokenChunk chunk, ChunkOf(request, computed.tokens.length));
   const auto axes = static_cast<int64_t>(counted.axes.size());
-  const int64_t sequences = computed.sequences;
-  WriteIds(counted.ids, {axes, sequences, computed.length}, chunk, counted.fractions, response->mutable_ids());
-  const auto whole = [](int64_t width) { return Chunk{0, width}; };
+  const int64_t sequences = computed.tokens.sequences;
+  WriteIds(counted.ids, {axes, sequences, computed.tokens.length}, chunk, counted.fractions, response->mutable_ids());
+  const auto whole = [](int64_t width) { return TokenChunk{0, width}; };
   const auto deltas = static_cast<int64_t>(counted.deltas.size());
   WriteIds(counted.deltas, {deltas}, whole(deltas), counted.fractions, response->mutable_rope_deltas());
   for (const PositionSpan& span : counted.spans) {
@@ -89,8 +132,8 @@ absl::Status Compute(const v1::PositionsRequest& request, const Payloads& payloa
     WriteSpan(span, response->add_spans());
   }
   for (const std::string& axis : counted.axes) response->add_axes(axis);
-  response->set_rule(std::string(computed.rule));
-  response->set_sentence(std::string(computed.sentence));
+  response->set_rule(std::string(computed.rule->model_type));
+  response->set_sentence(std::string(computed.rule->sentence));
   response->set_config_rules(kConfigRules);
   if (counted.decode_count > 0) {
     WriteIds(counted.decode_ids, {axes, sequences, counted.decode_count}, whole(counted.decode_count),
@@ -100,7 +143,8 @@ absl::Status Compute(const v1::PositionsRequest& request, const Payloads& payloa
     WriteIds(counted.key_ids, {axes, sequences, counted.key_count}, whole(counted.key_count), counted.fractions,
              response->mutable_key_ids());
   }
-  return absl::OkStatus();
+  if (!request.has_given()) return absl::OkStatus();
+  return Within("given", WriteComparison(reader, request, computed, chunk, response->mutable_comparison()));
 }
 
 }  // namespace

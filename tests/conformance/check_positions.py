@@ -129,6 +129,7 @@ def original(name, class_name, number):
     if name == "qwen3_omni_moe_talker":  # the class has no field for it, files do
         text["audio_config"] = {"n_window": 50}
         config.audio_config = types.SimpleNamespace(**text["audio_config"])
+        text = {"model_type": "qwen3_omni_moe", "talker_config": text}
     return model, json.dumps(text).encode()
 
 

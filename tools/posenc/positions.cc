@@ -2,11 +2,11 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "posenc/base/status.h"
 #include "tools/files/tensor_file.h"
 #include "tools/posenc/deliver.h"
@@ -28,52 +28,6 @@ struct PositionsFlags {
   ModelFlags model;
   std::string out;
 };
-
-v1::Tensor IntegerTensor(const std::vector<int64_t>& values, std::initializer_list<int64_t> shape) {
-  v1::Tensor tensor;
-  tensor.set_dtype(v1::DATA_TYPE_INT64);
-  tensor.mutable_shape()->Assign(shape.begin(), shape.end());
-  tensor.set_data(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int64_t));
-  return tensor;
-}
-
-// Parses "0*5,1*16,0": numbers, each with how often it occurs; or reads a file.
-absl::StatusOr<v1::Tensor> ParseRuns(const std::string& text) {
-  if (text.find('*') == std::string::npos) return ParseTensor(text);
-  std::vector<int64_t> values;
-  for (const std::string_view run : absl::StrSplit(text, ',')) {
-    const std::vector<std::string_view> parts = absl::StrSplit(run, '*');
-    POSENC_ASSIGN_OR_RETURN(const int64_t value, ParseInt64(parts[0]));
-    int64_t count = 1;
-    if (parts.size() == 2) {
-      POSENC_ASSIGN_OR_RETURN(count, ParseInt64(parts[1]));
-    }
-    constexpr int64_t kMost = int64_t{1} << 24;
-    if (parts.size() > 2 || count < 0 || count > kMost - static_cast<int64_t>(values.size())) {
-      return absl::InvalidArgumentError(absl::StrCat("\"", Quote(run), "\" is not VALUE or VALUE*COUNT of at most 2^24"));
-    }
-    values.insert(values.end(), count, value);
-  }
-  return IntegerTensor(values, {static_cast<int64_t>(values.size())});
-}
-
-// Parses "1x16x16,4x8x8", one grid per entry, of `columns` sides; or reads a file.
-absl::StatusOr<v1::Tensor> ParseGrids(const std::string& text, int64_t columns) {
-  if (text.find_first_not_of("0123456789x,") != std::string::npos) return ParseTensor(text);
-  std::vector<int64_t> values;
-  for (const std::string_view grid : absl::StrSplit(text, ',')) {
-    const std::vector<std::string_view> sides = absl::StrSplit(grid, 'x');
-    if (static_cast<int64_t>(sides.size()) != columns) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("\"", Quote(grid), "\" is not ", columns == 3 ? "FRAMESxROWSxCOLUMNS" : "ROWSxCOLUMNS"));
-    }
-    for (const std::string_view side : sides) {
-      POSENC_ASSIGN_OR_RETURN(const int64_t value, ParseInt64(side));
-      values.push_back(value);
-    }
-  }
-  return IntegerTensor(values, {static_cast<int64_t>(values.size()) / columns, columns});
-}
 
 absl::StatusOr<v1::Tensor> ParseGrids3(const std::string& text) { return ParseGrids(text, 3); }
 absl::StatusOr<v1::Tensor> ParseGrids2(const std::string& text) { return ParseGrids(text, 2); }
