@@ -65,7 +65,7 @@ absl::StatusOr<std::vector<int64_t>> ReadCounts(const Reader& reader, std::strin
   return Whole(values);
 }
 
-absl::StatusOr<Matrix<double>> ReadMask(const Reader& reader, const v1::Tensor& tensor) {
+absl::StatusOr<Matrix<double>> ReadAttentionMask(const Reader& reader, const v1::Tensor& tensor) {
   constexpr std::string_view kMask = "attention_mask";
   if (tensor.dtype() == v1::DATA_TYPE_BOOL) {
     POSENC_ASSIGN_OR_RETURN(const Matrix<uint8_t> flags, reader.Flags(kMask, tensor));
@@ -78,9 +78,9 @@ absl::StatusOr<Matrix<double>> ReadMask(const Reader& reader, const v1::Tensor& 
 }
 
 // B and S, from the first tensor that gives them.
-class Shape {
+class TokenShape {
  public:
-  Shape(const v1::TokenDescription& message, TokenDescription* tokens) : tokens_(*tokens) {
+  TokenShape(const v1::TokenDescription& message, TokenDescription* tokens) : tokens_(*tokens) {
     if (message.has_sequences()) sequences_ = message.sequences();
     if (message.has_length()) length_ = message.length();
   }
@@ -119,7 +119,7 @@ class Shape {
 };
 
 absl::Status ReadArrays(const Reader& reader, const v1::TokenDescription& message, TokenDescription* tokens) {
-  Shape shape(message, tokens);
+  TokenShape shape(message, tokens);
   if (message.has_mm_token_type_ids()) {
     POSENC_ASSIGN_OR_RETURN(const Matrix<double> kinds, reader.Integers("mm_token_type_ids", message.mm_token_type_ids()));
     POSENC_RETURN_IF_ERROR(shape.Take("mm_token_type_ids", kinds));
@@ -140,7 +140,7 @@ absl::Status ReadArrays(const Reader& reader, const v1::TokenDescription& messag
     tokens->has_input_ids = true;
   }
   if (message.has_attention_mask()) {
-    POSENC_ASSIGN_OR_RETURN(const Matrix<double> mask, ReadMask(reader, message.attention_mask()));
+    POSENC_ASSIGN_OR_RETURN(const Matrix<double> mask, ReadAttentionMask(reader, message.attention_mask()));
     const int64_t cached = tokens->cache_length.value_or(0);
     POSENC_RETURN_IF_ERROR(shape.Take("attention_mask", mask, cached));
     for (int64_t b = 0; b < mask.rows; ++b) {

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "posenc/base/interruption.h"
@@ -122,6 +124,67 @@ std::vector<CountedPositions> WithoutSeconds(const PositionRule& rule, const Con
   return all;
 }
 
+// Ids if only the first images and videos of each kind were placed, with their number. For classes that read
+// mm_token_type_ids.
+std::vector<std::pair<int64_t, Ids>> WithTextFrom(const PositionRule& rule, const ConfigObject& model,
+                                                  const TokenDescription& tokens, const CountedPositions& expected,
+                                                  const Limits& limits) {
+  constexpr int64_t kMostItems = 16;
+  std::vector<std::pair<int64_t, Ids>> all;
+  const bool by_kinds = rule.reads.mm_token_type_ids && rule.reads.image_grid_thw && !tokens.cache_length;
+  for (int64_t items = 1; by_kinds && items <= kMostItems; ++items) {
+    TokenDescription changed = tokens;
+    bool any = false;
+    for (const PositionSpan& span : expected.spans) {
+      if (!span.grid || *span.grid < items) continue;
+      const int64_t first = tokens.begin(span.sequence);
+      std::fill(changed.kinds.begin() + first + span.begin, changed.kinds.begin() + first + span.end, uint8_t{0});
+      any = true;
+    }
+    if (!any) break;
+    for (auto* grids : {&changed.image_grid_thw, &changed.video_grid_thw}) {
+      if (*grids && static_cast<int64_t>((*grids)->size()) > items) (*grids)->resize(items);
+    }
+    if (changed.second_per_grid_ts && static_cast<int64_t>(changed.second_per_grid_ts->size()) > items) {
+      changed.second_per_grid_ts->resize(items);
+    }
+    auto counted = CountPositions(rule, model, changed, limits);
+    if (counted.ok()) all.emplace_back(items, std::move(counted->ids));
+  }
+  return all;
+}
+
+// "all positions are +1 off", or from which token on; empty if no single number explains the difference.
+std::string OffsetSentence(const TokenDescription& tokens, const Comparison& comparison) {
+  std::vector<std::optional<double>> off(tokens.tokens());
+  const bool same_on_axes = comparison.All([&](int64_t token, int64_t axis, double id) {
+    const double by = id - comparison.Expected(token, axis);
+    if (!off[token]) off[token] = by;
+    return *off[token] == by;
+  });
+  if (!same_on_axes) return "";
+  std::optional<double> number;
+  int64_t first = -1, seen = 0;
+  for (int64_t n = 0; n < tokens.counted(); ++n) {
+    bool begun = false;
+    for (int64_t token = tokens.begin(n); token < tokens.begin(n + 1); ++token) {
+      if (!off[token]) continue;
+      if (!begun && *off[token] == 0) {
+        ++seen;
+        continue;
+      }
+      begun = true;
+      if (first < 0) first = token;
+      if (!number) number = *off[token];
+      if (*off[token] != *number) return "";
+    }
+  }
+  if (!number) return "";
+  if (seen == 0) return fmt::format("all positions are {:+} off", *number);
+  return fmt::format("from token {} of sequence {} on, positions are {:+} off", first % tokens.length,
+                     first / tokens.length, *number);
+}
+
 struct Finding {
   PositionFault fault;
   std::string sentence;
@@ -166,12 +229,14 @@ Finding Explain(const PositionRule& rule, const ConfigObject& model, const Token
     return {PositionFault::kSpanCounted,
             "text after an image or video continues by its number of tokens: it must continue after its larger side"};
   }
-  std::optional<double> offset;
-  const bool constant = comparison.All([&](int64_t token, int64_t axis, double id) {
-    if (!offset) offset = id - comparison.Expected(token, axis);
-    return id - comparison.Expected(token, axis) == *offset;
-  });
-  if (constant) return {PositionFault::kOffset, fmt::format("all positions are {:+} off", offset.value_or(0))};
+  for (const auto& [item, ids] : WithTextFrom(rule, model, tokens, expected, limits)) {
+    if (!comparison.Is(ids)) continue;
+    return {PositionFault::kCounters,
+            fmt::format("images and videos after the first {} are counted as text", item)};
+  }
+  if (std::string offset = OffsetSentence(tokens, comparison); !offset.empty()) {
+    return {PositionFault::kOffset, std::move(offset)};
+  }
   return {PositionFault::kOther, ""};
 }
 

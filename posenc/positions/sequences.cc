@@ -103,7 +103,7 @@ absl::StatusOr<PatchGrid> GridQueue::TakeMerged(const Sequence& sequence, int64_
   if (grid.t % merge_t != 0 || grid.h % merge != 0 || grid.w % merge != 0) {
     return InvalidArgument("MISMATCH", FieldOfLast(), ToString(grid),
                            fmt::format("must be multiples of {}, the patches that the model merges",
-                                       ToString({merge_t, merge, merge})));
+                                       ToString(PatchGrid{merge_t, merge, merge})));
   }
   return PatchGrid{grid.t / merge_t, grid.h / merge, grid.w / merge};
 }

@@ -114,7 +114,7 @@ absl::Status WriteComparison(const Reader& reader, const v1::PositionsRequest& r
   return absl::OkStatus();
 }
 
-absl::Status Compute(const v1::PositionsRequest& request, const Payloads& payloads, const Limits& limits,
+absl::Status AnswerPositions(const v1::PositionsRequest& request, const Payloads& payloads, const Limits& limits,
                      v1::PositionsResponse* response) {
   const LargeBlocksMayBeRefused scope;
   const Reader reader{payloads, limits};
@@ -154,7 +154,7 @@ absl::StatusOr<Job> Prepare(const v1::PositionsRequest& request, const Payloads&
   Job job;
   job.decide = [&request, &payloads, limits, response](WorkPool&, const Cancellation& cancelled) {
     const InterruptionScope scope(&cancelled);
-    return Compute(request, payloads, limits, response);
+    return AnswerPositions(request, payloads, limits, response);
   };
   return job;
 }
