@@ -110,11 +110,32 @@ std::string Report(const v1::PositionsRequest& request, const v1::PositionsRespo
     const int64_t end = std::clamp<int64_t>(span.end() - chunk, 0, width);
     if (begin >= end) continue;
     absl::StrAppend(&text, "  ", SpanName(span), ", tokens ", Range(static_cast<double>(begin + chunk), static_cast<double>(end + chunk - 1)));
-    if (!packed) absl::StrAppend(&text, ": ", Ranges(response, span.sequence(), begin, end));
+    if (!packed && span.sequence() < response.ids().shape(1)) {
+      absl::StrAppend(&text, ": ", Ranges(response, span.sequence(), begin, end));
+    }
     text += "\n";
   }
   if (response.has_comparison()) absl::StrAppend(&text, response.comparison().sentence(), "\n");
   return text;
+}
+
+// True if the tensor has this type, rank and all of its bytes.
+bool IsWhole(const v1::Tensor& tensor, int rank) {
+  const bool known = tensor.dtype() == v1::DATA_TYPE_INT64 || tensor.dtype() == v1::DATA_TYPE_FP32;
+  const auto bytes = ByteSize(HeaderOf("", tensor));
+  return known && tensor.shape_size() == rank && bytes.ok() && *bytes == tensor.data().size();
+}
+
+// INTERNAL unless the report can be read from the answer.
+absl::Status CheckAnswer(const v1::PositionsResponse& response) {
+  bool right = IsWhole(response.ids(), 3) && IsWhole(response.rope_deltas(), 1) &&
+               response.ids().shape(0) == response.axes_size() && response.axes_size() > 0;
+  for (int n = 0; right && n < response.spans_size(); ++n) {
+    const v1::PositionSpan& span = response.spans(n);
+    right = span.sequence() >= 0 && span.sequence() < response.rope_deltas().shape(0) && span.begin() >= 0 &&
+            span.begin() <= span.end() && span.end() <= (int64_t{1} << 40);
+  }
+  return right ? absl::OkStatus() : absl::InternalError("the answer is empty or does not fit together");
 }
 
 absl::Status RunPositions(const PositionsFlags& flags, Session& session) {
@@ -140,6 +161,7 @@ absl::Status RunPositions(const PositionsFlags& flags, Session& session) {
   if (IsSet(flags.given)) *request.mutable_given() = flags.given;
   if (!flags.out.empty()) POSENC_RETURN_IF_ERROR(CheckWritable(flags.out, v1::DATA_TYPE_INT64, 1));
   POSENC_ASSIGN_OR_RETURN(const v1::PositionsResponse response, session.backend().Positions(request));
+  POSENC_RETURN_IF_ERROR(CheckAnswer(response));
   if (response.has_comparison() && !response.comparison().same()) session.set_exit_code(kDifferent);
   if (flags.out.empty()) {
     return session.json() ? PrintJson(session, response) : PrintReport(Report(request, response));
