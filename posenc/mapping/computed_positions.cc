@@ -92,8 +92,8 @@ absl::StatusOr<Positions> ReadPositionsOf(const Reader& reader, const v1::Rotary
     return InvalidArgument("UNSUPPORTED", field, "", "must be ids or an offset unless rotary is a model's config.json");
   }
   if (message.axis_dimension() != v1::AXIS_DIMENSION_UNSPECIFIED || message.has_cu_seqlens()) {
-    return InvalidArgument("NOT_READ", message.has_cu_seqlens() ? "positions.cu_seqlens" : "positions.axis_dimension", "",
-                           fmt::format("must be absent with {}", field));
+    return InvalidArgument("NOT_READ", message.has_cu_seqlens() ? "positions.cu_seqlens" : "positions.axis_dimension",
+                           "", fmt::format("must be absent with {}", field));
   }
   auto computed = ByModel(reader, rotary.model(), message);
   if (!computed.ok()) {

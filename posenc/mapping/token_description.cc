@@ -59,7 +59,8 @@ absl::StatusOr<std::vector<double>> ReadColumn(const Reader& reader, std::string
                          ToString({tensor.shape().begin(), tensor.shape().end()}), "must be [n] or [n, 1]");
 }
 
-absl::StatusOr<std::vector<int64_t>> ReadCounts(const Reader& reader, std::string_view field, const v1::Tensor& tensor) {
+absl::StatusOr<std::vector<int64_t>> ReadCounts(const Reader& reader, std::string_view field,
+                                                const v1::Tensor& tensor) {
   POSENC_RETURN_IF_ERROR(reader.Integers(field, tensor).status());
   POSENC_ASSIGN_OR_RETURN(const std::vector<double> values, ReadColumn(reader, field, tensor));
   return Whole(values);
@@ -101,7 +102,8 @@ class TokenShape {
   }
 
   absl::Status Finish(const Limits& limits) {
-    if (!length_) return InvalidArgument("MISSING", "length", "", "must be given: no tensor says how many tokens there are");
+    if (!length_)
+      return InvalidArgument("MISSING", "length", "", "must be given: no tensor says how many tokens there are");
     POSENC_RETURN_IF_ERROR(CheckCount("sequences", sequences_.value_or(1), limits));
     POSENC_RETURN_IF_ERROR(CheckCount("length", *length_, limits));
     tokens_.sequences = sequences_.value_or(1);
@@ -121,7 +123,8 @@ class TokenShape {
 absl::Status ReadArrays(const Reader& reader, const v1::TokenDescription& message, TokenDescription* tokens) {
   TokenShape shape(message, tokens);
   if (message.has_mm_token_type_ids()) {
-    POSENC_ASSIGN_OR_RETURN(const Matrix<double> kinds, reader.Integers("mm_token_type_ids", message.mm_token_type_ids()));
+    POSENC_ASSIGN_OR_RETURN(const Matrix<double> kinds,
+                            reader.Integers("mm_token_type_ids", message.mm_token_type_ids()));
     POSENC_RETURN_IF_ERROR(shape.Take("mm_token_type_ids", kinds));
     for (const double kind : kinds.values) {
       InterruptionPointOfStep(static_cast<int64_t>(tokens->kinds.size()));
@@ -208,9 +211,9 @@ absl::Status ReadCache(const Reader& reader, const v1::TokenDescription& message
   const v1::CacheWindow& window = message.cache_window();
   POSENC_RETURN_IF_ERROR(CheckCount("cache_window.sinks", window.sinks(), reader.limits));
   if (window.size() <= window.sinks() || window.size() > reader.limits.max_dimension) {
-    return InvalidArgument("OUT_OF_RANGE", "cache_window.size", fmt::format("{}", window.size()),
-                           fmt::format("must be more than sinks, {}, and at most {}", window.sinks(),
-                                       reader.limits.max_dimension));
+    return InvalidArgument(
+        "OUT_OF_RANGE", "cache_window.size", fmt::format("{}", window.size()),
+        fmt::format("must be more than sinks, {}, and at most {}", window.sinks(), reader.limits.max_dimension));
   }
   tokens->cache_window = CacheWindow{window.size(), window.sinks(), window.renumbers()};
   return absl::OkStatus();
@@ -220,7 +223,8 @@ absl::Status ReadCache(const Reader& reader, const v1::TokenDescription& message
 
 absl::StatusOr<LatentDescription> ReadLatents(const Reader& reader, const v1::LatentDescription& message) {
   LatentDescription latents;
-  if (!message.has_grid_thw()) return InvalidArgument("MISSING", "grid_thw", "", "must be given: the sizes of the images");
+  if (!message.has_grid_thw())
+    return InvalidArgument("MISSING", "grid_thw", "", "must be given: the sizes of the images");
   POSENC_ASSIGN_OR_RETURN(latents.grids, ReadGrids(reader, "grid_thw", message.grid_thw(), 3));
   POSENC_RETURN_IF_ERROR(CheckCount("text_length", message.text_length(), reader.limits));
   latents.text_length = message.text_length();

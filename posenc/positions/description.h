@@ -26,15 +26,15 @@ struct CacheWindow {
 
 // Fields are those of TokenDescription in proto/posenc/v1/positions.proto. Arrays per token are [B, S], row-major.
 struct TokenDescription {
-  int64_t sequences = 1;       // B
-  int64_t length = 0;          // S; packed: all tokens
+  int64_t sequences = 1;        // B
+  int64_t length = 0;           // S; packed: all tokens
   std::vector<int64_t> bounds;  // cu_seqlens; empty: not packed
   bool has_kinds = false;
-  std::vector<uint8_t> kinds;      // TokenKind; empty: all text
+  std::vector<uint8_t> kinds;  // TokenKind; empty: all text
   bool has_input_ids = false;
   std::vector<int64_t> input_ids;
   bool has_mask = false;
-  std::vector<uint8_t> mask;       // 0 or 1, of the tokens described here; empty: no padding
+  std::vector<uint8_t> mask;        // 0 or 1, of the tokens described here; empty: no padding
   std::vector<uint8_t> cache_mask;  // [B, cache_length]; empty: no padding in the cache
   std::optional<std::vector<PatchGrid>> image_grid_thw, video_grid_thw, target_sizes, target_sizes_videos;
   std::optional<std::vector<double>> second_per_grid_ts;

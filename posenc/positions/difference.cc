@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "posenc/base/interruption.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 
 namespace posenc {
@@ -212,7 +213,8 @@ Finding Explain(const PositionRule& rule, const ConfigObject& model, const Token
   }
   for (const CountedPositions& other : WithoutSeconds(rule, model, tokens, limits)) {
     if (!comparison.Is(other.ids)) continue;
-    return {PositionFault::kSecondsIgnored, "the seconds of videos are ignored: frames must be as far apart as they say"};
+    return {PositionFault::kSecondsIgnored,
+            "the seconds of videos are ignored: frames must be as far apart as they say"};
   }
   const auto restart = [&](const PositionSpan& span, int64_t first) {
     return span.kind == SpanKind::kText ? 0 : -comparison.Expected(first, axes - 1);
@@ -231,8 +233,7 @@ Finding Explain(const PositionRule& rule, const ConfigObject& model, const Token
   }
   for (const auto& [item, ids] : WithTextFrom(rule, model, tokens, expected, limits)) {
     if (!comparison.Is(ids)) continue;
-    return {PositionFault::kCounters,
-            fmt::format("images and videos after the first {} are counted as text", item)};
+    return {PositionFault::kCounters, fmt::format("images and videos after the first {} are counted as text", item)};
   }
   if (std::string offset = OffsetSentence(tokens, comparison); !offset.empty()) {
     return {PositionFault::kOffset, std::move(offset)};
@@ -249,8 +250,9 @@ absl::Status CheckSizes(const TokenDescription& tokens, const CountedPositions& 
                            fmt::format("must have the model's {} axes, or one", axes));
   }
   if (static_cast<int64_t>(given.ids.size()) != given.axes * tokens.sequences * width) {
-    return InvalidArgument("MISMATCH", "ids.shape", fmt::format("{} ids", given.ids.size()),
-                           fmt::format("must be [{}, {}, {}], as the answer's ids", given.axes, tokens.sequences, width));
+    return InvalidArgument(
+        "MISMATCH", "ids.shape", fmt::format("{} ids", given.ids.size()),
+        fmt::format("must be [{}, {}, {}], as the answer's ids", given.axes, tokens.sequences, width));
   }
   if (given.deltas && given.deltas->size() != expected.deltas.size()) {
     return InvalidArgument("MISMATCH", "rope_deltas", fmt::format("{} values", given.deltas->size()),
@@ -278,6 +280,7 @@ absl::StatusOr<PositionsComparison> ComparePositions(const PositionRule& rule, c
                                                      const TokenChunk& chunk, const GivenPositionIds& given,
                                                      const Limits& limits) {
   POSENC_RETURN_IF_ERROR(CheckSizes(tokens, expected, chunk, given));
+  const LargeBlocksMayBeRefused scope;
   const Comparison comparison(tokens, expected, chunk, given);
   PositionsComparison result;
   comparison.All([&](int64_t token, int64_t axis, double id) {
@@ -297,10 +300,10 @@ absl::StatusOr<PositionsComparison> ComparePositions(const PositionRule& rule, c
   Finding finding = Explain(rule, model, tokens, expected, comparison, limits);
   const PositionMismatch& first = *result.first;
   result.fault = finding.fault;
-  result.sentence = fmt::format("{}{}{} of {} ids differ, first that of token {} of sequence {} on axis {}: it is {}, not {}",
-                                finding.sentence, finding.sentence.empty() ? "" : "; ", result.differing,
-                                expected.ids.size(), first.token, first.sequence, expected.axes[first.axis], first.given,
-                                first.expected);
+  result.sentence =
+      fmt::format("{}{}{} of {} ids differ, first that of token {} of sequence {} on axis {}: it is {}, not {}",
+                  finding.sentence, finding.sentence.empty() ? "" : "; ", result.differing, expected.ids.size(),
+                  first.token, first.sequence, expected.axes[first.axis], first.given, first.expected);
   return result;
 }
 

@@ -12,10 +12,10 @@ namespace posenc {
 namespace {
 
 struct GridOptions {
-  bool frames = false;       // a span per frame, t = 0
-  int64_t merge = 2;         // spatial_merge_size
+  bool frames = false;        // a span per frame, t = 0
+  int64_t merge = 2;          // spatial_merge_size
   int64_t video_merge_t = 1;  // temporal_merge_size
-  bool padded_rows = false;  // each row ends with one more token, and frames continue diagonally
+  bool padded_rows = false;   // each row ends with one more token, and frames continue diagonally
   // Positions between the frames of the n-th video, which the class multiplies in float32.
   std::vector<double> intervals;
 };
@@ -147,9 +147,8 @@ absl::Status CountBySeconds(const ConfigObject& model, const TokenDescription& t
     POSENC_RETURN_IF_ERROR(CheckSeconds(tokens));
     for (size_t n = 0; n < videos; ++n) {
       const double seconds = (*tokens.second_per_grid_ts)[n];
-      options.intervals[n] = tokens.seconds_are_float32
-                                 ? static_cast<float>(per_second) * static_cast<float>(seconds)
-                                 : per_second * seconds;
+      options.intervals[n] = tokens.seconds_are_float32 ? static_cast<float>(per_second) * static_cast<float>(seconds)
+                                                        : per_second * seconds;
     }
   }
   return CountGrids(tokens, options, result);

@@ -102,8 +102,9 @@ absl::StatusOr<std::vector<std::string>> AxesOfHunyuanVl(const ConfigObject& mod
     }
   }
   if (axes < 3 || axes > kMostAxes) {
-    return InvalidArgument("OUT_OF_RANGE", path, fmt::format("{} sections", axes),
-                           fmt::format("must be 3 .. {} sections: the last three are width, height and image", kMostAxes));
+    return InvalidArgument(
+        "OUT_OF_RANGE", path, fmt::format("{} sections", axes),
+        fmt::format("must be 3 .. {} sections: the last three are width, height and image", kMostAxes));
   }
   std::vector<std::string> names(axes - 3, "position");
   for (size_t n = 1; n < names.size(); ++n) names[n] += fmt::format("{}", n);
@@ -158,11 +159,10 @@ absl::Status CountGlmImage(const ConfigObject& model, const TokenDescription& to
     const std::vector<int64_t> starts = PlacesOf(sequence, start_id), ends = PlacesOf(sequence, end_id);
     if (ends.size() > own.size() || ends.size() > starts.size()) {
       const bool few_starts = ends.size() > starts.size();
-      return InvalidArgument("MISMATCH", few_starts ? "input_ids" : "image_grid_thw",
-                             few_starts ? fmt::format("{} image starts", starts.size())
-                                        : fmt::format("{} grids", own.size()),
-                             fmt::format("must be at least {}, the images that end in sequence {}", ends.size(),
-                                         sequence.number()));
+      return InvalidArgument(
+          "MISMATCH", few_starts ? "input_ids" : "image_grid_thw",
+          few_starts ? fmt::format("{} image starts", starts.size()) : fmt::format("{} grids", own.size()),
+          fmt::format("must be at least {}, the images that end in sequence {}", ends.size(), sequence.number()));
     }
     double next = 0;
     int64_t text = 0;  // first token that is not counted yet

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "posenc/base/interruption.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/positions/sequences.h"
 
@@ -33,7 +34,8 @@ class Tokens {
   void AddGrid(const PatchGrid& grid, size_t n, const AddToken& add) {
     for (int64_t t = 0; t < grid.t; ++t) {
       for (int64_t h = 0; h < grid.h; ++h) {
-        for (int64_t w = 0; w < grid.w; ++w) add(static_cast<double>(t), static_cast<double>(h), static_cast<double>(w));
+        for (int64_t w = 0; w < grid.w; ++w)
+          add(static_cast<double>(t), static_cast<double>(h), static_cast<double>(w));
       }
     }
     AddSpan({.kind = grid.t > 1 ? SpanKind::kVideo : SpanKind::kImage, .grid = static_cast<int64_t>(n)});
@@ -49,7 +51,9 @@ absl::Status CountFlux(const ConfigObject&, const LatentDescription& latents, Co
   for (int64_t n = 0; n < latents.text_length; ++n) tokens.Add({0, 0, 0});
   tokens.AddSpan({.kind = SpanKind::kText});
   for (size_t n = 0; n < latents.grids.size(); ++n) {
-    tokens.AddGrid(latents.grids[n], n, [&](double, double h, double w) { tokens.Add({static_cast<double>(n), h, w}); });
+    tokens.AddGrid(latents.grids[n], n, [&](double, double h, double w) {
+      tokens.Add({static_cast<double>(n), h, w});
+    });
   }
   return absl::OkStatus();
 }
@@ -127,8 +131,9 @@ absl::Status CountLtx(const ConfigObject& model, const LatentDescription& latent
     return static_cast<double>(value * 2 - 1);
   };
   Tokens tokens(result);
-  tokens.AddGrid(latents.grids[0], 0,
-                 [&](double t, double h, double w) { tokens.Add({place(0, t), place(1, h), place(2, w)}); });
+  tokens.AddGrid(latents.grids[0], 0, [&](double t, double h, double w) {
+    tokens.Add({place(0, t), place(1, h), place(2, w)});
+  });
   return absl::OkStatus();
 }
 
@@ -170,22 +175,25 @@ std::vector<LatentRule> MakeLatentRules() {
     rules.push_back(std::move(rule));
   };
   for (const std::string_view name : {"FluxTransformer2DModel", "ChromaTransformer2DModel", "BriaTransformer2DModel"}) {
-    add(LatentRow(name, CountFlux, "Text is at 0 on all axes; an image's token has the image's number, its row and its column.",
+    add(LatentRow(name, CountFlux,
+                  "Text is at 0 on all axes; an image's token has the image's number, its row and its column.",
                   {"image", "h", "w"}),
         name.starts_with("Flux") ? 2 : 1, true);
   }
-  add(LatentRow("Flux2Transformer2DModel", CountFlux2,
-                "Text is at (0, 0, 0, n); an image's token has its row and column, and reference k is at 10 k on the first "
-                "axis.",
-                {"t", "h", "w", "l"}),
+  add(LatentRow(
+          "Flux2Transformer2DModel", CountFlux2,
+          "Text is at (0, 0, 0, n); an image's token has its row and column, and reference k is at 10 k on the first "
+          "axis.",
+          {"t", "h", "w", "l"}),
       kAny, true);
-  add(LatentRow("QwenImageTransformer2DModel", CountQwenImage,
-                "An image's token has the image's number, and its row and column from the centre; text follows the larger "
-                "half on all axes."),
+  add(LatentRow(
+          "QwenImageTransformer2DModel", CountQwenImage,
+          "An image's token has the image's number, and its row and column from the centre; text follows the larger "
+          "half on all axes."),
       kAny, true);
-  for (const std::string_view name : {"WanTransformer3DModel", "WanVACETransformer3DModel",
-                                      "SkyReelsV2Transformer3DModel", "HunyuanVideoTransformer3DModel",
-                                      "HunyuanVideo15Transformer3DModel"}) {
+  for (const std::string_view name :
+       {"WanTransformer3DModel", "WanVACETransformer3DModel", "SkyReelsV2Transformer3DModel",
+        "HunyuanVideoTransformer3DModel", "HunyuanVideo15Transformer3DModel"}) {
     add(LatentRow(name, CountCells, "A token has its frame, row and column; text does not rotate."), 1, false);
   }
   add(LatentRow("LTXVideoTransformer3DModel", CountLtx,
@@ -230,7 +238,9 @@ const LatentRule* FindLatentRule(std::string_view class_name) {
 
 absl::StatusOr<const LatentRule*> SelectLatentRule(const ConfigObject& file) {
   POSENC_ASSIGN_OR_RETURN(const auto name, file.String("_class_name"));
-  if (!name) return InvalidArgument("MISSING", file.Path("_class_name"), "", "must be given with latents: a diffusers file has it");
+  if (!name)
+    return InvalidArgument("MISSING", file.Path("_class_name"), "",
+                           "must be given with latents: a diffusers file has it");
   const LatentRule* rule = FindLatentRule(*name);
   if (rule != nullptr) return rule;
   return InvalidArgument("UNSUPPORTED", file.Path("_class_name"), *name, "must be a class whose positions are known");
@@ -239,6 +249,7 @@ absl::StatusOr<const LatentRule*> SelectLatentRule(const ConfigObject& file) {
 absl::StatusOr<CountedPositions> CountLatents(const LatentRule& rule, const ConfigObject& model,
                                               const LatentDescription& latents, const Limits& limits) {
   POSENC_RETURN_IF_ERROR(CheckLatents(rule, latents));
+  const LargeBlocksMayBeRefused scope;
   CountedPositions result;
   result.fractions = rule.rule.fractions;
   result.axes.assign(rule.axes.begin(), rule.axes.end());

@@ -63,9 +63,9 @@ absl::StatusOr<std::vector<FrameGroup>> GroupFrames(const Sequence& sequence, co
     end = sequence.RunEnd(begin);
     if (sequence.kind(begin) == TokenKind::kText) continue;
     if (begin == 0 || (begin == previous_end && previous_end > 0)) {
-      return InvalidArgument("MISMATCH", "mm_token_type_ids", fmt::format("{}", static_cast<int>(sequence.kind(begin))),
-                             fmt::format("must follow a marker: the span {} has none before it",
-                                         sequence.Place(begin, end)));
+      return InvalidArgument(
+          "MISMATCH", "mm_token_type_ids", fmt::format("{}", static_cast<int>(sequence.kind(begin))),
+          fmt::format("must follow a marker: the span {} has none before it", sequence.Place(begin, end)));
     }
     if (!groups.empty() && sequence.input_id(begin - 1) == markers.slice_start()) {
       groups.back().frames.back().slices.push_back({begin, end});

@@ -26,8 +26,8 @@ absl::StatusOr<OmniSettings> OmniSettingsOf(const ConfigObject& model, const Omn
   POSENC_ASSIGN_OR_RETURN(settings.image_id, IdOf(model, {"image_token_id", "image_token_index"}, 151655));
   POSENC_ASSIGN_OR_RETURN(settings.video_id, IdOf(model, {"video_token_id", "video_token_index"}, 151656));
   POSENC_ASSIGN_OR_RETURN(settings.audio_id, IdOf(model, {"audio_token_id", "audio_token_index"}, 151646));
-  POSENC_ASSIGN_OR_RETURN(settings.vision_start_id,
-                          IdOf(model, {"vision_start_token_id"}, of.talker ? std::optional<int64_t>(151652) : std::nullopt));
+  POSENC_ASSIGN_OR_RETURN(settings.vision_start_id, IdOf(model, {"vision_start_token_id"},
+                                                         of.talker ? std::optional<int64_t>(151652) : std::nullopt));
   POSENC_ASSIGN_OR_RETURN(settings.audio_start_id, IdOf(model, {"audio_start_token_id"}, of.audio_start_id));
   POSENC_ASSIGN_OR_RETURN(const auto per_second, model.Number({"position_id_per_seconds"}));
   settings.per_second = per_second.value_or(25);
@@ -83,9 +83,9 @@ absl::StatusOr<OmniCounts> CountItems(const Sequence& sequence, const OmniSettin
     counts.audios += sequence.input_id(n) == settings.audio_start_id ? 1 : 0;
     if (sequence.input_id(n) != settings.vision_start_id) continue;
     if (n + 1 == sequence.size()) {
-      return InvalidArgument("MISMATCH", "input_ids", fmt::format("{}", settings.vision_start_id),
-                             fmt::format("must not end with the start of an image or video: sequence {}",
-                                         sequence.number()));
+      return InvalidArgument(
+          "MISMATCH", "input_ids", fmt::format("{}", settings.vision_start_id),
+          fmt::format("must not end with the start of an image or video: sequence {}", sequence.number()));
     }
     const int64_t after = sequence.input_id(n + 1);
     counts.images += after == settings.image_id ? 1 : 0;
@@ -122,8 +122,9 @@ std::vector<float> TimesOf(int64_t frames, float seconds, double per_second) {
 
 absl::Status PieceWriter::CheckRoom(int64_t count) const {
   if (count >= 0 && count <= sequence_.size() - size_) return absl::OkStatus();
-  return InvalidArgument("MISMATCH", "input_ids", fmt::format("{} tokens in sequence {}", sequence_.size(), sequence_.number()),
-                         "must have the tokens that grids and audio lengths stand for, between a start and an end token");
+  return InvalidArgument(
+      "MISMATCH", "input_ids", fmt::format("{} tokens in sequence {}", sequence_.size(), sequence_.number()),
+      "must have the tokens that grids and audio lengths stand for, between a start and an end token");
 }
 
 absl::Status PieceWriter::Append(const std::vector<Place3>& places) {
@@ -168,13 +169,15 @@ OmniItems::OmniItems(const TokenDescription& described, const OmniSettings& of_m
 
 absl::StatusOr<PatchGrid> OmniItems::TakeImage(const Sequence& sequence) {
   POSENC_ASSIGN_OR_RETURN(const PatchGrid grid, images.TakeMerged(sequence, 0, 0, 1, settings.merge));
-  if (Cells(grid) > sequence.size()) POSENC_RETURN_IF_ERROR(images.CheckSpan(sequence, 0, sequence.size(), Cells(grid)));
+  if (Cells(grid) > sequence.size())
+    POSENC_RETURN_IF_ERROR(images.CheckSpan(sequence, 0, sequence.size(), Cells(grid)));
   return grid;
 }
 
 absl::StatusOr<PatchGrid> OmniItems::TakeVideo(const Sequence& sequence) {
   POSENC_ASSIGN_OR_RETURN(const PatchGrid grid, videos.TakeMerged(sequence, 0, 0, 1, settings.merge));
-  if (Cells(grid) > sequence.size()) POSENC_RETURN_IF_ERROR(videos.CheckSpan(sequence, 0, sequence.size(), Cells(grid)));
+  if (Cells(grid) > sequence.size())
+    POSENC_RETURN_IF_ERROR(videos.CheckSpan(sequence, 0, sequence.size(), Cells(grid)));
   return grid;
 }
 
@@ -187,16 +190,16 @@ absl::StatusOr<float> OmniItems::Seconds() const {
 absl::StatusOr<int64_t> OmniItems::TakeAudio(const Sequence& sequence, int64_t (*tokens_of)(int64_t, int64_t)) {
   const auto given = tokens.audio_seqlens ? static_cast<int64_t>(tokens.audio_seqlens->size()) : 0;
   if (next_audio >= given) {
-    return InvalidArgument("MISMATCH", "audio_seqlens", fmt::format("{} values", given),
-                           fmt::format("must have one for each audio: there is none left for sequence {}",
-                                       sequence.number()));
+    return InvalidArgument(
+        "MISMATCH", "audio_seqlens", fmt::format("{} values", given),
+        fmt::format("must have one for each audio: there is none left for sequence {}", sequence.number()));
   }
   const int64_t frames = (*tokens.audio_seqlens)[next_audio];
   const int64_t count = frames < 1 ? 0 : tokens_of(frames, settings.audio_window);
   if (count < 1 || count > sequence.size()) {
-    return InvalidArgument("OUT_OF_RANGE", fmt::format("audio_seqlens[{}]", next_audio), fmt::format("{}", frames),
-                           fmt::format("must stand for 1 .. {} tokens, those of sequence {}", sequence.size(),
-                                       sequence.number()));
+    return InvalidArgument(
+        "OUT_OF_RANGE", fmt::format("audio_seqlens[{}]", next_audio), fmt::format("{}", frames),
+        fmt::format("must stand for 1 .. {} tokens, those of sequence {}", sequence.size(), sequence.number()));
   }
   ++next_audio;
   return count;

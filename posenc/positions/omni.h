@@ -16,9 +16,9 @@ namespace posenc {
 struct OmniSettings {
   int64_t image_id, video_id, audio_id, vision_start_id, audio_start_id;
   int64_t merge;
-  double per_second;       // position_id_per_seconds
-  double chunk_seconds;    // seconds_per_chunk
-  int64_t audio_window;    // audio_config.n_window
+  double per_second;     // position_id_per_seconds
+  double chunk_seconds;  // seconds_per_chunk
+  int64_t audio_window;  // audio_config.n_window
   bool talker;
 };
 // Which class reads the settings, and with which default of audio_start_token_id.
@@ -28,8 +28,8 @@ struct OmniClass {
 };
 absl::StatusOr<OmniSettings> OmniSettingsOf(const ConfigObject& model, const OmniClass& of);
 
-// Without grids all tokens are counted. Padding has position 1, which the delta takes part in. `ignores_padding`: it has
-// position 0, and the delta is 0.
+// Without grids all tokens are counted. Padding has position 1, which the delta takes part in. `ignores_padding`: it
+// has position 0, and the delta is 0.
 absl::Status CountWithoutGrids(const TokenDescription& tokens, bool ignores_padding, CountedPositions* result);
 
 // What a sequence still holds of each kind.

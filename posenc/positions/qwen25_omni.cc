@@ -1,5 +1,5 @@
-// Qwen2.5-Omni: a video's frames are as far apart as their seconds say; with its audio they are interleaved in chunks of
-// equal time.
+// Qwen2.5-Omni: a video's frames are as far apart as their seconds say; with its audio they are interleaved in chunks
+// of equal time.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -25,8 +25,8 @@ std::vector<Place3> AudioPlaces(int64_t count, double start) {
   return places;
 }
 
-// Ends of the chunks of `positions` positions each. A chunk ends before the first token past its end; a token ends at most
-// one chunk.
+// Ends of the chunks of `positions` positions each. A chunk ends before the first token past its end; a token ends at
+// most one chunk.
 std::vector<size_t> ChunkEnds(const std::vector<Place3>& places, int64_t positions, double start) {
   std::vector<size_t> ends;
   double chunk = 1;
@@ -77,7 +77,8 @@ absl::Status AppendVideoAndAudio(OmniItems& items, const Sequence& sequence, Pie
   POSENC_ASSIGN_OR_RETURN(const std::vector<Place3> video, VideoPlaces(items, sequence, start));
   const std::vector<Place3> audio = AudioPlaces(audio_tokens, start);
   const auto positions = static_cast<int64_t>(items.settings.per_second * items.settings.chunk_seconds);
-  const std::vector<size_t> video_ends = ChunkEnds(video, positions, start), audio_ends = ChunkEnds(audio, positions, start);
+  const std::vector<size_t> video_ends = ChunkEnds(video, positions, start),
+                            audio_ends = ChunkEnds(audio, positions, start);
   const int64_t begin = writer->size();
   for (size_t n = 0; n < std::max(video_ends.size(), audio_ends.size()); ++n) {
     POSENC_RETURN_IF_ERROR(AppendChunk(video, video_ends, n, writer));

@@ -72,7 +72,8 @@ absl::Status CountSequence3(Sequence& sequence, OmniItems& items) {
     const int64_t none = sequence.size() + 1;
     const bool vision_left = has_vision && left.videos + left.images > 0;
     const int64_t vision = vision_left ? FindToken(sequence, settings.vision_start_id, writer.size()) : none;
-    const int64_t audio = has_audio && left.audios > 0 ? FindToken(sequence, settings.audio_start_id, writer.size()) : none;
+    const int64_t audio =
+        has_audio && left.audios > 0 ? FindToken(sequence, settings.audio_start_id, writer.size()) : none;
     const int64_t first = std::min(vision, audio);
     const bool is_both = first == vision && vision + 1 == audio;
     POSENC_RETURN_IF_ERROR(text(first - writer.size()));

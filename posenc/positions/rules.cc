@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "posenc/base/interruption.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/base/tensor.h"
 #include "posenc/positions/sequences.h"
@@ -26,16 +27,19 @@ constexpr ReadFields kOmniFields{.input_ids = true,
                                  .use_audio_in_video = true};
 
 constexpr std::string_view kGridSentence =
-    "Text has one position on all axes; an image's or video's token has its frame, row and column, and the text after it "
+    "Text has one position on all axes; an image's or video's token has its frame, row and column, and the text after "
+    "it "
     "continues after the larger side.";
 constexpr std::string_view kFrameSentence =
-    "Text has one position on all axes; each frame of a video is an image of its own, whose tokens have row and column, "
+    "Text has one position on all axes; each frame of a video is an image of its own, whose tokens have row and "
+    "column, "
     "and the text after it continues after the larger side.";
 constexpr std::string_view kSecondsSentence =
     "Text has one position on all axes; an image's or video's token has its frame, row and column, where frames are "
     "tokens_per_second times their seconds apart, and the text after it continues after the larger side.";
 constexpr std::string_view kMergedSentence =
-    "Text has one position on all axes; an image's or video's token has its frame, row and column, where a video's frames "
+    "Text has one position on all axes; an image's or video's token has its frame, row and column, where a video's "
+    "frames "
     "are merged, and the text after it continues after the larger side.";
 constexpr std::string_view kOmniSentence =
     "Text and audio have one position on all axes; an image's or video's token has its time, row and column, and what "
@@ -57,18 +61,20 @@ std::vector<PositionRule> MakeRules() {
   }
   rules.push_back(Row("qwen2_5_vl", CountBySeconds, kSecondsFields, kSecondsSentence));
   rules.push_back(Row("ernie4_5_vl_moe", CountByMergedFrames, kGridFields, kMergedSentence));
-  rules.push_back(Row("hy_v4_vl", CountByPaddedRows, kGridFields,
-                      "Text has one position on all axes; each row of an image or video ends with one more token, and each "
-                      "frame continues after the larger side of the last on all axes."));
-  PositionRule hunyuan = Row("hunyuan_vl", CountHunyuanVl, {.mm_token_type_ids = true, .image_grid_thw = true},
-                             "All tokens are counted; an image's tokens have instead column, row and the image's number "
-                             "on the last three axes, and each row ends with one more token.");
+  rules.push_back(
+      Row("hy_v4_vl", CountByPaddedRows, kGridFields,
+          "Text has one position on all axes; each row of an image or video ends with one more token, and each "
+          "frame continues after the larger side of the last on all axes."));
+  PositionRule hunyuan =
+      Row("hunyuan_vl", CountHunyuanVl, {.mm_token_type_ids = true, .image_grid_thw = true},
+          "All tokens are counted; an image's tokens have instead column, row and the image's number "
+          "on the last three axes, and each row ends with one more token.");
   hunyuan.axes = AxesOfHunyuanVl;
   rules.push_back(hunyuan);
-  PositionRule glm = Row("glm_image", CountGlmImage,
-                         {.input_ids = true, .image_grid_thw = true, .images_per_sample = true},
-                         "Text has one position on all axes; an image's token has its row and column, and what follows "
-                         "continues after the larger side; images that are generated have decode_ids.");
+  PositionRule glm =
+      Row("glm_image", CountGlmImage, {.input_ids = true, .image_grid_thw = true, .images_per_sample = true},
+          "Text has one position on all axes; an image's token has its row and column, and what follows "
+          "continues after the larger side; images that are generated have decode_ids.");
   glm.padding = 1;
   rules.push_back(glm);
   rules.push_back(Row("minicpmv4_7", CountMiniCpm,
@@ -121,10 +127,10 @@ absl::Status CheckRead(const PositionRule& rule, const TokenDescription& tokens)
   };
   for (const auto& [field, given, read] : fields) {
     if (!given || read) continue;
-    return InvalidArgument(
-        "NOT_READ", field, "",
-        rule.model_type.empty() ? "must be absent: the model counts tokens one by one"
-                                : fmt::format("must be absent: {} does not read it", rule.model_type));
+    return InvalidArgument("NOT_READ", field, "",
+                           rule.model_type.empty()
+                               ? "must be absent: the model counts tokens one by one"
+                               : fmt::format("must be absent: {} does not read it", rule.model_type));
   }
   if (tokens.rope_deltas && (!tokens.cache_length || rule.model_type.empty())) {
     return InvalidArgument("NOT_READ", "rope_deltas", "",
@@ -249,6 +255,7 @@ const PositionRule& PlainPositions() {
 absl::StatusOr<CountedPositions> CountPositions(const PositionRule& rule, const ConfigObject& model,
                                                 const TokenDescription& tokens, const Limits& limits) {
   POSENC_RETURN_IF_ERROR(CheckRead(rule, tokens));
+  const LargeBlocksMayBeRefused scope;
   CountedPositions result;
   result.fractions = rule.fractions;
   result.tokens = tokens.tokens();

@@ -31,10 +31,10 @@ struct PositionRule {
   Count count;
   ReadFields reads;
   std::string_view sentence;
-  double padding = 0;              // the id of padding
-  bool fractions = false;          // the class computes in float32
+  double padding = 0;                // the id of padding
+  bool fractions = false;            // the class computes in float32
   bool delta_skips_padding = false;  // the class takes the padding off its deltas
-  Axes axes = nullptr;             // null: t, h, w
+  Axes axes = nullptr;               // null: t, h, w
 };
 
 absl::StatusOr<std::vector<std::string>> AxesOfHunyuanVl(const ConfigObject& model);

@@ -65,7 +65,8 @@ absl::StatusOr<SelectedRule> SelectPositionRule(const nlohmann::json& file, cons
   std::string names;
   for (const Candidate& candidate : candidates) {
     if (Selects(component, candidate.name)) return candidate.selected;
-    names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", Quote(candidate.name.empty() ? "text" : candidate.name));
+    names +=
+        fmt::format("{}\"{}\"", names.empty() ? "" : ", ", Quote(candidate.name.empty() ? "text" : candidate.name));
   }
   if (component.empty() && candidates.size() == 1) return candidates[0].selected;
   if (!candidates.empty()) {

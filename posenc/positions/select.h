@@ -15,8 +15,8 @@ struct SelectedRule {
   ConfigObject model;  // refers to the file
 };
 
-// Returns the rule of the part called `component` or of the whole file, or PlainPositions(). INVALID_ARGUMENT if several
-// parts have rules and `component` selects none, or if the model_type is not known.
+// Returns the rule of the part called `component` or of the whole file, or PlainPositions(). INVALID_ARGUMENT if
+// several parts have rules and `component` selects none, or if the model_type is not known.
 absl::StatusOr<SelectedRule> SelectPositionRule(const nlohmann::json& file, const std::string& component);
 
 }  // namespace posenc

@@ -92,9 +92,9 @@ std::string GridQueue::FieldOfLast() const { return fmt::format("{}[{}]", field_
 
 absl::StatusOr<PatchGrid> GridQueue::Take(const Sequence& sequence, int64_t begin, int64_t end) {
   if (next_ < static_cast<int64_t>(grids_.size())) return grids_[next_++];
-  return InvalidArgument("MISMATCH", field_, fmt::format("{} grids", grids_.size()),
-                         fmt::format("must have a grid for each {}: there is none for that {}", what_,
-                                     sequence.Place(begin, end)));
+  return InvalidArgument(
+      "MISMATCH", field_, fmt::format("{} grids", grids_.size()),
+      fmt::format("must have a grid for each {}: there is none for that {}", what_, sequence.Place(begin, end)));
 }
 
 absl::StatusOr<PatchGrid> GridQueue::TakeMerged(const Sequence& sequence, int64_t begin, int64_t end, int64_t merge_t,
@@ -110,9 +110,10 @@ absl::StatusOr<PatchGrid> GridQueue::TakeMerged(const Sequence& sequence, int64_
 
 absl::Status GridQueue::CheckSpan(const Sequence& sequence, int64_t begin, int64_t end, int64_t expected) const {
   if (end - begin == expected) return absl::OkStatus();
-  return InvalidArgument("MISMATCH", FieldOfLast(), ToString(grids_[next_ - 1]),
-                         fmt::format("must stand for as many tokens as its span has: it stands for {}, the span {} has {}",
-                                     expected, sequence.Place(begin, end), end - begin));
+  return InvalidArgument(
+      "MISMATCH", FieldOfLast(), ToString(grids_[next_ - 1]),
+      fmt::format("must stand for as many tokens as its span has: it stands for {}, the span {} has {}", expected,
+                  sequence.Place(begin, end), end - begin));
 }
 
 absl::Status GridQueue::CheckAllTaken() const {

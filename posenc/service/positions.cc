@@ -53,6 +53,7 @@ absl::StatusOr<TokenChunk> ChunkOf(const v1::PositionsRequest& request, int64_t 
 // Writes rows of `ids`, cut to the chunk, as INT64 or FP32.
 void WriteIds(const std::vector<double>& ids, std::vector<int64_t> shape, TokenChunk chunk, bool fractions,
               v1::Tensor* tensor) {
+  const LargeBlocksMayBeRefused scope;
   const int64_t width = shape.back();
   shape.back() = chunk.end - chunk.begin;
   WriteShape({fractions ? DType::kFP32 : DType::kINT64, shape}, tensor);
@@ -98,9 +99,9 @@ absl::Status WriteComparison(const Reader& reader, const v1::PositionsRequest& r
                              const ComputedPositions& computed, const TokenChunk& chunk,
                              v1::PositionComparison* message) {
   POSENC_ASSIGN_OR_RETURN(const GivenPositionIds given, ReadGiven(reader, request.given()));
-  POSENC_ASSIGN_OR_RETURN(const PositionsComparison comparison,
-                          ComparePositions(*computed.rule, computed.model, computed.tokens, computed.counted, chunk,
-                                           given, reader.limits));
+  POSENC_ASSIGN_OR_RETURN(
+      const PositionsComparison comparison,
+      ComparePositions(*computed.rule, computed.model, computed.tokens, computed.counted, chunk, given, reader.limits));
   message->set_same(comparison.fault == PositionFault::kNone);
   message->set_fault(Name(comparison.fault, kPositionFaults));
   message->set_sentence(comparison.sentence);
@@ -115,8 +116,7 @@ absl::Status WriteComparison(const Reader& reader, const v1::PositionsRequest& r
 }
 
 absl::Status AnswerPositions(const v1::PositionsRequest& request, const Payloads& payloads, const Limits& limits,
-                     v1::PositionsResponse* response) {
-  const LargeBlocksMayBeRefused scope;
+                             v1::PositionsResponse* response) {
   const Reader reader{payloads, limits};
   POSENC_ASSIGN_OR_RETURN(const ComputedPositions computed, ComputePositions(reader, request));
   const CountedPositions& counted = computed.counted;
@@ -152,8 +152,7 @@ absl::Status AnswerPositions(const v1::PositionsRequest& request, const Payloads
 absl::StatusOr<Job> Prepare(const v1::PositionsRequest& request, const Payloads& payloads, const Limits& limits,
                             v1::PositionsResponse* response) {
   Job job;
-  job.decide = [&request, &payloads, limits, response](WorkPool&, const Cancellation& cancelled) {
-    const InterruptionScope scope(&cancelled);
+  job.decide = [&request, &payloads, limits, response](WorkPool&, const Cancellation&) {
     return AnswerPositions(request, payloads, limits, response);
   };
   return job;

@@ -1,5 +1,5 @@
-// Positions: refusals that name field and counts, chunks, packed sequences, prefixes, caches that drop tokens, and faults
-// of other systems. tests/conformance compares the ids with the original classes.
+// Positions: refusals that name field and counts, chunks, packed sequences, prefixes, caches that drop tokens, and
+// faults of other systems. tests/conformance compares the ids with the original classes.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -100,10 +100,12 @@ TEST(Positions, RefusesGridsThatDoNotFitTheTokens) {
   ExpectRefused(few, "MISMATCH", "tokens.image_grid_thw", "is 1 grids; must have a grid for each image");
   v1::PositionsRequest many = Image();
   *many.mutable_tokens()->mutable_image_grid_thw() = Integers({1, 4, 6, 1, 2, 2}, {2, 3});
-  ExpectRefused(many, "MISMATCH", "tokens.image_grid_thw", "is 2 grids; must have one for each image: the tokens have 1");
+  ExpectRefused(many, "MISMATCH", "tokens.image_grid_thw",
+                "is 2 grids; must have one for each image: the tokens have 1");
   v1::PositionsRequest span = Image();
   *span.mutable_tokens()->mutable_image_grid_thw() = Integers({1, 4, 4}, {1, 3});
-  ExpectRefused(span, "MISMATCH", "tokens.image_grid_thw[0]", "stands for 4, the span of sequence 0, tokens 3 to 8 has 6");
+  ExpectRefused(span, "MISMATCH", "tokens.image_grid_thw[0]",
+                "stands for 4, the span of sequence 0, tokens 3 to 8 has 6");
   v1::PositionsRequest merge = Image();
   *merge.mutable_tokens()->mutable_image_grid_thw() = Integers({1, 3, 8}, {1, 3});
   ExpectRefused(merge, "MISMATCH", "tokens.image_grid_thw[0]", "must be multiples of [1, 2, 2]");
@@ -203,17 +205,19 @@ TEST(Positions, NamesTheFaultsOfOtherSystems) {
   EXPECT_THAT(comparison.sentence(), HasSubstr("axes h and w are exchanged"));
   EXPECT_EQ(comparison.token(), 4);
   const auto in_image = [](int64_t token) { return token >= 3 && token < 9; };
-  EXPECT_EQ(Compared(request, Changed(answer, [&](int64_t, int64_t token, int64_t id) {
-              return in_image(token) ? id - 3 : id;
-            })).fault(),
-            v1::POSITION_FAULT_RESTART);
-  EXPECT_EQ(Compared(request, Changed(answer, [](int64_t, int64_t token, int64_t id) { return token < 9 ? id : id + 3; }))
+  EXPECT_EQ(Compared(request,
+                     Changed(answer, [&](int64_t, int64_t token, int64_t id) { return in_image(token) ? id - 3 : id; }))
                 .fault(),
-            v1::POSITION_FAULT_SPAN_COUNTED);
+            v1::POSITION_FAULT_RESTART);
+  EXPECT_EQ(
+      Compared(request, Changed(answer, [](int64_t, int64_t token, int64_t id) { return token < 9 ? id : id + 3; }))
+          .fault(),
+      v1::POSITION_FAULT_SPAN_COUNTED);
   EXPECT_EQ(Compared(request, Changed(answer, [](int64_t, int64_t, int64_t id) { return id + 1; })).fault(),
             v1::POSITION_FAULT_OFFSET);
-  EXPECT_EQ(Compared(request, Changed(answer, [](int64_t, int64_t token, int64_t id) { return id + token % 2; })).fault(),
-            v1::POSITION_FAULT_OTHER);
+  EXPECT_EQ(
+      Compared(request, Changed(answer, [](int64_t, int64_t token, int64_t id) { return id + token % 2; })).fault(),
+      v1::POSITION_FAULT_OTHER);
   v1::PositionsRequest deltas = request;
   *deltas.mutable_given()->mutable_rope_deltas() = Integers({-2});
   const v1::PositionComparison off = Compared(deltas, answer.ids());
@@ -224,7 +228,8 @@ TEST(Positions, NamesTheFaultsOfOtherSystems) {
 TEST(Positions, NamesPaddingAndSeconds) {
   v1::PositionsRequest padded = Image();
   *padded.mutable_tokens()->mutable_attention_mask() = Integers({0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
-  EXPECT_EQ(Compared(padded, Changed(Answer(padded), [](int64_t, int64_t token, int64_t id) { return token > 0 ? id + 1 : 0; }))
+  EXPECT_EQ(Compared(padded,
+                     Changed(Answer(padded), [](int64_t, int64_t token, int64_t id) { return token > 0 ? id + 1 : 0; }))
                 .fault(),
             v1::POSITION_FAULT_PADDING_COUNTED);
   v1::PositionsRequest video = Image("qwen2_5_vl");

@@ -63,7 +63,7 @@ double At(const v1::Tensor& tensor, int64_t n) {
 
 // "5..8", or "5" if all are equal.
 std::string Range(double first, double last) {
-  return first == last ? absl::StrCat(first) : absl::StrCat(first, "..", last);
+  return first == last ? Decimal(first) : absl::StrCat(Decimal(first), "..", Decimal(last));
 }
 
 // "t 5  h 5..8  w 5..6" of tokens begin .. end-1; axes of equal ranges are one entry.
@@ -80,7 +80,8 @@ std::string Ranges(const v1::PositionsResponse& response, int64_t row, int64_t b
     }
     ranges.push_back(Range(least, most));
   }
-  const bool equal = std::all_of(ranges.begin(), ranges.end(), [&](const std::string& each) { return each == ranges[0]; });
+  const bool equal =
+      std::all_of(ranges.begin(), ranges.end(), [&](const std::string& each) { return each == ranges[0]; });
   if (equal) return ranges[0];
   for (int axis = 0; axis < response.axes_size(); ++axis) ranges[axis] = response.axes(axis) + " " + ranges[axis];
   return absl::StrJoin(ranges, ", ");
@@ -104,12 +105,13 @@ std::string Report(const v1::PositionsRequest& request, const v1::PositionsRespo
     if (span.sequence() != sequence) {
       sequence = span.sequence();
       absl::StrAppend(&text, "sequence ", sequence, ": the next token's position is ",
-                      At(response.rope_deltas(), sequence), " more than its index\n");
+                      Decimal(At(response.rope_deltas(), sequence)), " more than its index\n");
     }
     const int64_t begin = std::clamp<int64_t>(span.begin() - chunk, 0, width);
     const int64_t end = std::clamp<int64_t>(span.end() - chunk, 0, width);
     if (begin >= end) continue;
-    absl::StrAppend(&text, "  ", SpanName(span), ", tokens ", Range(static_cast<double>(begin + chunk), static_cast<double>(end + chunk - 1)));
+    absl::StrAppend(&text, "  ", SpanName(span), ", tokens ",
+                    Range(static_cast<double>(begin + chunk), static_cast<double>(end + chunk - 1)));
     if (!packed && span.sequence() < response.ids().shape(1)) {
       absl::StrAppend(&text, ": ", Ranges(response, span.sequence(), begin, end));
     }
@@ -142,7 +144,8 @@ absl::Status RunPositions(const PositionsFlags& flags, Session& session) {
   v1::PositionsRequest request = flags.request;
   const bool latents = IsSet(flags.latents);
   Missing missing;
-  missing.Add(!latents && !IsSet(flags.tokens), "the tokens: --mm-token-type-ids, --input-ids, --attention-mask or --length");
+  missing.Add(!latents && !IsSet(flags.tokens),
+              "the tokens: --mm-token-type-ids, --input-ids, --attention-mask or --length");
   POSENC_RETURN_IF_ERROR(missing.Get());
   if (latents && IsSet(flags.tokens)) {
     return UsageError(absl::StrCat(FirstFlagOf(flags.latents), ": not with ", FirstFlagOf(flags.tokens)));

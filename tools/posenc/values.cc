@@ -148,7 +148,8 @@ absl::StatusOr<v1::Tensor> ParseRuns(const std::string& text) {
     }
     constexpr int64_t kMost = int64_t{1} << 24;
     if (parts.size() > 2 || count < 0 || count > kMost - static_cast<int64_t>(values.size())) {
-      return absl::InvalidArgumentError(absl::StrCat("\"", Quote(run), "\" is not VALUE or VALUE*COUNT, of 2^24 in all"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", Quote(run), "\" is not VALUE or VALUE*COUNT, of 2^24 in all"));
     }
     values.insert(values.end(), count, value);
   }
