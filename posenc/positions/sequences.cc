@@ -78,9 +78,8 @@ absl::Status ForEachSequence(const TokenDescription& tokens, CountedPositions* r
     InterruptionPoint();
     Sequence sequence(tokens, number, result);
     POSENC_RETURN_IF_ERROR(rule(sequence));
-    const double next = sequence.Largest() + 1;
-    const double delta = static_cast<double>(result->fractions ? static_cast<float>(next) : next);
-    result->deltas.push_back(delta - static_cast<double>(sequence.size()));
+    const double next = sequence.Largest() + 1, size = static_cast<double>(sequence.size());
+    result->deltas.push_back(result->fractions ? static_cast<float>(next) - static_cast<float>(size) : next - size);
   }
   return absl::OkStatus();
 }
