@@ -104,13 +104,12 @@ std::string Report(const v1::PositionsRequest& request, const v1::PositionsRespo
   for (const v1::PositionSpan& span : response.spans()) {
     if (span.sequence() != sequence) {
       sequence = span.sequence();
-      absl::StrAppend(&text, "sequence ", sequence, ": the next token's position is ",
-                      Decimal(At(response.rope_deltas(), sequence)), " more than its index\n");
+      absl::StrAppend(&text, "sequence ", sequence, ", delta ", Decimal(At(response.rope_deltas(), sequence)), "\n");
     }
     const int64_t begin = std::clamp<int64_t>(span.begin() - chunk, 0, width);
     const int64_t end = std::clamp<int64_t>(span.end() - chunk, 0, width);
     if (begin >= end) continue;
-    absl::StrAppend(&text, "  ", SpanName(span), ", tokens ",
+    absl::StrAppend(&text, "  ", SpanName(span), begin + 1 == end ? ", token " : ", tokens ",
                     Range(static_cast<double>(begin + chunk), static_cast<double>(end + chunk - 1)));
     if (!packed && span.sequence() < response.ids().shape(1)) {
       absl::StrAppend(&text, ": ", Ranges(response, span.sequence(), begin, end));
