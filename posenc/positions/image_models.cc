@@ -150,6 +150,7 @@ absl::Status CountHunyuanVl(const ConfigObject& model, const TokenDescription& t
 }
 
 absl::Status CountGlmImage(const ConfigObject& model, const TokenDescription& tokens, CountedPositions* result) {
+  if (!tokens.has_input_ids) return Requires("input_ids", "the model finds images by them");
   POSENC_ASSIGN_OR_RETURN(const int64_t start_id, TokenIdOf(model, "image_start_token_id", 16384));
   POSENC_ASSIGN_OR_RETURN(const int64_t end_id, TokenIdOf(model, "image_end_token_id", 16385));
   POSENC_ASSIGN_OR_RETURN(const auto grids, GridsPerSample(tokens));

@@ -183,6 +183,7 @@ absl::StatusOr<double> PlaceFrame(Sequence& sequence, GridQueue& sizes, const Fr
 }  // namespace
 
 absl::Status CountMiniCpm(const ConfigObject& model, const TokenDescription& tokens, CountedPositions* result) {
+  if (!tokens.has_input_ids) return Requires("input_ids", "the model finds markers by them");
   POSENC_ASSIGN_OR_RETURN(const Markers markers, MarkersOf(model));
   POSENC_ASSIGN_OR_RETURN(const int64_t merge, MergeFactorOf(model, tokens));
   GridQueue images("target_sizes", "crop of an image", tokens.target_sizes);

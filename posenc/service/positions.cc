@@ -136,7 +136,7 @@ absl::Status AnswerPositions(const v1::PositionsRequest& request, const Payloads
   response->set_sentence(std::string(computed.rule->sentence));
   response->set_config_rules(kConfigRules);
   if (counted.decode_count > 0) {
-    WriteIds(counted.decode_ids, {axes, sequences, counted.decode_count}, whole(counted.decode_count),
+    WriteIds(counted.decode_ids, {axes, deltas, counted.decode_count}, whole(counted.decode_count),
              counted.fractions, response->mutable_decode_ids());
   }
   if (counted.key_count > 0) {
