@@ -241,18 +241,11 @@ Finding Explain(const PositionRule& rule, const ConfigObject& model, const Token
   return {PositionFault::kOther, ""};
 }
 
-absl::Status CheckSizes(const TokenDescription& tokens, const CountedPositions& expected, const TokenChunk& chunk,
-                        const GivenPositionIds& given) {
+absl::Status CheckSizes(const CountedPositions& expected, const GivenPositionIds& given) {
   const auto axes = static_cast<int64_t>(expected.axes.size());
-  const int64_t width = chunk.end - chunk.begin;
   if (given.axes != 1 && given.axes != axes) {
     return InvalidArgument("MISMATCH", "ids.shape", fmt::format("{} axes", given.axes),
                            fmt::format("must have the model's {} axes, or one", axes));
-  }
-  if (static_cast<int64_t>(given.ids.size()) != given.axes * tokens.sequences * width) {
-    return InvalidArgument(
-        "MISMATCH", "ids.shape", fmt::format("{} ids", given.ids.size()),
-        fmt::format("must be [{}, {}, {}], as the answer's ids", given.axes, tokens.sequences, width));
   }
   if (given.deltas && given.deltas->size() != expected.deltas.size()) {
     return InvalidArgument("MISMATCH", "rope_deltas", fmt::format("{} values", given.deltas->size()),
@@ -279,7 +272,7 @@ absl::StatusOr<PositionsComparison> ComparePositions(const PositionRule& rule, c
                                                      const TokenDescription& tokens, const CountedPositions& expected,
                                                      const TokenChunk& chunk, const GivenPositionIds& given,
                                                      const Limits& limits) {
-  POSENC_RETURN_IF_ERROR(CheckSizes(tokens, expected, chunk, given));
+  POSENC_RETURN_IF_ERROR(CheckSizes(expected, given));
   const LargeBlocksMayBeRefused scope;
   const Comparison comparison(tokens, expected, chunk, given);
   PositionsComparison result;

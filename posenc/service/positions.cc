@@ -81,13 +81,18 @@ void WriteSpan(const PositionSpan& span, v1::PositionSpan* message) {
   if (span.audio) message->set_audio(*span.audio);
 }
 
-absl::StatusOr<GivenPositionIds> ReadGiven(const Reader& reader, const v1::GivenPositions& message) {
+// `sequences` and `width`: those of the answer's ids.
+absl::StatusOr<GivenPositionIds> ReadGiven(const Reader& reader, const v1::GivenPositions& message, int64_t sequences,
+                                           int64_t width) {
   POSENC_ASSIGN_OR_RETURN(const TensorShape shape, reader.Shape("ids", message.ids()));
-  if (shape.rank() != 2 && shape.rank() != 3) {
-    return InvalidArgument("MISMATCH", "ids.shape", ToString(shape.shape), "must be [axes, B, S] or [B, S]");
+  const bool has_axes = shape.rank() == 3;
+  if (!(has_axes || shape.rank() == 2) || shape.shape.end()[-2] != sequences || shape.shape.back() != width) {
+    return InvalidArgument(
+        "MISMATCH", "ids.shape", ToString(shape.shape),
+        fmt::format("must be [axes, {0}, {1}] or [{0}, {1}], as the answer's ids", sequences, width));
   }
   GivenPositionIds given;
-  if (shape.rank() == 3) given.axes = shape.shape[0];
+  if (has_axes) given.axes = shape.shape[0];
   POSENC_ASSIGN_OR_RETURN(given.ids, reader.Values("ids", message.ids()));
   if (message.has_rope_deltas()) {
     POSENC_ASSIGN_OR_RETURN(given.deltas, reader.Values("rope_deltas", message.rope_deltas()));
@@ -98,7 +103,8 @@ absl::StatusOr<GivenPositionIds> ReadGiven(const Reader& reader, const v1::Given
 absl::Status WriteComparison(const Reader& reader, const v1::PositionsRequest& request,
                              const ComputedPositions& computed, const TokenChunk& chunk,
                              v1::PositionComparison* message) {
-  POSENC_ASSIGN_OR_RETURN(const GivenPositionIds given, ReadGiven(reader, request.given()));
+  POSENC_ASSIGN_OR_RETURN(const GivenPositionIds given,
+                          ReadGiven(reader, request.given(), computed.tokens.sequences, chunk.end - chunk.begin));
   POSENC_ASSIGN_OR_RETURN(
       const PositionsComparison comparison,
       ComparePositions(*computed.rule, computed.model, computed.tokens, computed.counted, chunk, given, reader.limits));
@@ -136,8 +142,8 @@ absl::Status AnswerPositions(const v1::PositionsRequest& request, const Payloads
   response->set_sentence(std::string(computed.rule->sentence));
   response->set_config_rules(kConfigRules);
   if (counted.decode_count > 0) {
-    WriteIds(counted.decode_ids, {axes, deltas, counted.decode_count}, whole(counted.decode_count),
-             counted.fractions, response->mutable_decode_ids());
+    WriteIds(counted.decode_ids, {axes, deltas, counted.decode_count}, whole(counted.decode_count), counted.fractions,
+             response->mutable_decode_ids());
   }
   if (counted.key_count > 0) {
     WriteIds(counted.key_ids, {axes, sequences, counted.key_count}, whole(counted.key_count), counted.fractions,
