@@ -71,7 +71,7 @@ public_headers(posenc_in_process posenc/in_process/in_process.h)
 # Installed headers keep their include paths, e.g. "posenc/client/client.h".
 set(include ${CMAKE_INSTALL_INCLUDEDIR})
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/posenc)
-set(libraries posenc posenc_base posenc_model posenc_diagnose posenc_proto posenc_proto_grpc posenc_wire posenc_service
+set(libraries posenc posenc_base posenc_model posenc_positions posenc_diagnose posenc_proto posenc_proto_grpc posenc_wire posenc_service
   posenc_transport posenc_client posenc_in_process)
 foreach(library ${libraries})
   string(REPLACE "posenc_" "" name ${library})

@@ -86,6 +86,10 @@ class Backend {
   absl::StatusOr<v1::CompareResponse> Compare(const v1::CompareRequest& request, const CallOptions& options = {}) {
     return Unary<v1::CompareResponse>(request, options);
   }
+  absl::StatusOr<v1::PositionsResponse> Positions(const v1::PositionsRequest& request,
+                                                  const CallOptions& options = {}) {
+    return Unary<v1::PositionsResponse>(request, options);
+  }
   absl::StatusOr<v1::ApplyRotaryResponse> ApplyRotary(const v1::ApplyRotaryRequest& request,
                                                       const CallOptions& options = {}) {
     return Unary<v1::ApplyRotaryResponse>(request, options);

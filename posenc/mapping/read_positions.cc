@@ -125,6 +125,10 @@ absl::StatusOr<Positions> Read(const Reader& reader, const v1::Positions& messag
       POSENC_ASSIGN_OR_RETURN(positions.source, ReadIds(reader, message.ids(), positions.axis_dimension));
       break;
     }
+    case v1::Positions::kTokens:
+    case v1::Positions::kLatents:
+      return InvalidArgument("UNSUPPORTED", message.has_tokens() ? "tokens" : "latents", "",
+                             "must be ids: descriptions are read by ApplyRotary and GenerateTable");
     case v1::Positions::kSegments: {
       POSENC_ASSIGN_OR_RETURN(positions.source, ReadSegments(message.segments(), reader.limits));
       break;

@@ -14,6 +14,7 @@
 #include "posenc/methods/bias/bias.h"
 #include "posenc/methods/bias/bias_methods.h"
 #include "posenc/methods/embedding/encoding.h"
+#include "posenc/positions/select.h"
 #include "posenc/service/explain_text.h"
 #include "posenc/service/operations.h"
 
@@ -78,12 +79,23 @@ absl::Status ExplainEmbedding(const ModelLayers& layers, const Precision& precis
   return absl::OkStatus();
 }
 
+// How the model's class counts positions, if not one by one: as the answer of Positions says it.
+std::string HowItCounts(const ModelSource& source, const Limits& limits) {
+  if (!source.gguf.empty()) return "";
+  const auto parsed = source.parsed ? source.parsed : ParseConfigJson(source.config_json, limits).value_or(nullptr);
+  if (parsed == nullptr) return "";
+  const auto selected = SelectPositionRule(parsed->tree, source.component);
+  if (!selected.ok() || selected->rule->model_type.empty()) return "";
+  return fmt::format("Positions by {}: {}", selected->rule->model_type, selected->rule->sentence);
+}
+
 // Explains the source's part of the file.
 absl::Status ExplainPart(const v1::ExplainRequest& request, const ModelSource& source, const Limits& limits,
                          int64_t* values_left, v1::ExplainResponse* response) {
   constexpr std::string_view kSubject = "model";
   const auto all = ReadLayers(source, limits);
   if (!all.ok()) return Within(kSubject, all.status());
+  const std::string counts = HowItCounts(source, limits);
   for (const ModelLayers& layers : *all) {
     v1::LayerExplanation* explanation = response->add_layers();
     explanation->mutable_layer_index()->Assign(layers.layer_index.begin(), layers.layer_index.end());
@@ -98,6 +110,8 @@ absl::Status ExplainPart(const v1::ExplainRequest& request, const ModelSource& s
     if (!resolved.ok()) return Within(kSubject, resolved.status());
     resolved->parameters_field = fmt::format("{}.{}", kSubject, resolved->parameters_field);
     POSENC_RETURN_IF_ERROR(ExplainRotary(request, *resolved, limits, values_left, explanation));
+    if (explanation->text_size() == 0 || counts.empty()) continue;
+    for (v1::ExplanationText& text : *explanation->mutable_text()) text.add_sentence(counts);
   }
   return absl::OkStatus();
 }

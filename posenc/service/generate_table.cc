@@ -6,6 +6,7 @@
 #include <memory>
 #include <tuple>
 
+#include "posenc/mapping/computed_positions.h"
 #include "posenc/mapping/read.h"
 #include "posenc/mapping/rotary_source.h"
 #include "posenc/service/call_context.h"
@@ -36,7 +37,8 @@ absl::StatusOr<PreparedTable> PrepareTable(const v1::GenerateTableRequest& reque
   if (request.operand() != v1::OPERAND_UNSPECIFIED) {
     POSENC_ASSIGN_OR_RETURN(call.operand, Choose("operand", request.operand(), kRotaryOperands));
   }
-  POSENC_ASSIGN_OR_RETURN(call.positions, reader.ReadPositions(request.positions()));
+  POSENC_ASSIGN_OR_RETURN(call.positions,
+                          ReadPositionsOf(reader, request.rotary(), request.positions(), IdsFor::kTable));
   SettleLengthRule(request.rotary(), *resolved.rotary, call.positions, nullptr);
   if (request.rotary().has_model()) call.positions.cache_index.reset();
   const auto count = request.has_count() ? std::optional(request.count()) : std::nullopt;

@@ -53,6 +53,7 @@ const Operations& LibraryOperations() {
               Unary<v1::ExplainRequest, v1::ExplainResponse>(),
               Unary<v1::AnalyzeRequest, v1::AnalyzeResponse>(),
               Unary<v1::CompareRequest, v1::CompareResponse>(),
+              Unary<v1::PositionsRequest, v1::PositionsResponse>(),
               Unary<v1::ApplyRotaryRequest, v1::ApplyRotaryResponse>(Scheduling::kAsSmallAsItsRequest),
               Unary<v1::GenerateTableRequest, v1::GenerateTableResponse>(Scheduling::kPreparesQuickly),
               Unary<v1::GenerateEmbeddingRequest, v1::GenerateEmbeddingResponse>(Scheduling::kPreparesQuickly),

@@ -48,6 +48,7 @@ struct Job {
 absl::StatusOr<Job> Prepare(const v1::ExplainRequest&, const Payloads&, const Limits&, v1::ExplainResponse*);
 absl::StatusOr<Job> Prepare(const v1::AnalyzeRequest&, const Payloads&, const Limits&, v1::AnalyzeResponse*);
 absl::StatusOr<Job> Prepare(const v1::CompareRequest&, const Payloads&, const Limits&, v1::CompareResponse*);
+absl::StatusOr<Job> Prepare(const v1::PositionsRequest&, const Payloads&, const Limits&, v1::PositionsResponse*);
 absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest&, const Payloads&, const CallContext&,
                             v1::ApplyRotaryResponse*);
 absl::StatusOr<Job> Prepare(const v1::GenerateTableRequest&, const Payloads&, const CallContext&,

@@ -10,6 +10,7 @@
 #include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/base/tensor.h"
+#include "posenc/mapping/computed_positions.h"
 #include "posenc/mapping/rotary_source.h"
 #include "posenc/service/rotary_offset.h"
 
@@ -77,7 +78,8 @@ absl::StatusOr<PreparedRotary> PrepareRotary(const Reader& reader, const v1::App
     POSENC_RETURN_IF_ERROR(CheckNoOffset("k", request.k()));
   }
   const int64_t offset_q = call.q.rotary_offset, offset_k = call.k ? call.k->rotary_offset : 0;
-  POSENC_ASSIGN_OR_RETURN(call.positions, reader.ReadPositions(request.positions()));
+  POSENC_ASSIGN_OR_RETURN(call.positions,
+                          ReadPositionsOf(reader, request.rotary(), request.positions(), IdsFor::kTensor));
   if (resolved.rotary) {
     SettleLengthRule(request.rotary(), *resolved.rotary, call.positions, &resolved.notes);
     POSENC_RETURN_IF_ERROR(SettleCacheIndex(request.rotary(), *resolved.rotary, call.positions, &resolved.notes));

@@ -20,8 +20,10 @@ import check_diffusers
 import check_embeddings
 import check_gguf
 import check_inkling
+import check_latents
 import check_mutations
 import check_own_entries
+import check_positions
 import check_query_scale
 import check_relative_scores
 import check_remote
@@ -44,6 +46,8 @@ SECTIONS = {
     "own": ("Entries of their own for heads, tokens or elements of a pair", check_own_entries.rows),
     "remote": ("Model types whose code comes with their weights", check_remote.rows),
     "queries": ("Factors of queries by position", check_query_scale.rows),
+    "positions": ("Position ids of text, images, videos and audio", check_positions.rows),
+    "latents": ("Position ids of diffusers' latents", check_latents.rows),
     "gguf": ("GGUF files", check_gguf.rows),
     "mutations": ("config.json with one or two fields changed", check_mutations.rows),
     "diagnoses": ("Rotations that posenc diagnose explains", check_diagnoses.rows),

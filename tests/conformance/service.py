@@ -58,6 +58,11 @@ class Service:
         answer = self.ask("GenerateTable", service_pb2.GenerateTableRequest(), request, preset)
         return array(answer.cos), array(answer.sin)
 
+    def positions(self, config, tokens, **fields):
+        described = {} if tokens is None else {"tokens": tokens}
+        request = {"model": {"config_json": config}, **described, **fields}
+        return self.client.call("Positions", fill(service_pb2.PositionsRequest(), request))
+
     def scores(self, preset="F32", dtype=FP32, **request):
         return array(self.ask("RelativeScores", service_pb2.RelativeScoresRequest(), request | {"dtype": dtype},
                                preset).scores)

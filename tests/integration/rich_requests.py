@@ -8,7 +8,7 @@ import json
 
 import gguf_file
 import numpy
-from posenc.v1 import bias_pb2, diagnose_pb2, embedding_pb2, relative_pb2, rotary_pb2, service_pb2
+from posenc.v1 import bias_pb2, diagnose_pb2, embedding_pb2, positions_pb2, relative_pb2, rotary_pb2, service_pb2
 from samples import (
     alibi,
     analysis,
@@ -493,6 +493,63 @@ def bias_diagnoses():
     return [request, of_buckets]
 
 
+def positions():
+    """Of images, videos and audio, for the classes that together read all fields."""
+    def request(model_type, tokens, **fields):
+        of_model = {"model": model(model_type, **fields)} if model_type else {}
+        return service_pb2.PositionsRequest(tokens=positions_pb2.TokenDescription(**tokens), **of_model)
+
+    of_video = request("qwen2_5_vl", {
+        "mm_token_type_ids": tensor([[0, 1, 0, 2, 2, 0]], INT32), "attention_mask": tensor([[1, 1, 1, 1, 1, 1]], BOOL),
+        "image_grid_thw": tensor([[1, 2, 2]], INT64), "video_grid_thw": tensor([[2, 2, 2]], INT64),
+        "second_per_grid_ts": tensor([0.5], FP32), "sequences": 1, "length": 6})
+    of_video.token_begin, of_video.token_count = 1, 3
+    of_video.hints.request_id = "positions"
+    of_video.given.CopyFrom(positions_pb2.GivenPositions(ids=tensor([[2, 3, 4]], INT64), rope_deltas=tensor([0], INT64)))
+    ids = {"vision_start_token_id": 1, "audio_start_token_id": 2, "video_token_id": 3, "audio_token_id": 4}
+    of_omni = request("qwen2_5_omni_thinker", {
+        "input_ids": tensor([[1, 2, 3, 4, 4, 5, 6]], INT64), "use_audio_in_video": True,
+        "video_grid_thw": tensor([[1, 2, 2]], INT64), "second_per_grid_ts": tensor([1.0], FP64),
+        "audio_seqlens": tensor([8], INT64)}, **ids)
+    of_glm = request("glm_image", {
+        "input_ids": tensor([[7, 8, 9]], INT64), "image_grid_thw": tensor([[1, 2, 2]], INT64),
+        "images_per_sample": tensor([1], INT64)})
+    of_crops = request("minicpmv4_7", {
+        "mm_token_type_ids": tensor([0, 1, 0, 0, 2, 0], INT64), "input_ids": tensor([13, 7, 14, 13, 7, 14], INT64),
+        "target_sizes": tensor([[2, 2]], INT64), "target_sizes_videos": tensor([[2, 2]], INT64),
+        "downsample_mode": "4x"}, image_start_id=13, image_end_id=14)
+    packed = request(None, {"mm_token_type_ids": tensor([0, 0, 0], INT64), "cu_seqlens": tensor([0, 1, 3], INT64)})
+    after = request("qwen2_vl", {"length": 2, "cache_length": 3, "rope_deltas": tensor([-1], INT64)})
+    in_window = request(None, {"length": 1, "cache_length": 9, "cache_window": positions_pb2.CacheWindow(
+        size=4, sinks=1, renumbers=True)})
+    return [of_video, of_omni, of_glm, of_crops, packed, after, in_window,
+            service_pb2.PositionsRequest(model=flux("FluxTransformer2DModel"), latents=latents(text_length=2)),
+            service_pb2.PositionsRequest(model=flux("LTXVideoTransformer3DModel"),
+                                         latents=latents(rope_interpolation_scale=[0.4, 32, 32]))]
+
+
+def flux(class_name):
+    return rotary_pb2.ModelConfig(config_json=json.dumps({"_class_name": class_name}).encode())
+
+
+def latents(**fields):
+    return positions_pb2.LatentDescription(grid_thw=tensor([[1, 2, 3]], INT64), **fields)
+
+
+def described():
+    """Rotary requests whose positions are descriptions."""
+    by_tokens = table()
+    by_tokens.ClearField("rotary")
+    by_tokens.rotary.model.CopyFrom(llama())
+    by_tokens.ClearField("count")
+    by_tokens.positions.CopyFrom(rotary_pb2.Positions(tokens=positions_pb2.TokenDescription(length=4)))
+    by_latents = service_pb2.GenerateTableRequest()
+    by_latents.CopyFrom(by_tokens)
+    by_latents.rotary.model.CopyFrom(flux("FluxTransformer2DModel"))
+    by_latents.positions.CopyFrom(rotary_pb2.Positions(latents=latents(text_length=2)))
+    return [by_tokens, by_latents]
+
+
 def comparisons():
     by_lengths = comparison(llama(), dynamic(), seq_len=[64, 128])
     by_lengths.hints.request_id = "compared"
@@ -506,8 +563,8 @@ def rich_requests():
     """Returns (method, request)."""
     of_methods = {
         "GetServerInfo": [service_pb2.GetServerInfoRequest()], "Explain": explanations(), "ApplyRotary": rotations(),
-        "GenerateTable": tables(), "StreamTable": table_streams(), "StreamBias": bias_streams(),
+        "GenerateTable": [*tables(), *described()], "StreamTable": table_streams(), "StreamBias": bias_streams(),
         "GenerateEmbedding": embeddings(), "GenerateBias": biases(), "AddBias": sums(), "Analyze": analyses(),
         "RelativeScores": relative_scores(), "RelativeValues": relative_values(), "Diagnose": diagnoses(),
-        "DiagnoseBias": bias_diagnoses(), "Compare": comparisons()}
+        "DiagnoseBias": bias_diagnoses(), "Compare": comparisons(), "Positions": positions()}
     return [(method, request) for method, requests in of_methods.items() for request in requests]

@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT
 from client import SECONDS
 
-COMMANDS = ("explain", "compare", "table", "rope", "bias", "scores", "values", "embedding", "plot", "diagnose",
+COMMANDS = ("explain", "compare", "table", "rope", "bias", "scores", "values", "embedding", "positions", "plot", "diagnose",
             "diagnose-bias", "diagnose-table", "vectors", "load", "info", "health", "serve", "demo", "help", "version", "completion")
 OF_COMMANDS = tuple(f"plot {kind}" for kind in ("decay", "table", "bias", "frequencies", "similarity", "wavelets")) + (
     "load merge",)

@@ -25,6 +25,7 @@ inline v1::RelativeScoresResponse ResponseTo(const v1::RelativeScoresRequest&) {
 inline v1::RelativeValuesResponse ResponseTo(const v1::RelativeValuesRequest&) { return {}; }
 inline v1::AnalyzeResponse ResponseTo(const v1::AnalyzeRequest&) { return {}; }
 inline v1::ExplainResponse ResponseTo(const v1::ExplainRequest&) { return {}; }
+inline v1::PositionsResponse ResponseTo(const v1::PositionsRequest&) { return {}; }
 inline v1::CompareResponse ResponseTo(const v1::CompareRequest&) { return {}; }
 inline v1::DiagnoseResponse ResponseTo(const v1::DiagnoseRequest&) { return {}; }
 inline v1::DiagnoseBiasResponse ResponseTo(const v1::DiagnoseBiasRequest&) { return {}; }

@@ -66,6 +66,25 @@ std::vector<const FieldDescriptor*> TensorFields(const Message& message) {
   return tensors;
 }
 
+// Copies a field of doubles or strings.
+absl::Status CopyScalars(const FieldDescriptor& field, const Message& from, Message* to) {
+  const auto* reflection = from.GetReflection();
+  const bool is_text = field.cpp_type() == FieldDescriptor::CPPTYPE_STRING;
+  if (!is_text && (field.is_repeated() || field.cpp_type() != FieldDescriptor::CPPTYPE_DOUBLE)) {
+    return absl::InternalError("an answer with tensors must have only messages, doubles and strings beside them");
+  }
+  for (int n = 0; field.is_repeated() && n < reflection->FieldSize(from, &field); ++n) {
+    reflection->AddString(to, &field, reflection->GetRepeatedString(from, &field, n));
+  }
+  if (field.is_repeated()) return absl::OkStatus();
+  if (is_text) {
+    reflection->SetString(to, &field, reflection->GetString(from, &field));
+  } else {
+    reflection->SetDouble(to, &field, reflection->GetDouble(from, &field));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> TensorToJson(const v1::Tensor& tensor) {
@@ -110,10 +129,7 @@ absl::StatusOr<std::string> ToJson(const Message& message) {
   reflection->ListFields(message, &set);
   for (const FieldDescriptor* field : set) {
     if (field->message_type() == nullptr) {
-      if (field->is_repeated() || field->cpp_type() != FieldDescriptor::CPPTYPE_DOUBLE) {
-        return absl::InternalError("an answer with tensors must have only messages and doubles beside them");
-      }
-      rest->GetReflection()->SetDouble(rest.get(), field, reflection->GetDouble(message, field));
+      POSENC_RETURN_IF_ERROR(CopyScalars(*field, message, rest.get()));
     } else if (field->is_repeated()) {
       for (int i = 0; i < reflection->FieldSize(message, field); ++i) {
         rest->GetReflection()

@@ -71,6 +71,13 @@ constexpr std::pair<const char*, const char*> kExamples[] = {
       Writes the embedding of two timesteps of a diffusion model.
   posenc embedding --learned-table positions.npy --resize-mode bicubic --resize-target 4,6 --dtype fp32 -o rows.npy
       Writes a learned table, resized to an image of 4 x 6 patches.)"},
+    {"posenc positions", R"(Examples:
+  posenc positions --length 8 --attention-mask 0*3,1*5
+      Prints the positions of five tokens after three of padding.
+  posenc positions --model config.json --length 1 --cache-length 8191
+      Prints the position of the next token after 8191 in the cache.
+  posenc positions --mm-token-type-ids 0*6 --cu-seqlens 0,2,6 -o ids.npy
+      Writes the ids of two packed sequences.)"},
     {"posenc plot", R"(Examples:
   posenc plot frequencies --model config.json -o frequencies.png
       Draws the wavelength of each pair, scaled and unscaled.

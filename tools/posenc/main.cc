@@ -131,11 +131,11 @@ int Main(int argc, char** argv) {
                "Make a result of more than a tenth of the free memory or disk space without asking");
 
   const std::vector<Subcommand> subcommands = {
-      AddExplain(app),      AddCompare(app),       AddTable(app),     AddRope(app), AddBias(app),
-      AddScores(app),       AddValues(app),        AddEmbedding(app), AddPlot(app), AddDiagnose(app),
-      AddDiagnoseBias(app), AddDiagnoseTable(app), AddVectors(app),   AddLoad(app), AddInfo(app),
-      AddHealth(app),       AddServe(app),         AddDemo(app),      AddHelp(app), AddVersion(app),
-      AddCompletion(app)};
+      AddExplain(app),  AddCompare(app),      AddTable(app),         AddRope(app),      AddBias(app),
+      AddScores(app),   AddValues(app),       AddEmbedding(app),     AddPositions(app), AddPlot(app),
+      AddDiagnose(app), AddDiagnoseBias(app), AddDiagnoseTable(app), AddVectors(app),   AddLoad(app),
+      AddInfo(app),     AddHealth(app),       AddServe(app),         AddDemo(app),      AddHelp(app),
+      AddVersion(app),  AddCompletion(app)};
   AddFooters(app);
   if (argc > 1 && std::string_view(argv[1]) == "complete-word") {
     PrintCandidates(app, argv + 2);

@@ -85,6 +85,7 @@ Subcommand AddTable(CLI::App& parent);
 Subcommand AddRope(CLI::App& parent);
 Subcommand AddBias(CLI::App& parent);
 Subcommand AddEmbedding(CLI::App& parent);
+Subcommand AddPositions(CLI::App& parent);
 Subcommand AddPlot(CLI::App& parent);
 Subcommand AddScores(CLI::App& parent);
 Subcommand AddValues(CLI::App& parent);

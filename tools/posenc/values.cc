@@ -136,6 +136,43 @@ absl::StatusOr<v1::AxialRope> ParseAxial(std::string_view text) {
   return axial;
 }
 
+absl::StatusOr<v1::Tensor> ParseRuns(const std::string& text) {
+  if (text.find('*') == std::string::npos) return ParseTensor(text);
+  std::vector<int64_t> values;
+  for (const std::string_view run : Split(text, ',')) {
+    const std::vector<std::string_view> parts = Split(run, '*');
+    POSENC_ASSIGN_OR_RETURN(const int64_t value, ParseInt64(parts[0]));
+    int64_t count = 1;
+    if (parts.size() == 2) {
+      POSENC_ASSIGN_OR_RETURN(count, ParseInt64(parts[1]));
+    }
+    constexpr int64_t kMost = int64_t{1} << 24;
+    if (parts.size() > 2 || count < 0 || count > kMost - static_cast<int64_t>(values.size())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", Quote(run), "\" is not VALUE or VALUE*COUNT, of 2^24 in all"));
+    }
+    values.insert(values.end(), count, value);
+  }
+  return MakeTensor(v1::DATA_TYPE_INT64, values);
+}
+
+absl::StatusOr<v1::Tensor> ParseGrids(const std::string& text, size_t sides) {
+  if (text.find_first_not_of("0123456789x,") != std::string::npos) return ReadTensor(text);
+  std::vector<int64_t> values;
+  for (const std::string_view part : Split(text, ',')) {
+    POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> grid, ParseList(part, ParseInt64, 'x'));
+    if (grid.size() != sides) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", Quote(part), "\" is not ", sides == 3 ? "FRAMESxROWSxCOLUMNS" : "ROWSxCOLUMNS"));
+    }
+    values.insert(values.end(), grid.begin(), grid.end());
+  }
+  v1::Tensor tensor = MakeTensor(v1::DATA_TYPE_INT64, values);
+  tensor.set_shape(0, static_cast<int64_t>(values.size() / sides));
+  tensor.add_shape(static_cast<int64_t>(sides));
+  return tensor;
+}
+
 absl::StatusOr<v1::PositionSegments> ParseSegments(std::string_view text) {
   v1::PositionSegments segments;
   for (std::string_view part : Split(text, ',')) {

@@ -23,6 +23,12 @@ absl::StatusOr<std::vector<int64_t>> ParseInt64s(std::string_view text);
 // Reads a file, or parses numbers: INT64 [n] if all are integers, else FP64 [n].
 absl::StatusOr<v1::Tensor> ParseTensor(const std::string& text);
 
+// ParseTensor(), and "VALUE*COUNT,...": values, each with how often it occurs.
+absl::StatusOr<v1::Tensor> ParseRuns(const std::string& text);
+
+// Reads a file, or parses "1x16x16,4x8x8", one grid of so many sides per entry: INT64 [n, sides].
+absl::StatusOr<v1::Tensor> ParseGrids(const std::string& text, size_t sides);
+
 // Parses "DIM[:THETA[:FREQUENCY_START]],...", one entry per axis; the entry "alternating" interleaves the axes.
 absl::StatusOr<v1::AxialRope> ParseAxial(std::string_view text);
 

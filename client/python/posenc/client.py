@@ -205,6 +205,20 @@ class Client(abc.ABC):
         """Tells whether two models give the same positional encoding. Settings: {"rotary": {...}}, {"bias": {...}}."""
         return self._call("Compare", {"a": _side(a), "b": _side(b), **fields}, None, timeout)
 
+    def positions(self, *, model: ModelLike | None = None, component: str | None = None,
+                        latents: f.LatentDescription | None = None, given: f.GivenPositions | None = None,
+                        token_begin: int | None = None, token_count: int | None = None, timeout: float | None = None,
+                        **tokens: Unpack[f.TokenDescription]) -> m.PositionsResponse[Array]:
+        """Computes position ids as the model's class does, from a description of text, images, videos and audio.
+
+            client.positions(model="config.json", mm_token_type_ids=types, image_grid_thw=grids).ids  # [axes, B, S]
+
+        `latents`: the description for a diffusion model. `given`: ids of another system, to be compared.
+        """
+        request = {"model": _subject(model, None, component), "tokens": None if latents is not None else tokens,
+                   "latents": latents, "given": given, "token_begin": token_begin, "token_count": token_count}
+        return self._call("Positions", request, None, timeout)
+
     def diagnose(self, before: Any = None, after: Any = None, *, model: ModelLike | None = None,
                        settings: f.RotarySettings | None = None, layer: int | str | None = None,
                        component: str | None = None, timeout: float | None = None,

@@ -32,6 +32,7 @@ def rotated(x, position, theta=10000.0):
 Q, K = tensor(1, 3, 4, 128), tensor(1, 3, 2, 128)
 SHAW = {"shaw": {"table": tensor(5, 4), "order": "KEY_MINUS_QUERY", "clip": True}}
 # Each RPC once: a method's name and its arguments.
+KINDS = np.array([[0, 1, 1, 1, 1, 0]])
 CALLS = {
     "rope": lambda c: c.rope(Q, K, model=LLAMA, positions=7, layout="BSHD"),
     "rope_by_ids": lambda c: c.rope(Q, settings={**SETTINGS, "rotary_dim": 128}, positions=np.array([5, 9, 2]), layout="BSHD"),
@@ -47,6 +48,8 @@ CALLS = {
     "analyze": lambda c: c.analyze(model=LLAMA, distances=0, count=4),
     "compare": lambda c: c.compare(LLAMA, {**LLAMA, "rope_theta": 1e4}),
     "compare_settings": lambda c: c.compare({"rotary": SETTINGS}, {"bias": ALIBI}),
+    "positions": lambda c: c.positions(model={"model_type": "qwen2_vl"}, mm_token_type_ids=KINDS,
+                                       image_grid_thw=np.array([[1, 4, 4]])),
     "diagnose": lambda c: c.diagnose(Q, rotated(Q, np.arange(3)[:, None, None]).astype(np.float32),
                                      settings={**SETTINGS, "rotary_dim": 128}, positions=0, layout="BSHD"),
 }
@@ -72,7 +75,7 @@ def test_the_answers_are_the_same_in_both_places(name, remote, local):
 
 def test_every_unary_rpc_is_called():
     called = {"ApplyRotary", "GenerateTable", "GenerateBias", "AddBias", "RelativeScores", "RelativeValues",
-              "GenerateEmbedding", "Explain", "Analyze", "Compare", "Diagnose", "DiagnoseBias", "GetServerInfo"}
+              "GenerateEmbedding", "Explain", "Analyze", "Compare", "Positions", "Diagnose", "DiagnoseBias", "GetServerInfo"}
     from posenc._descriptors import api
     assert called == {name for name in api().rpcs if not name.startswith("Stream")}
 
@@ -94,6 +97,13 @@ def test_numbers(client):
     assert np.allclose(values[0, 0, 1], 0.25 * (table[1] + table[2] + table[3]), atol=1e-6)
     scores = client.scores(np.ones((1, 1, 3, 4), np.float32), method=SHAW, layout="BHSD", content=False, dtype="FP32").scores
     assert np.allclose(scores[0, 0, 1] * 2, [table[row].sum() for row in (1, 2, 3)], atol=1e-5)
+
+
+def test_positions(client):
+    answer = CALLS["positions"](client)
+    assert answer.ids[:, 0].tolist() == [[0, 1, 1, 1, 1, 3], [0, 1, 1, 2, 2, 3], [0, 1, 2, 1, 2, 3]]
+    assert answer.rope_deltas.tolist() == [-2] and answer.axes == ["t", "h", "w"]
+    assert [span.kind for span in answer.spans] == ["TEXT", "IMAGE", "TEXT"]
 
 
 def test_words(client):

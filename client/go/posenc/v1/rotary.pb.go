@@ -2148,6 +2148,8 @@ type Positions struct {
 	//	*Positions_Offsets
 	//	*Positions_Ids
 	//	*Positions_Segments
+	//	*Positions_Tokens
+	//	*Positions_Latents
 	Source isPositions_Source `protobuf_oneof:"source"`
 	// Sequence boundaries, layout THD only: sequence n holds tokens cu_seqlens[n] .. cu_seqlens[n+1]-1. INT32 or INT64,
 	// [N+1], starts with 0, does not decrease, ends with T. Absent: one sequence. With offset, each sequence starts at
@@ -2243,6 +2245,24 @@ func (x *Positions) GetSegments() *PositionSegments {
 	return nil
 }
 
+func (x *Positions) GetTokens() *TokenDescription {
+	if x != nil {
+		if x, ok := x.Source.(*Positions_Tokens); ok {
+			return x.Tokens
+		}
+	}
+	return nil
+}
+
+func (x *Positions) GetLatents() *LatentDescription {
+	if x != nil {
+		if x, ok := x.Source.(*Positions_Latents); ok {
+			return x.Latents
+		}
+	}
+	return nil
+}
+
 func (x *Positions) GetCuSeqlens() *Tensor {
 	if x != nil {
 		return x.CuSeqlens
@@ -2303,6 +2323,16 @@ type Positions_Segments struct {
 	Segments *PositionSegments `protobuf:"bytes,4,opt,name=segments,proto3,oneof"`
 }
 
+type Positions_Tokens struct {
+	// The ids that the model's class computes from this description; the source must be a config.json. Read by
+	// ApplyRotary and GenerateTable.
+	Tokens *TokenDescription `protobuf:"bytes,10,opt,name=tokens,proto3,oneof"`
+}
+
+type Positions_Latents struct {
+	Latents *LatentDescription `protobuf:"bytes,11,opt,name=latents,proto3,oneof"`
+}
+
 func (*Positions_Offset) isPositions_Source() {}
 
 func (*Positions_Offsets) isPositions_Source() {}
@@ -2310,6 +2340,10 @@ func (*Positions_Offsets) isPositions_Source() {}
 func (*Positions_Ids) isPositions_Source() {}
 
 func (*Positions_Segments) isPositions_Source() {}
+
+func (*Positions_Tokens) isPositions_Source() {}
+
+func (*Positions_Latents) isPositions_Source() {}
 
 type PositionOffsets struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2835,7 +2869,7 @@ var File_posenc_v1_rotary_proto protoreflect.FileDescriptor
 
 const file_posenc_v1_rotary_proto_rawDesc = "" +
 	"\n" +
-	"\x16posenc/v1/rotary.proto\x12\tposenc.v1\x1a\x16posenc/v1/tensor.proto\"\x9f\v\n" +
+	"\x16posenc/v1/rotary.proto\x12\tposenc.v1\x1a\x19posenc/v1/positions.proto\x1a\x16posenc/v1/tensor.proto\"\x9f\v\n" +
 	"\x0eRopeParameters\x12\x1b\n" +
 	"\trope_type\x18\x01 \x01(\tR\bropeType\x12\"\n" +
 	"\n" +
@@ -2988,12 +3022,15 @@ const file_posenc_v1_rotary_proto_rawDesc = "" +
 	"\fRotarySource\x12.\n" +
 	"\x05model\x18\x01 \x01(\v2\x16.posenc.v1.ModelConfigH\x00R\x05model\x127\n" +
 	"\bsettings\x18\x02 \x01(\v2\x19.posenc.v1.RotarySettingsH\x00R\bsettingsB\b\n" +
-	"\x06source\"\xd9\x03\n" +
+	"\x06source\"\xca\x04\n" +
 	"\tPositions\x12\x18\n" +
 	"\x06offset\x18\x01 \x01(\x03H\x00R\x06offset\x126\n" +
 	"\aoffsets\x18\x02 \x01(\v2\x1a.posenc.v1.PositionOffsetsH\x00R\aoffsets\x12%\n" +
 	"\x03ids\x18\x03 \x01(\v2\x11.posenc.v1.TensorH\x00R\x03ids\x129\n" +
-	"\bsegments\x18\x04 \x01(\v2\x1b.posenc.v1.PositionSegmentsH\x00R\bsegments\x120\n" +
+	"\bsegments\x18\x04 \x01(\v2\x1b.posenc.v1.PositionSegmentsH\x00R\bsegments\x125\n" +
+	"\x06tokens\x18\n" +
+	" \x01(\v2\x1b.posenc.v1.TokenDescriptionH\x00R\x06tokens\x128\n" +
+	"\alatents\x18\v \x01(\v2\x1c.posenc.v1.LatentDescriptionH\x00R\alatents\x120\n" +
 	"\n" +
 	"cu_seqlens\x18\x05 \x01(\v2\x11.posenc.v1.TensorR\tcuSeqlens\x12L\n" +
 	"\x13scaling_length_rule\x18\x06 \x01(\x0e2\x1c.posenc.v1.ScalingLengthRuleR\x11scalingLengthRule\x12\x17\n" +
@@ -3131,42 +3168,44 @@ func file_posenc_v1_rotary_proto_rawDescGZIP() []byte {
 var file_posenc_v1_rotary_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
 var file_posenc_v1_rotary_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_posenc_v1_rotary_proto_goTypes = []any{
-	(Pairing)(0),             // 0: posenc.v1.Pairing
-	(MropeOrder)(0),          // 1: posenc.v1.MropeOrder
-	(LongropeBranch)(0),      // 2: posenc.v1.LongropeBranch
-	(QueryScaleFunction)(0),  // 3: posenc.v1.QueryScaleFunction
-	(PositionSource)(0),      // 4: posenc.v1.PositionSource
-	(AxisDimension)(0),       // 5: posenc.v1.AxisDimension
-	(ScalingLengthRule)(0),   // 6: posenc.v1.ScalingLengthRule
-	(PrecisionPreset)(0),     // 7: posenc.v1.PrecisionPreset
-	(FrequencyArithmetic)(0), // 8: posenc.v1.FrequencyArithmetic
-	(TableDtype)(0),          // 9: posenc.v1.TableDtype
-	(Rounding)(0),            // 10: posenc.v1.Rounding
-	(Layout)(0),              // 11: posenc.v1.Layout
-	(Direction)(0),           // 12: posenc.v1.Direction
-	(TableForm)(0),           // 13: posenc.v1.TableForm
-	(Operand)(0),             // 14: posenc.v1.Operand
-	(*RopeParameters)(nil),   // 15: posenc.v1.RopeParameters
-	(*GivenFrequencies)(nil), // 16: posenc.v1.GivenFrequencies
-	(*AxialRope)(nil),        // 17: posenc.v1.AxialRope
-	(*AxialAxis)(nil),        // 18: posenc.v1.AxialAxis
-	(*GivenTable)(nil),       // 19: posenc.v1.GivenTable
-	(*Xpos)(nil),             // 20: posenc.v1.Xpos
-	(*QueryScale)(nil),       // 21: posenc.v1.QueryScale
-	(*RotarySettings)(nil),   // 22: posenc.v1.RotarySettings
-	(*ModelConfig)(nil),      // 23: posenc.v1.ModelConfig
-	(*RotarySource)(nil),     // 24: posenc.v1.RotarySource
-	(*Positions)(nil),        // 25: posenc.v1.Positions
-	(*PositionOffsets)(nil),  // 26: posenc.v1.PositionOffsets
-	(*PositionSegments)(nil), // 27: posenc.v1.PositionSegments
-	(*PositionSegment)(nil),  // 28: posenc.v1.PositionSegment
-	(*PositionLine)(nil),     // 29: posenc.v1.PositionLine
-	(*PositionGrid)(nil),     // 30: posenc.v1.PositionGrid
-	(*Precision)(nil),        // 31: posenc.v1.Precision
-	(*PrecisionAxes)(nil),    // 32: posenc.v1.PrecisionAxes
-	(*RotaryOperand)(nil),    // 33: posenc.v1.RotaryOperand
-	(*Tensor)(nil),           // 34: posenc.v1.Tensor
-	(*Region)(nil),           // 35: posenc.v1.Region
+	(Pairing)(0),              // 0: posenc.v1.Pairing
+	(MropeOrder)(0),           // 1: posenc.v1.MropeOrder
+	(LongropeBranch)(0),       // 2: posenc.v1.LongropeBranch
+	(QueryScaleFunction)(0),   // 3: posenc.v1.QueryScaleFunction
+	(PositionSource)(0),       // 4: posenc.v1.PositionSource
+	(AxisDimension)(0),        // 5: posenc.v1.AxisDimension
+	(ScalingLengthRule)(0),    // 6: posenc.v1.ScalingLengthRule
+	(PrecisionPreset)(0),      // 7: posenc.v1.PrecisionPreset
+	(FrequencyArithmetic)(0),  // 8: posenc.v1.FrequencyArithmetic
+	(TableDtype)(0),           // 9: posenc.v1.TableDtype
+	(Rounding)(0),             // 10: posenc.v1.Rounding
+	(Layout)(0),               // 11: posenc.v1.Layout
+	(Direction)(0),            // 12: posenc.v1.Direction
+	(TableForm)(0),            // 13: posenc.v1.TableForm
+	(Operand)(0),              // 14: posenc.v1.Operand
+	(*RopeParameters)(nil),    // 15: posenc.v1.RopeParameters
+	(*GivenFrequencies)(nil),  // 16: posenc.v1.GivenFrequencies
+	(*AxialRope)(nil),         // 17: posenc.v1.AxialRope
+	(*AxialAxis)(nil),         // 18: posenc.v1.AxialAxis
+	(*GivenTable)(nil),        // 19: posenc.v1.GivenTable
+	(*Xpos)(nil),              // 20: posenc.v1.Xpos
+	(*QueryScale)(nil),        // 21: posenc.v1.QueryScale
+	(*RotarySettings)(nil),    // 22: posenc.v1.RotarySettings
+	(*ModelConfig)(nil),       // 23: posenc.v1.ModelConfig
+	(*RotarySource)(nil),      // 24: posenc.v1.RotarySource
+	(*Positions)(nil),         // 25: posenc.v1.Positions
+	(*PositionOffsets)(nil),   // 26: posenc.v1.PositionOffsets
+	(*PositionSegments)(nil),  // 27: posenc.v1.PositionSegments
+	(*PositionSegment)(nil),   // 28: posenc.v1.PositionSegment
+	(*PositionLine)(nil),      // 29: posenc.v1.PositionLine
+	(*PositionGrid)(nil),      // 30: posenc.v1.PositionGrid
+	(*Precision)(nil),         // 31: posenc.v1.Precision
+	(*PrecisionAxes)(nil),     // 32: posenc.v1.PrecisionAxes
+	(*RotaryOperand)(nil),     // 33: posenc.v1.RotaryOperand
+	(*Tensor)(nil),            // 34: posenc.v1.Tensor
+	(*TokenDescription)(nil),  // 35: posenc.v1.TokenDescription
+	(*LatentDescription)(nil), // 36: posenc.v1.LatentDescription
+	(*Region)(nil),            // 37: posenc.v1.Region
 }
 var file_posenc_v1_rotary_proto_depIdxs = []int32{
 	2,  // 0: posenc.v1.RopeParameters.longrope_branch:type_name -> posenc.v1.LongropeBranch
@@ -3193,24 +3232,26 @@ var file_posenc_v1_rotary_proto_depIdxs = []int32{
 	26, // 21: posenc.v1.Positions.offsets:type_name -> posenc.v1.PositionOffsets
 	34, // 22: posenc.v1.Positions.ids:type_name -> posenc.v1.Tensor
 	27, // 23: posenc.v1.Positions.segments:type_name -> posenc.v1.PositionSegments
-	34, // 24: posenc.v1.Positions.cu_seqlens:type_name -> posenc.v1.Tensor
-	6,  // 25: posenc.v1.Positions.scaling_length_rule:type_name -> posenc.v1.ScalingLengthRule
-	5,  // 26: posenc.v1.Positions.axis_dimension:type_name -> posenc.v1.AxisDimension
-	28, // 27: posenc.v1.PositionSegments.segment:type_name -> posenc.v1.PositionSegment
-	29, // 28: posenc.v1.PositionSegment.line:type_name -> posenc.v1.PositionLine
-	30, // 29: posenc.v1.PositionSegment.grid:type_name -> posenc.v1.PositionGrid
-	7,  // 30: posenc.v1.Precision.preset:type_name -> posenc.v1.PrecisionPreset
-	32, // 31: posenc.v1.Precision.axes:type_name -> posenc.v1.PrecisionAxes
-	8,  // 32: posenc.v1.PrecisionAxes.frequencies:type_name -> posenc.v1.FrequencyArithmetic
-	9,  // 33: posenc.v1.PrecisionAxes.table_dtype:type_name -> posenc.v1.TableDtype
-	10, // 34: posenc.v1.PrecisionAxes.rounding:type_name -> posenc.v1.Rounding
-	35, // 35: posenc.v1.RotaryOperand.output:type_name -> posenc.v1.Region
-	34, // 36: posenc.v1.RotaryOperand.tensor:type_name -> posenc.v1.Tensor
-	37, // [37:37] is the sub-list for method output_type
-	37, // [37:37] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	35, // 24: posenc.v1.Positions.tokens:type_name -> posenc.v1.TokenDescription
+	36, // 25: posenc.v1.Positions.latents:type_name -> posenc.v1.LatentDescription
+	34, // 26: posenc.v1.Positions.cu_seqlens:type_name -> posenc.v1.Tensor
+	6,  // 27: posenc.v1.Positions.scaling_length_rule:type_name -> posenc.v1.ScalingLengthRule
+	5,  // 28: posenc.v1.Positions.axis_dimension:type_name -> posenc.v1.AxisDimension
+	28, // 29: posenc.v1.PositionSegments.segment:type_name -> posenc.v1.PositionSegment
+	29, // 30: posenc.v1.PositionSegment.line:type_name -> posenc.v1.PositionLine
+	30, // 31: posenc.v1.PositionSegment.grid:type_name -> posenc.v1.PositionGrid
+	7,  // 32: posenc.v1.Precision.preset:type_name -> posenc.v1.PrecisionPreset
+	32, // 33: posenc.v1.Precision.axes:type_name -> posenc.v1.PrecisionAxes
+	8,  // 34: posenc.v1.PrecisionAxes.frequencies:type_name -> posenc.v1.FrequencyArithmetic
+	9,  // 35: posenc.v1.PrecisionAxes.table_dtype:type_name -> posenc.v1.TableDtype
+	10, // 36: posenc.v1.PrecisionAxes.rounding:type_name -> posenc.v1.Rounding
+	37, // 37: posenc.v1.RotaryOperand.output:type_name -> posenc.v1.Region
+	34, // 38: posenc.v1.RotaryOperand.tensor:type_name -> posenc.v1.Tensor
+	39, // [39:39] is the sub-list for method output_type
+	39, // [39:39] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_posenc_v1_rotary_proto_init() }
@@ -3218,6 +3259,7 @@ func file_posenc_v1_rotary_proto_init() {
 	if File_posenc_v1_rotary_proto != nil {
 		return
 	}
+	file_posenc_v1_positions_proto_init()
 	file_posenc_v1_tensor_proto_init()
 	file_posenc_v1_rotary_proto_msgTypes[0].OneofWrappers = []any{}
 	file_posenc_v1_rotary_proto_msgTypes[1].OneofWrappers = []any{}
@@ -3243,6 +3285,8 @@ func file_posenc_v1_rotary_proto_init() {
 		(*Positions_Offsets)(nil),
 		(*Positions_Ids)(nil),
 		(*Positions_Segments)(nil),
+		(*Positions_Tokens)(nil),
+		(*Positions_Latents)(nil),
 	}
 	file_posenc_v1_rotary_proto_msgTypes[13].OneofWrappers = []any{
 		(*PositionSegment_Line)(nil),

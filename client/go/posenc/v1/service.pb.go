@@ -1842,6 +1842,262 @@ func (x *CompareResponse) GetLayers() []*LayerComparison {
 	return nil
 }
 
+type PositionsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The model's config.json. Its layer and pairings must be absent. Absent: a model that counts tokens one by one.
+	Model *ModelConfig `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	// Required.
+	//
+	// Types that are valid to be assigned to Input:
+	//
+	//	*PositionsRequest_Tokens
+	//	*PositionsRequest_Latents
+	Input isPositionsRequest_Input `protobuf_oneof:"input"`
+	// First token of each sequence in the answer, for chunked prefill: 0 .. S. Default 0. Deltas and spans are always those
+	// of the whole description.
+	TokenBegin *int64 `protobuf:"varint,4,opt,name=token_begin,json=tokenBegin,proto3,oneof" json:"token_begin,omitempty"`
+	// Number of tokens in the answer. Default: up to the last.
+	TokenCount *int64 `protobuf:"varint,5,opt,name=token_count,json=tokenCount,proto3,oneof" json:"token_count,omitempty"`
+	// Ids of another system, of the same chunk, to be compared.
+	Given         *GivenPositions `protobuf:"bytes,6,opt,name=given,proto3" json:"given,omitempty"`
+	Hints         *CallHints      `protobuf:"bytes,7,opt,name=hints,proto3" json:"hints,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PositionsRequest) Reset() {
+	*x = PositionsRequest{}
+	mi := &file_posenc_v1_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PositionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PositionsRequest) ProtoMessage() {}
+
+func (x *PositionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_posenc_v1_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PositionsRequest.ProtoReflect.Descriptor instead.
+func (*PositionsRequest) Descriptor() ([]byte, []int) {
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *PositionsRequest) GetModel() *ModelConfig {
+	if x != nil {
+		return x.Model
+	}
+	return nil
+}
+
+func (x *PositionsRequest) GetInput() isPositionsRequest_Input {
+	if x != nil {
+		return x.Input
+	}
+	return nil
+}
+
+func (x *PositionsRequest) GetTokens() *TokenDescription {
+	if x != nil {
+		if x, ok := x.Input.(*PositionsRequest_Tokens); ok {
+			return x.Tokens
+		}
+	}
+	return nil
+}
+
+func (x *PositionsRequest) GetLatents() *LatentDescription {
+	if x != nil {
+		if x, ok := x.Input.(*PositionsRequest_Latents); ok {
+			return x.Latents
+		}
+	}
+	return nil
+}
+
+func (x *PositionsRequest) GetTokenBegin() int64 {
+	if x != nil && x.TokenBegin != nil {
+		return *x.TokenBegin
+	}
+	return 0
+}
+
+func (x *PositionsRequest) GetTokenCount() int64 {
+	if x != nil && x.TokenCount != nil {
+		return *x.TokenCount
+	}
+	return 0
+}
+
+func (x *PositionsRequest) GetGiven() *GivenPositions {
+	if x != nil {
+		return x.Given
+	}
+	return nil
+}
+
+func (x *PositionsRequest) GetHints() *CallHints {
+	if x != nil {
+		return x.Hints
+	}
+	return nil
+}
+
+type isPositionsRequest_Input interface {
+	isPositionsRequest_Input()
+}
+
+type PositionsRequest_Tokens struct {
+	Tokens *TokenDescription `protobuf:"bytes,2,opt,name=tokens,proto3,oneof"`
+}
+
+type PositionsRequest_Latents struct {
+	// With a config.json of diffusers.
+	Latents *LatentDescription `protobuf:"bytes,3,opt,name=latents,proto3,oneof"`
+}
+
+func (*PositionsRequest_Tokens) isPositionsRequest_Input() {}
+
+func (*PositionsRequest_Latents) isPositionsRequest_Input() {}
+
+type PositionsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Position ids, [axes, B, S]: INT64; FP32 where the class computes with fractions.
+	Ids *Tensor `protobuf:"bytes,1,opt,name=ids,proto3" json:"ids,omitempty"`
+	// By how much the position of the next token exceeds its index among the tokens that are no padding; type of ids, [B].
+	RopeDeltas *Tensor         `protobuf:"bytes,2,opt,name=rope_deltas,json=ropeDeltas,proto3" json:"rope_deltas,omitempty"`
+	Spans      []*PositionSpan `protobuf:"bytes,3,rep,name=spans,proto3" json:"spans,omitempty"`
+	// Names of the axes: "t", "h", "w".
+	Axes []string `protobuf:"bytes,4,rep,name=axes,proto3" json:"axes,omitempty"`
+	// Model type whose rule was used; "" if tokens are counted one by one.
+	Rule string `protobuf:"bytes,5,opt,name=rule,proto3" json:"rule,omitempty"`
+	// The rule in words, one sentence.
+	Sentence string `protobuf:"bytes,6,opt,name=sentence,proto3" json:"sentence,omitempty"`
+	// Rules by which config.json is read, e.g. "transformers 5.23".
+	ConfigRules string `protobuf:"bytes,7,opt,name=config_rules,json=configRules,proto3" json:"config_rules,omitempty"`
+	// GLM-Image: positions of the tokens that are generated next, type of ids, [axes, B, N]. Shorter rows repeat their
+	// last position.
+	DecodeIds *Tensor `protobuf:"bytes,8,opt,name=decode_ids,json=decodeIds,proto3" json:"decode_ids,omitempty"`
+	// With cache_window: positions of the keys in the cache after these tokens, type of ids, [axes, B, K].
+	KeyIds *Tensor `protobuf:"bytes,9,opt,name=key_ids,json=keyIds,proto3" json:"key_ids,omitempty"`
+	// Present with `given`.
+	Comparison    *PositionComparison `protobuf:"bytes,10,opt,name=comparison,proto3" json:"comparison,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PositionsResponse) Reset() {
+	*x = PositionsResponse{}
+	mi := &file_posenc_v1_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PositionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PositionsResponse) ProtoMessage() {}
+
+func (x *PositionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_posenc_v1_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PositionsResponse.ProtoReflect.Descriptor instead.
+func (*PositionsResponse) Descriptor() ([]byte, []int) {
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *PositionsResponse) GetIds() *Tensor {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *PositionsResponse) GetRopeDeltas() *Tensor {
+	if x != nil {
+		return x.RopeDeltas
+	}
+	return nil
+}
+
+func (x *PositionsResponse) GetSpans() []*PositionSpan {
+	if x != nil {
+		return x.Spans
+	}
+	return nil
+}
+
+func (x *PositionsResponse) GetAxes() []string {
+	if x != nil {
+		return x.Axes
+	}
+	return nil
+}
+
+func (x *PositionsResponse) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *PositionsResponse) GetSentence() string {
+	if x != nil {
+		return x.Sentence
+	}
+	return ""
+}
+
+func (x *PositionsResponse) GetConfigRules() string {
+	if x != nil {
+		return x.ConfigRules
+	}
+	return ""
+}
+
+func (x *PositionsResponse) GetDecodeIds() *Tensor {
+	if x != nil {
+		return x.DecodeIds
+	}
+	return nil
+}
+
+func (x *PositionsResponse) GetKeyIds() *Tensor {
+	if x != nil {
+		return x.KeyIds
+	}
+	return nil
+}
+
+func (x *PositionsResponse) GetComparison() *PositionComparison {
+	if x != nil {
+		return x.Comparison
+	}
+	return nil
+}
+
 type ApplyRotaryRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Rotary    *RotarySource          `protobuf:"bytes,1,opt,name=rotary,proto3" json:"rotary,omitempty"`
@@ -1859,7 +2115,7 @@ type ApplyRotaryRequest struct {
 
 func (x *ApplyRotaryRequest) Reset() {
 	*x = ApplyRotaryRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[20]
+	mi := &file_posenc_v1_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1871,7 +2127,7 @@ func (x *ApplyRotaryRequest) String() string {
 func (*ApplyRotaryRequest) ProtoMessage() {}
 
 func (x *ApplyRotaryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[20]
+	mi := &file_posenc_v1_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1884,7 +2140,7 @@ func (x *ApplyRotaryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRotaryRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRotaryRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{20}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ApplyRotaryRequest) GetRotary() *RotarySource {
@@ -1955,7 +2211,7 @@ type ApplyRotaryResponse struct {
 
 func (x *ApplyRotaryResponse) Reset() {
 	*x = ApplyRotaryResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[21]
+	mi := &file_posenc_v1_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1967,7 +2223,7 @@ func (x *ApplyRotaryResponse) String() string {
 func (*ApplyRotaryResponse) ProtoMessage() {}
 
 func (x *ApplyRotaryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[21]
+	mi := &file_posenc_v1_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1980,7 +2236,7 @@ func (x *ApplyRotaryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRotaryResponse.ProtoReflect.Descriptor instead.
 func (*ApplyRotaryResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{21}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ApplyRotaryResponse) GetInfo() *AnswerInfo {
@@ -2020,7 +2276,7 @@ type StreamApplyRotaryRequest struct {
 
 func (x *StreamApplyRotaryRequest) Reset() {
 	*x = StreamApplyRotaryRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[22]
+	mi := &file_posenc_v1_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2032,7 +2288,7 @@ func (x *StreamApplyRotaryRequest) String() string {
 func (*StreamApplyRotaryRequest) ProtoMessage() {}
 
 func (x *StreamApplyRotaryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[22]
+	mi := &file_posenc_v1_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2045,7 +2301,7 @@ func (x *StreamApplyRotaryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamApplyRotaryRequest.ProtoReflect.Descriptor instead.
 func (*StreamApplyRotaryRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{22}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StreamApplyRotaryRequest) GetPart() isStreamApplyRotaryRequest_Part {
@@ -2103,7 +2359,7 @@ type RotaryChunk struct {
 
 func (x *RotaryChunk) Reset() {
 	*x = RotaryChunk{}
-	mi := &file_posenc_v1_service_proto_msgTypes[23]
+	mi := &file_posenc_v1_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2115,7 +2371,7 @@ func (x *RotaryChunk) String() string {
 func (*RotaryChunk) ProtoMessage() {}
 
 func (x *RotaryChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[23]
+	mi := &file_posenc_v1_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2128,7 +2384,7 @@ func (x *RotaryChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotaryChunk.ProtoReflect.Descriptor instead.
 func (*RotaryChunk) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{23}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RotaryChunk) GetOperand() Operand {
@@ -2160,7 +2416,7 @@ type StreamApplyRotaryResponse struct {
 
 func (x *StreamApplyRotaryResponse) Reset() {
 	*x = StreamApplyRotaryResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[24]
+	mi := &file_posenc_v1_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2172,7 +2428,7 @@ func (x *StreamApplyRotaryResponse) String() string {
 func (*StreamApplyRotaryResponse) ProtoMessage() {}
 
 func (x *StreamApplyRotaryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[24]
+	mi := &file_posenc_v1_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2185,7 +2441,7 @@ func (x *StreamApplyRotaryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamApplyRotaryResponse.ProtoReflect.Descriptor instead.
 func (*StreamApplyRotaryResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{24}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StreamApplyRotaryResponse) GetInfo() *AnswerInfo {
@@ -2229,7 +2485,7 @@ type GenerateTableRequest struct {
 
 func (x *GenerateTableRequest) Reset() {
 	*x = GenerateTableRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[25]
+	mi := &file_posenc_v1_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2241,7 +2497,7 @@ func (x *GenerateTableRequest) String() string {
 func (*GenerateTableRequest) ProtoMessage() {}
 
 func (x *GenerateTableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[25]
+	mi := &file_posenc_v1_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2254,7 +2510,7 @@ func (x *GenerateTableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateTableRequest.ProtoReflect.Descriptor instead.
 func (*GenerateTableRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{25}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GenerateTableRequest) GetRotary() *RotarySource {
@@ -2339,7 +2595,7 @@ type GenerateTableResponse struct {
 
 func (x *GenerateTableResponse) Reset() {
 	*x = GenerateTableResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[26]
+	mi := &file_posenc_v1_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2351,7 +2607,7 @@ func (x *GenerateTableResponse) String() string {
 func (*GenerateTableResponse) ProtoMessage() {}
 
 func (x *GenerateTableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[26]
+	mi := &file_posenc_v1_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2364,7 +2620,7 @@ func (x *GenerateTableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateTableResponse.ProtoReflect.Descriptor instead.
 func (*GenerateTableResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{26}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GenerateTableResponse) GetInfo() *AnswerInfo {
@@ -2399,7 +2655,7 @@ type StreamTableRequest struct {
 
 func (x *StreamTableRequest) Reset() {
 	*x = StreamTableRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[27]
+	mi := &file_posenc_v1_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2411,7 +2667,7 @@ func (x *StreamTableRequest) String() string {
 func (*StreamTableRequest) ProtoMessage() {}
 
 func (x *StreamTableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[27]
+	mi := &file_posenc_v1_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2424,7 +2680,7 @@ func (x *StreamTableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamTableRequest.ProtoReflect.Descriptor instead.
 func (*StreamTableRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{27}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StreamTableRequest) GetTable() *GenerateTableRequest {
@@ -2456,7 +2712,7 @@ type StreamTableResponse struct {
 
 func (x *StreamTableResponse) Reset() {
 	*x = StreamTableResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[28]
+	mi := &file_posenc_v1_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2468,7 +2724,7 @@ func (x *StreamTableResponse) String() string {
 func (*StreamTableResponse) ProtoMessage() {}
 
 func (x *StreamTableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[28]
+	mi := &file_posenc_v1_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2481,7 +2737,7 @@ func (x *StreamTableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamTableResponse.ProtoReflect.Descriptor instead.
 func (*StreamTableResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{28}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StreamTableResponse) GetInfo() *AnswerInfo {
@@ -2547,7 +2803,7 @@ type GenerateEmbeddingRequest struct {
 
 func (x *GenerateEmbeddingRequest) Reset() {
 	*x = GenerateEmbeddingRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[29]
+	mi := &file_posenc_v1_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2559,7 +2815,7 @@ func (x *GenerateEmbeddingRequest) String() string {
 func (*GenerateEmbeddingRequest) ProtoMessage() {}
 
 func (x *GenerateEmbeddingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[29]
+	mi := &file_posenc_v1_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2572,7 +2828,7 @@ func (x *GenerateEmbeddingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateEmbeddingRequest.ProtoReflect.Descriptor instead.
 func (*GenerateEmbeddingRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{29}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GenerateEmbeddingRequest) GetMethod() isGenerateEmbeddingRequest_Method {
@@ -2721,7 +2977,7 @@ type GenerateEmbeddingResponse struct {
 
 func (x *GenerateEmbeddingResponse) Reset() {
 	*x = GenerateEmbeddingResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[30]
+	mi := &file_posenc_v1_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2733,7 +2989,7 @@ func (x *GenerateEmbeddingResponse) String() string {
 func (*GenerateEmbeddingResponse) ProtoMessage() {}
 
 func (x *GenerateEmbeddingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[30]
+	mi := &file_posenc_v1_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2746,7 +3002,7 @@ func (x *GenerateEmbeddingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateEmbeddingResponse.ProtoReflect.Descriptor instead.
 func (*GenerateEmbeddingResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{30}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GenerateEmbeddingResponse) GetInfo() *AnswerInfo {
@@ -2783,7 +3039,7 @@ type GenerateBiasRequest struct {
 
 func (x *GenerateBiasRequest) Reset() {
 	*x = GenerateBiasRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[31]
+	mi := &file_posenc_v1_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2795,7 +3051,7 @@ func (x *GenerateBiasRequest) String() string {
 func (*GenerateBiasRequest) ProtoMessage() {}
 
 func (x *GenerateBiasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[31]
+	mi := &file_posenc_v1_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2808,7 +3064,7 @@ func (x *GenerateBiasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateBiasRequest.ProtoReflect.Descriptor instead.
 func (*GenerateBiasRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{31}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GenerateBiasRequest) GetMethod() *BiasMethod {
@@ -2878,7 +3134,7 @@ type GenerateBiasResponse struct {
 
 func (x *GenerateBiasResponse) Reset() {
 	*x = GenerateBiasResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[32]
+	mi := &file_posenc_v1_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2890,7 +3146,7 @@ func (x *GenerateBiasResponse) String() string {
 func (*GenerateBiasResponse) ProtoMessage() {}
 
 func (x *GenerateBiasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[32]
+	mi := &file_posenc_v1_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2903,7 +3159,7 @@ func (x *GenerateBiasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateBiasResponse.ProtoReflect.Descriptor instead.
 func (*GenerateBiasResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{32}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GenerateBiasResponse) GetInfo() *AnswerInfo {
@@ -2932,7 +3188,7 @@ type StreamBiasRequest struct {
 
 func (x *StreamBiasRequest) Reset() {
 	*x = StreamBiasRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[33]
+	mi := &file_posenc_v1_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2944,7 +3200,7 @@ func (x *StreamBiasRequest) String() string {
 func (*StreamBiasRequest) ProtoMessage() {}
 
 func (x *StreamBiasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[33]
+	mi := &file_posenc_v1_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2957,7 +3213,7 @@ func (x *StreamBiasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamBiasRequest.ProtoReflect.Descriptor instead.
 func (*StreamBiasRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{33}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *StreamBiasRequest) GetBias() *GenerateBiasRequest {
@@ -2988,7 +3244,7 @@ type StreamBiasResponse struct {
 
 func (x *StreamBiasResponse) Reset() {
 	*x = StreamBiasResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[34]
+	mi := &file_posenc_v1_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3000,7 +3256,7 @@ func (x *StreamBiasResponse) String() string {
 func (*StreamBiasResponse) ProtoMessage() {}
 
 func (x *StreamBiasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[34]
+	mi := &file_posenc_v1_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3013,7 +3269,7 @@ func (x *StreamBiasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamBiasResponse.ProtoReflect.Descriptor instead.
 func (*StreamBiasResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{34}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *StreamBiasResponse) GetInfo() *AnswerInfo {
@@ -3057,7 +3313,7 @@ type AddBiasRequest struct {
 
 func (x *AddBiasRequest) Reset() {
 	*x = AddBiasRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[35]
+	mi := &file_posenc_v1_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3069,7 +3325,7 @@ func (x *AddBiasRequest) String() string {
 func (*AddBiasRequest) ProtoMessage() {}
 
 func (x *AddBiasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[35]
+	mi := &file_posenc_v1_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3082,7 +3338,7 @@ func (x *AddBiasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddBiasRequest.ProtoReflect.Descriptor instead.
 func (*AddBiasRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{35}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AddBiasRequest) GetMethod() *BiasMethod {
@@ -3145,7 +3401,7 @@ type AddBiasResponse struct {
 
 func (x *AddBiasResponse) Reset() {
 	*x = AddBiasResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[36]
+	mi := &file_posenc_v1_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3157,7 +3413,7 @@ func (x *AddBiasResponse) String() string {
 func (*AddBiasResponse) ProtoMessage() {}
 
 func (x *AddBiasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[36]
+	mi := &file_posenc_v1_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3170,7 +3426,7 @@ func (x *AddBiasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddBiasResponse.ProtoReflect.Descriptor instead.
 func (*AddBiasResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{36}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AddBiasResponse) GetInfo() *AnswerInfo {
@@ -3224,7 +3480,7 @@ type RelativeScoresRequest struct {
 
 func (x *RelativeScoresRequest) Reset() {
 	*x = RelativeScoresRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[37]
+	mi := &file_posenc_v1_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3236,7 +3492,7 @@ func (x *RelativeScoresRequest) String() string {
 func (*RelativeScoresRequest) ProtoMessage() {}
 
 func (x *RelativeScoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[37]
+	mi := &file_posenc_v1_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3249,7 +3505,7 @@ func (x *RelativeScoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelativeScoresRequest.ProtoReflect.Descriptor instead.
 func (*RelativeScoresRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{37}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RelativeScoresRequest) GetMethod() *RelativeMethod {
@@ -3356,7 +3612,7 @@ type RelativeScoresResponse struct {
 
 func (x *RelativeScoresResponse) Reset() {
 	*x = RelativeScoresResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[38]
+	mi := &file_posenc_v1_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3368,7 +3624,7 @@ func (x *RelativeScoresResponse) String() string {
 func (*RelativeScoresResponse) ProtoMessage() {}
 
 func (x *RelativeScoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[38]
+	mi := &file_posenc_v1_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3381,7 +3637,7 @@ func (x *RelativeScoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelativeScoresResponse.ProtoReflect.Descriptor instead.
 func (*RelativeScoresResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{38}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RelativeScoresResponse) GetInfo() *AnswerInfo {
@@ -3431,7 +3687,7 @@ type RelativeValuesRequest struct {
 
 func (x *RelativeValuesRequest) Reset() {
 	*x = RelativeValuesRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[39]
+	mi := &file_posenc_v1_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3443,7 +3699,7 @@ func (x *RelativeValuesRequest) String() string {
 func (*RelativeValuesRequest) ProtoMessage() {}
 
 func (x *RelativeValuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[39]
+	mi := &file_posenc_v1_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3456,7 +3712,7 @@ func (x *RelativeValuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelativeValuesRequest.ProtoReflect.Descriptor instead.
 func (*RelativeValuesRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{39}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RelativeValuesRequest) GetShaw() *Shaw {
@@ -3533,7 +3789,7 @@ type RelativeValuesResponse struct {
 
 func (x *RelativeValuesResponse) Reset() {
 	*x = RelativeValuesResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[40]
+	mi := &file_posenc_v1_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3545,7 +3801,7 @@ func (x *RelativeValuesResponse) String() string {
 func (*RelativeValuesResponse) ProtoMessage() {}
 
 func (x *RelativeValuesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[40]
+	mi := &file_posenc_v1_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3558,7 +3814,7 @@ func (x *RelativeValuesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelativeValuesResponse.ProtoReflect.Descriptor instead.
 func (*RelativeValuesResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{40}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RelativeValuesResponse) GetInfo() *AnswerInfo {
@@ -3616,7 +3872,7 @@ type DiagnoseRequest struct {
 
 func (x *DiagnoseRequest) Reset() {
 	*x = DiagnoseRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[41]
+	mi := &file_posenc_v1_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3628,7 +3884,7 @@ func (x *DiagnoseRequest) String() string {
 func (*DiagnoseRequest) ProtoMessage() {}
 
 func (x *DiagnoseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[41]
+	mi := &file_posenc_v1_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3641,7 +3897,7 @@ func (x *DiagnoseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiagnoseRequest.ProtoReflect.Descriptor instead.
 func (*DiagnoseRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{41}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DiagnoseRequest) GetExpected() *RotarySource {
@@ -3773,7 +4029,7 @@ type DiagnoseResponse struct {
 
 func (x *DiagnoseResponse) Reset() {
 	*x = DiagnoseResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[42]
+	mi := &file_posenc_v1_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3785,7 +4041,7 @@ func (x *DiagnoseResponse) String() string {
 func (*DiagnoseResponse) ProtoMessage() {}
 
 func (x *DiagnoseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[42]
+	mi := &file_posenc_v1_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3798,7 +4054,7 @@ func (x *DiagnoseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiagnoseResponse.ProtoReflect.Descriptor instead.
 func (*DiagnoseResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{42}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DiagnoseResponse) GetExplanations() []*Explanation {
@@ -3874,7 +4130,7 @@ type DiagnoseBiasRequest struct {
 
 func (x *DiagnoseBiasRequest) Reset() {
 	*x = DiagnoseBiasRequest{}
-	mi := &file_posenc_v1_service_proto_msgTypes[43]
+	mi := &file_posenc_v1_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3886,7 +4142,7 @@ func (x *DiagnoseBiasRequest) String() string {
 func (*DiagnoseBiasRequest) ProtoMessage() {}
 
 func (x *DiagnoseBiasRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[43]
+	mi := &file_posenc_v1_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3899,7 +4155,7 @@ func (x *DiagnoseBiasRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiagnoseBiasRequest.ProtoReflect.Descriptor instead.
 func (*DiagnoseBiasRequest) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{43}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DiagnoseBiasRequest) GetExpected() *BiasMethod {
@@ -4004,7 +4260,7 @@ type DiagnoseBiasResponse struct {
 
 func (x *DiagnoseBiasResponse) Reset() {
 	*x = DiagnoseBiasResponse{}
-	mi := &file_posenc_v1_service_proto_msgTypes[44]
+	mi := &file_posenc_v1_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4016,7 +4272,7 @@ func (x *DiagnoseBiasResponse) String() string {
 func (*DiagnoseBiasResponse) ProtoMessage() {}
 
 func (x *DiagnoseBiasResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_posenc_v1_service_proto_msgTypes[44]
+	mi := &file_posenc_v1_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4029,7 +4285,7 @@ func (x *DiagnoseBiasResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiagnoseBiasResponse.ProtoReflect.Descriptor instead.
 func (*DiagnoseBiasResponse) Descriptor() ([]byte, []int) {
-	return file_posenc_v1_service_proto_rawDescGZIP(), []int{44}
+	return file_posenc_v1_service_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DiagnoseBiasResponse) GetSentence() string {
@@ -4099,7 +4355,7 @@ var File_posenc_v1_service_proto protoreflect.FileDescriptor
 
 const file_posenc_v1_service_proto_rawDesc = "" +
 	"\n" +
-	"\x17posenc/v1/service.proto\x12\tposenc.v1\x1a\x14posenc/v1/bias.proto\x1a\x17posenc/v1/compare.proto\x1a\x18posenc/v1/diagnose.proto\x1a\x19posenc/v1/embedding.proto\x1a\x14posenc/v1/info.proto\x1a\x18posenc/v1/relative.proto\x1a\x16posenc/v1/rotary.proto\x1a\x16posenc/v1/tensor.proto\"\x16\n" +
+	"\x17posenc/v1/service.proto\x12\tposenc.v1\x1a\x14posenc/v1/bias.proto\x1a\x17posenc/v1/compare.proto\x1a\x18posenc/v1/diagnose.proto\x1a\x19posenc/v1/embedding.proto\x1a\x14posenc/v1/info.proto\x1a\x19posenc/v1/positions.proto\x1a\x18posenc/v1/relative.proto\x1a\x16posenc/v1/rotary.proto\x1a\x16posenc/v1/tensor.proto\"\x16\n" +
 	"\x14GetServerInfoRequest\"\x88\x04\n" +
 	"\x15GetServerInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x14\n" +
@@ -4253,7 +4509,36 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\x05hints\x18\x04 \x01(\v2\x14.posenc.v1.CallHintsR\x05hints\"Y\n" +
 	"\x0fCompareResponse\x12\x12\n" +
 	"\x04same\x18\x01 \x01(\bR\x04same\x122\n" +
-	"\x06layers\x18\x02 \x03(\v2\x1a.posenc.v1.LayerComparisonR\x06layers\"\x88\x03\n" +
+	"\x06layers\x18\x02 \x03(\v2\x1a.posenc.v1.LayerComparisonR\x06layers\"\x83\x03\n" +
+	"\x10PositionsRequest\x12,\n" +
+	"\x05model\x18\x01 \x01(\v2\x16.posenc.v1.ModelConfigR\x05model\x125\n" +
+	"\x06tokens\x18\x02 \x01(\v2\x1b.posenc.v1.TokenDescriptionH\x00R\x06tokens\x128\n" +
+	"\alatents\x18\x03 \x01(\v2\x1c.posenc.v1.LatentDescriptionH\x00R\alatents\x12$\n" +
+	"\vtoken_begin\x18\x04 \x01(\x03H\x01R\n" +
+	"tokenBegin\x88\x01\x01\x12$\n" +
+	"\vtoken_count\x18\x05 \x01(\x03H\x02R\n" +
+	"tokenCount\x88\x01\x01\x12/\n" +
+	"\x05given\x18\x06 \x01(\v2\x19.posenc.v1.GivenPositionsR\x05given\x12*\n" +
+	"\x05hints\x18\a \x01(\v2\x14.posenc.v1.CallHintsR\x05hintsB\a\n" +
+	"\x05inputB\x0e\n" +
+	"\f_token_beginB\x0e\n" +
+	"\f_token_count\"\x9f\x03\n" +
+	"\x11PositionsResponse\x12#\n" +
+	"\x03ids\x18\x01 \x01(\v2\x11.posenc.v1.TensorR\x03ids\x122\n" +
+	"\vrope_deltas\x18\x02 \x01(\v2\x11.posenc.v1.TensorR\n" +
+	"ropeDeltas\x12-\n" +
+	"\x05spans\x18\x03 \x03(\v2\x17.posenc.v1.PositionSpanR\x05spans\x12\x12\n" +
+	"\x04axes\x18\x04 \x03(\tR\x04axes\x12\x12\n" +
+	"\x04rule\x18\x05 \x01(\tR\x04rule\x12\x1a\n" +
+	"\bsentence\x18\x06 \x01(\tR\bsentence\x12!\n" +
+	"\fconfig_rules\x18\a \x01(\tR\vconfigRules\x120\n" +
+	"\n" +
+	"decode_ids\x18\b \x01(\v2\x11.posenc.v1.TensorR\tdecodeIds\x12*\n" +
+	"\akey_ids\x18\t \x01(\v2\x11.posenc.v1.TensorR\x06keyIds\x12=\n" +
+	"\n" +
+	"comparison\x18\n" +
+	" \x01(\v2\x1d.posenc.v1.PositionComparisonR\n" +
+	"comparison\"\x88\x03\n" +
 	"\x12ApplyRotaryRequest\x12/\n" +
 	"\x06rotary\x18\x01 \x01(\v2\x17.posenc.v1.RotarySourceR\x06rotary\x122\n" +
 	"\tpositions\x18\x02 \x01(\v2\x14.posenc.v1.PositionsR\tpositions\x12)\n" +
@@ -4448,13 +4733,14 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\x11PAIR_SCALING_KEPT\x10\x01\x12\x1d\n" +
 	"\x19PAIR_SCALING_INTERPOLATED\x10\x02\x12\x16\n" +
 	"\x12PAIR_SCALING_MIXED\x10\x03\x12\x18\n" +
-	"\x14PAIR_SCALING_STOPPED\x10\x042\x8f\n" +
+	"\x14PAIR_SCALING_STOPPED\x10\x042\xd7\n" +
 	"\n" +
 	"\x19PositionalEncodingService\x12R\n" +
 	"\rGetServerInfo\x12\x1f.posenc.v1.GetServerInfoRequest\x1a .posenc.v1.GetServerInfoResponse\x12@\n" +
 	"\aExplain\x12\x19.posenc.v1.ExplainRequest\x1a\x1a.posenc.v1.ExplainResponse\x12@\n" +
 	"\aAnalyze\x12\x19.posenc.v1.AnalyzeRequest\x1a\x1a.posenc.v1.AnalyzeResponse\x12@\n" +
-	"\aCompare\x12\x19.posenc.v1.CompareRequest\x1a\x1a.posenc.v1.CompareResponse\x12L\n" +
+	"\aCompare\x12\x19.posenc.v1.CompareRequest\x1a\x1a.posenc.v1.CompareResponse\x12F\n" +
+	"\tPositions\x12\x1b.posenc.v1.PositionsRequest\x1a\x1c.posenc.v1.PositionsResponse\x12L\n" +
 	"\vApplyRotary\x12\x1d.posenc.v1.ApplyRotaryRequest\x1a\x1e.posenc.v1.ApplyRotaryResponse\x12b\n" +
 	"\x11StreamApplyRotary\x12#.posenc.v1.StreamApplyRotaryRequest\x1a$.posenc.v1.StreamApplyRotaryResponse(\x010\x01\x12R\n" +
 	"\rGenerateTable\x12\x1f.posenc.v1.GenerateTableRequest\x1a .posenc.v1.GenerateTableResponse\x12N\n" +
@@ -4483,7 +4769,7 @@ func file_posenc_v1_service_proto_rawDescGZIP() []byte {
 }
 
 var file_posenc_v1_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_posenc_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_posenc_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_posenc_v1_service_proto_goTypes = []any{
 	(PairScaling)(0),                  // 0: posenc.v1.PairScaling
 	(*GetServerInfoRequest)(nil),      // 1: posenc.v1.GetServerInfoRequest
@@ -4506,70 +4792,77 @@ var file_posenc_v1_service_proto_goTypes = []any{
 	(*PairAnalysis)(nil),              // 18: posenc.v1.PairAnalysis
 	(*CompareRequest)(nil),            // 19: posenc.v1.CompareRequest
 	(*CompareResponse)(nil),           // 20: posenc.v1.CompareResponse
-	(*ApplyRotaryRequest)(nil),        // 21: posenc.v1.ApplyRotaryRequest
-	(*ApplyRotaryResponse)(nil),       // 22: posenc.v1.ApplyRotaryResponse
-	(*StreamApplyRotaryRequest)(nil),  // 23: posenc.v1.StreamApplyRotaryRequest
-	(*RotaryChunk)(nil),               // 24: posenc.v1.RotaryChunk
-	(*StreamApplyRotaryResponse)(nil), // 25: posenc.v1.StreamApplyRotaryResponse
-	(*GenerateTableRequest)(nil),      // 26: posenc.v1.GenerateTableRequest
-	(*GenerateTableResponse)(nil),     // 27: posenc.v1.GenerateTableResponse
-	(*StreamTableRequest)(nil),        // 28: posenc.v1.StreamTableRequest
-	(*StreamTableResponse)(nil),       // 29: posenc.v1.StreamTableResponse
-	(*GenerateEmbeddingRequest)(nil),  // 30: posenc.v1.GenerateEmbeddingRequest
-	(*GenerateEmbeddingResponse)(nil), // 31: posenc.v1.GenerateEmbeddingResponse
-	(*GenerateBiasRequest)(nil),       // 32: posenc.v1.GenerateBiasRequest
-	(*GenerateBiasResponse)(nil),      // 33: posenc.v1.GenerateBiasResponse
-	(*StreamBiasRequest)(nil),         // 34: posenc.v1.StreamBiasRequest
-	(*StreamBiasResponse)(nil),        // 35: posenc.v1.StreamBiasResponse
-	(*AddBiasRequest)(nil),            // 36: posenc.v1.AddBiasRequest
-	(*AddBiasResponse)(nil),           // 37: posenc.v1.AddBiasResponse
-	(*RelativeScoresRequest)(nil),     // 38: posenc.v1.RelativeScoresRequest
-	(*RelativeScoresResponse)(nil),    // 39: posenc.v1.RelativeScoresResponse
-	(*RelativeValuesRequest)(nil),     // 40: posenc.v1.RelativeValuesRequest
-	(*RelativeValuesResponse)(nil),    // 41: posenc.v1.RelativeValuesResponse
-	(*DiagnoseRequest)(nil),           // 42: posenc.v1.DiagnoseRequest
-	(*DiagnoseResponse)(nil),          // 43: posenc.v1.DiagnoseResponse
-	(*DiagnoseBiasRequest)(nil),       // 44: posenc.v1.DiagnoseBiasRequest
-	(*DiagnoseBiasResponse)(nil),      // 45: posenc.v1.DiagnoseBiasResponse
-	(*ModelConfig)(nil),               // 46: posenc.v1.ModelConfig
-	(*RotarySettings)(nil),            // 47: posenc.v1.RotarySettings
-	(*BiasMethod)(nil),                // 48: posenc.v1.BiasMethod
-	(*Precision)(nil),                 // 49: posenc.v1.Precision
-	(*CallHints)(nil),                 // 50: posenc.v1.CallHints
-	(*AnswerInfo)(nil),                // 51: posenc.v1.AnswerInfo
-	(*RotarySource)(nil),              // 52: posenc.v1.RotarySource
-	(*Sinusoidal)(nil),                // 53: posenc.v1.Sinusoidal
-	(*Positions)(nil),                 // 54: posenc.v1.Positions
-	(*Tensor)(nil),                    // 55: posenc.v1.Tensor
-	(*ComparedSettings)(nil),          // 56: posenc.v1.ComparedSettings
-	(*LayerComparison)(nil),           // 57: posenc.v1.LayerComparison
-	(Layout)(0),                       // 58: posenc.v1.Layout
-	(Direction)(0),                    // 59: posenc.v1.Direction
-	(*RotaryOperand)(nil),             // 60: posenc.v1.RotaryOperand
-	(Operand)(0),                      // 61: posenc.v1.Operand
-	(*TensorChunk)(nil),               // 62: posenc.v1.TensorChunk
-	(DataType)(0),                     // 63: posenc.v1.DataType
-	(TableForm)(0),                    // 64: posenc.v1.TableForm
-	(*Region)(nil),                    // 65: posenc.v1.Region
-	(*Learned)(nil),                   // 66: posenc.v1.Learned
-	(*Timestep)(nil),                  // 67: posenc.v1.Timestep
-	(*Grid)(nil),                      // 68: posenc.v1.Grid
-	(*Fourier)(nil),                   // 69: posenc.v1.Fourier
-	(*BiasGeometry)(nil),              // 70: posenc.v1.BiasGeometry
-	(*Mask)(nil),                      // 71: posenc.v1.Mask
-	(BiasForm)(0),                     // 72: posenc.v1.BiasForm
-	(*RelativeMethod)(nil),            // 73: posenc.v1.RelativeMethod
-	(*Shaw)(nil),                      // 74: posenc.v1.Shaw
-	(*RotationEvidence)(nil),          // 75: posenc.v1.RotationEvidence
-	(*TableEvidence)(nil),             // 76: posenc.v1.TableEvidence
-	(*Explanation)(nil),               // 77: posenc.v1.Explanation
-	(*MeasuredRotation)(nil),          // 78: posenc.v1.MeasuredRotation
-	(*Undecided)(nil),                 // 79: posenc.v1.Undecided
-	(*Verdict)(nil),                   // 80: posenc.v1.Verdict
-	(*MeasuredMask)(nil),              // 81: posenc.v1.MeasuredMask
-	(BiasFollows)(0),                  // 82: posenc.v1.BiasFollows
-	(*BiasCell)(nil),                  // 83: posenc.v1.BiasCell
-	(*BiasExplanation)(nil),           // 84: posenc.v1.BiasExplanation
+	(*PositionsRequest)(nil),          // 21: posenc.v1.PositionsRequest
+	(*PositionsResponse)(nil),         // 22: posenc.v1.PositionsResponse
+	(*ApplyRotaryRequest)(nil),        // 23: posenc.v1.ApplyRotaryRequest
+	(*ApplyRotaryResponse)(nil),       // 24: posenc.v1.ApplyRotaryResponse
+	(*StreamApplyRotaryRequest)(nil),  // 25: posenc.v1.StreamApplyRotaryRequest
+	(*RotaryChunk)(nil),               // 26: posenc.v1.RotaryChunk
+	(*StreamApplyRotaryResponse)(nil), // 27: posenc.v1.StreamApplyRotaryResponse
+	(*GenerateTableRequest)(nil),      // 28: posenc.v1.GenerateTableRequest
+	(*GenerateTableResponse)(nil),     // 29: posenc.v1.GenerateTableResponse
+	(*StreamTableRequest)(nil),        // 30: posenc.v1.StreamTableRequest
+	(*StreamTableResponse)(nil),       // 31: posenc.v1.StreamTableResponse
+	(*GenerateEmbeddingRequest)(nil),  // 32: posenc.v1.GenerateEmbeddingRequest
+	(*GenerateEmbeddingResponse)(nil), // 33: posenc.v1.GenerateEmbeddingResponse
+	(*GenerateBiasRequest)(nil),       // 34: posenc.v1.GenerateBiasRequest
+	(*GenerateBiasResponse)(nil),      // 35: posenc.v1.GenerateBiasResponse
+	(*StreamBiasRequest)(nil),         // 36: posenc.v1.StreamBiasRequest
+	(*StreamBiasResponse)(nil),        // 37: posenc.v1.StreamBiasResponse
+	(*AddBiasRequest)(nil),            // 38: posenc.v1.AddBiasRequest
+	(*AddBiasResponse)(nil),           // 39: posenc.v1.AddBiasResponse
+	(*RelativeScoresRequest)(nil),     // 40: posenc.v1.RelativeScoresRequest
+	(*RelativeScoresResponse)(nil),    // 41: posenc.v1.RelativeScoresResponse
+	(*RelativeValuesRequest)(nil),     // 42: posenc.v1.RelativeValuesRequest
+	(*RelativeValuesResponse)(nil),    // 43: posenc.v1.RelativeValuesResponse
+	(*DiagnoseRequest)(nil),           // 44: posenc.v1.DiagnoseRequest
+	(*DiagnoseResponse)(nil),          // 45: posenc.v1.DiagnoseResponse
+	(*DiagnoseBiasRequest)(nil),       // 46: posenc.v1.DiagnoseBiasRequest
+	(*DiagnoseBiasResponse)(nil),      // 47: posenc.v1.DiagnoseBiasResponse
+	(*ModelConfig)(nil),               // 48: posenc.v1.ModelConfig
+	(*RotarySettings)(nil),            // 49: posenc.v1.RotarySettings
+	(*BiasMethod)(nil),                // 50: posenc.v1.BiasMethod
+	(*Precision)(nil),                 // 51: posenc.v1.Precision
+	(*CallHints)(nil),                 // 52: posenc.v1.CallHints
+	(*AnswerInfo)(nil),                // 53: posenc.v1.AnswerInfo
+	(*RotarySource)(nil),              // 54: posenc.v1.RotarySource
+	(*Sinusoidal)(nil),                // 55: posenc.v1.Sinusoidal
+	(*Positions)(nil),                 // 56: posenc.v1.Positions
+	(*Tensor)(nil),                    // 57: posenc.v1.Tensor
+	(*ComparedSettings)(nil),          // 58: posenc.v1.ComparedSettings
+	(*LayerComparison)(nil),           // 59: posenc.v1.LayerComparison
+	(*TokenDescription)(nil),          // 60: posenc.v1.TokenDescription
+	(*LatentDescription)(nil),         // 61: posenc.v1.LatentDescription
+	(*GivenPositions)(nil),            // 62: posenc.v1.GivenPositions
+	(*PositionSpan)(nil),              // 63: posenc.v1.PositionSpan
+	(*PositionComparison)(nil),        // 64: posenc.v1.PositionComparison
+	(Layout)(0),                       // 65: posenc.v1.Layout
+	(Direction)(0),                    // 66: posenc.v1.Direction
+	(*RotaryOperand)(nil),             // 67: posenc.v1.RotaryOperand
+	(Operand)(0),                      // 68: posenc.v1.Operand
+	(*TensorChunk)(nil),               // 69: posenc.v1.TensorChunk
+	(DataType)(0),                     // 70: posenc.v1.DataType
+	(TableForm)(0),                    // 71: posenc.v1.TableForm
+	(*Region)(nil),                    // 72: posenc.v1.Region
+	(*Learned)(nil),                   // 73: posenc.v1.Learned
+	(*Timestep)(nil),                  // 74: posenc.v1.Timestep
+	(*Grid)(nil),                      // 75: posenc.v1.Grid
+	(*Fourier)(nil),                   // 76: posenc.v1.Fourier
+	(*BiasGeometry)(nil),              // 77: posenc.v1.BiasGeometry
+	(*Mask)(nil),                      // 78: posenc.v1.Mask
+	(BiasForm)(0),                     // 79: posenc.v1.BiasForm
+	(*RelativeMethod)(nil),            // 80: posenc.v1.RelativeMethod
+	(*Shaw)(nil),                      // 81: posenc.v1.Shaw
+	(*RotationEvidence)(nil),          // 82: posenc.v1.RotationEvidence
+	(*TableEvidence)(nil),             // 83: posenc.v1.TableEvidence
+	(*Explanation)(nil),               // 84: posenc.v1.Explanation
+	(*MeasuredRotation)(nil),          // 85: posenc.v1.MeasuredRotation
+	(*Undecided)(nil),                 // 86: posenc.v1.Undecided
+	(*Verdict)(nil),                   // 87: posenc.v1.Verdict
+	(*MeasuredMask)(nil),              // 88: posenc.v1.MeasuredMask
+	(BiasFollows)(0),                  // 89: posenc.v1.BiasFollows
+	(*BiasCell)(nil),                  // 90: posenc.v1.BiasCell
+	(*BiasExplanation)(nil),           // 91: posenc.v1.BiasExplanation
 }
 var file_posenc_v1_service_proto_depIdxs = []int32{
 	5,   // 0: posenc.v1.GetServerInfoResponse.devices:type_name -> posenc.v1.Device
@@ -4582,184 +4875,197 @@ var file_posenc_v1_service_proto_depIdxs = []int32{
 	10,  // 7: posenc.v1.ServerCounters.plan_cache:type_name -> posenc.v1.CacheCounters
 	9,   // 8: posenc.v1.ServerCounters.answer_pool:type_name -> posenc.v1.PoolCounters
 	10,  // 9: posenc.v1.ServerCounters.table_cache:type_name -> posenc.v1.CacheCounters
-	46,  // 10: posenc.v1.ExplainRequest.model:type_name -> posenc.v1.ModelConfig
-	47,  // 11: posenc.v1.ExplainRequest.rotary:type_name -> posenc.v1.RotarySettings
-	48,  // 12: posenc.v1.ExplainRequest.bias:type_name -> posenc.v1.BiasMethod
-	49,  // 13: posenc.v1.ExplainRequest.precision:type_name -> posenc.v1.Precision
-	50,  // 14: posenc.v1.ExplainRequest.hints:type_name -> posenc.v1.CallHints
+	48,  // 10: posenc.v1.ExplainRequest.model:type_name -> posenc.v1.ModelConfig
+	49,  // 11: posenc.v1.ExplainRequest.rotary:type_name -> posenc.v1.RotarySettings
+	50,  // 12: posenc.v1.ExplainRequest.bias:type_name -> posenc.v1.BiasMethod
+	51,  // 13: posenc.v1.ExplainRequest.precision:type_name -> posenc.v1.Precision
+	52,  // 14: posenc.v1.ExplainRequest.hints:type_name -> posenc.v1.CallHints
 	13,  // 15: posenc.v1.ExplainResponse.layers:type_name -> posenc.v1.LayerExplanation
-	51,  // 16: posenc.v1.LayerExplanation.info:type_name -> posenc.v1.AnswerInfo
+	53,  // 16: posenc.v1.LayerExplanation.info:type_name -> posenc.v1.AnswerInfo
 	14,  // 17: posenc.v1.LayerExplanation.text:type_name -> posenc.v1.ExplanationText
 	15,  // 18: posenc.v1.ExplanationText.runs:type_name -> posenc.v1.PairRun
 	0,   // 19: posenc.v1.PairRun.scaling:type_name -> posenc.v1.PairScaling
-	52,  // 20: posenc.v1.AnalyzeRequest.rotary:type_name -> posenc.v1.RotarySource
-	53,  // 21: posenc.v1.AnalyzeRequest.sinusoidal:type_name -> posenc.v1.Sinusoidal
-	54,  // 22: posenc.v1.AnalyzeRequest.distances:type_name -> posenc.v1.Positions
-	50,  // 23: posenc.v1.AnalyzeRequest.hints:type_name -> posenc.v1.CallHints
-	51,  // 24: posenc.v1.AnalyzeResponse.info:type_name -> posenc.v1.AnswerInfo
+	54,  // 20: posenc.v1.AnalyzeRequest.rotary:type_name -> posenc.v1.RotarySource
+	55,  // 21: posenc.v1.AnalyzeRequest.sinusoidal:type_name -> posenc.v1.Sinusoidal
+	56,  // 22: posenc.v1.AnalyzeRequest.distances:type_name -> posenc.v1.Positions
+	52,  // 23: posenc.v1.AnalyzeRequest.hints:type_name -> posenc.v1.CallHints
+	53,  // 24: posenc.v1.AnalyzeResponse.info:type_name -> posenc.v1.AnswerInfo
 	18,  // 25: posenc.v1.AnalyzeResponse.pairs:type_name -> posenc.v1.PairAnalysis
-	55,  // 26: posenc.v1.AnalyzeResponse.cosine_sum:type_name -> posenc.v1.Tensor
-	55,  // 27: posenc.v1.AnalyzeResponse.decay_bound:type_name -> posenc.v1.Tensor
+	57,  // 26: posenc.v1.AnalyzeResponse.cosine_sum:type_name -> posenc.v1.Tensor
+	57,  // 27: posenc.v1.AnalyzeResponse.decay_bound:type_name -> posenc.v1.Tensor
 	0,   // 28: posenc.v1.PairAnalysis.scaling:type_name -> posenc.v1.PairScaling
-	56,  // 29: posenc.v1.CompareRequest.a:type_name -> posenc.v1.ComparedSettings
-	56,  // 30: posenc.v1.CompareRequest.b:type_name -> posenc.v1.ComparedSettings
-	50,  // 31: posenc.v1.CompareRequest.hints:type_name -> posenc.v1.CallHints
-	57,  // 32: posenc.v1.CompareResponse.layers:type_name -> posenc.v1.LayerComparison
-	52,  // 33: posenc.v1.ApplyRotaryRequest.rotary:type_name -> posenc.v1.RotarySource
-	54,  // 34: posenc.v1.ApplyRotaryRequest.positions:type_name -> posenc.v1.Positions
-	58,  // 35: posenc.v1.ApplyRotaryRequest.layout:type_name -> posenc.v1.Layout
-	59,  // 36: posenc.v1.ApplyRotaryRequest.direction:type_name -> posenc.v1.Direction
-	49,  // 37: posenc.v1.ApplyRotaryRequest.precision:type_name -> posenc.v1.Precision
-	50,  // 38: posenc.v1.ApplyRotaryRequest.hints:type_name -> posenc.v1.CallHints
-	60,  // 39: posenc.v1.ApplyRotaryRequest.q:type_name -> posenc.v1.RotaryOperand
-	60,  // 40: posenc.v1.ApplyRotaryRequest.k:type_name -> posenc.v1.RotaryOperand
-	51,  // 41: posenc.v1.ApplyRotaryResponse.info:type_name -> posenc.v1.AnswerInfo
-	55,  // 42: posenc.v1.ApplyRotaryResponse.q:type_name -> posenc.v1.Tensor
-	55,  // 43: posenc.v1.ApplyRotaryResponse.k:type_name -> posenc.v1.Tensor
-	21,  // 44: posenc.v1.StreamApplyRotaryRequest.header:type_name -> posenc.v1.ApplyRotaryRequest
-	24,  // 45: posenc.v1.StreamApplyRotaryRequest.chunk:type_name -> posenc.v1.RotaryChunk
-	61,  // 46: posenc.v1.RotaryChunk.operand:type_name -> posenc.v1.Operand
-	62,  // 47: posenc.v1.RotaryChunk.rows:type_name -> posenc.v1.TensorChunk
-	51,  // 48: posenc.v1.StreamApplyRotaryResponse.info:type_name -> posenc.v1.AnswerInfo
-	24,  // 49: posenc.v1.StreamApplyRotaryResponse.chunk:type_name -> posenc.v1.RotaryChunk
-	52,  // 50: posenc.v1.GenerateTableRequest.rotary:type_name -> posenc.v1.RotarySource
-	54,  // 51: posenc.v1.GenerateTableRequest.positions:type_name -> posenc.v1.Positions
-	63,  // 52: posenc.v1.GenerateTableRequest.dtype:type_name -> posenc.v1.DataType
-	64,  // 53: posenc.v1.GenerateTableRequest.form:type_name -> posenc.v1.TableForm
-	49,  // 54: posenc.v1.GenerateTableRequest.precision:type_name -> posenc.v1.Precision
-	50,  // 55: posenc.v1.GenerateTableRequest.hints:type_name -> posenc.v1.CallHints
-	61,  // 56: posenc.v1.GenerateTableRequest.operand:type_name -> posenc.v1.Operand
-	65,  // 57: posenc.v1.GenerateTableRequest.cos_output:type_name -> posenc.v1.Region
-	65,  // 58: posenc.v1.GenerateTableRequest.sin_output:type_name -> posenc.v1.Region
-	51,  // 59: posenc.v1.GenerateTableResponse.info:type_name -> posenc.v1.AnswerInfo
-	55,  // 60: posenc.v1.GenerateTableResponse.cos:type_name -> posenc.v1.Tensor
-	55,  // 61: posenc.v1.GenerateTableResponse.sin:type_name -> posenc.v1.Tensor
-	26,  // 62: posenc.v1.StreamTableRequest.table:type_name -> posenc.v1.GenerateTableRequest
-	51,  // 63: posenc.v1.StreamTableResponse.info:type_name -> posenc.v1.AnswerInfo
-	55,  // 64: posenc.v1.StreamTableResponse.cos:type_name -> posenc.v1.Tensor
-	55,  // 65: posenc.v1.StreamTableResponse.sin:type_name -> posenc.v1.Tensor
-	53,  // 66: posenc.v1.GenerateEmbeddingRequest.sinusoidal:type_name -> posenc.v1.Sinusoidal
-	66,  // 67: posenc.v1.GenerateEmbeddingRequest.learned:type_name -> posenc.v1.Learned
-	67,  // 68: posenc.v1.GenerateEmbeddingRequest.timestep:type_name -> posenc.v1.Timestep
-	68,  // 69: posenc.v1.GenerateEmbeddingRequest.grid:type_name -> posenc.v1.Grid
-	69,  // 70: posenc.v1.GenerateEmbeddingRequest.fourier:type_name -> posenc.v1.Fourier
-	54,  // 71: posenc.v1.GenerateEmbeddingRequest.positions:type_name -> posenc.v1.Positions
-	63,  // 72: posenc.v1.GenerateEmbeddingRequest.dtype:type_name -> posenc.v1.DataType
-	49,  // 73: posenc.v1.GenerateEmbeddingRequest.precision:type_name -> posenc.v1.Precision
-	50,  // 74: posenc.v1.GenerateEmbeddingRequest.hints:type_name -> posenc.v1.CallHints
-	55,  // 75: posenc.v1.GenerateEmbeddingRequest.add_to:type_name -> posenc.v1.Tensor
-	65,  // 76: posenc.v1.GenerateEmbeddingRequest.output:type_name -> posenc.v1.Region
-	51,  // 77: posenc.v1.GenerateEmbeddingResponse.info:type_name -> posenc.v1.AnswerInfo
-	55,  // 78: posenc.v1.GenerateEmbeddingResponse.embedding:type_name -> posenc.v1.Tensor
-	48,  // 79: posenc.v1.GenerateBiasRequest.method:type_name -> posenc.v1.BiasMethod
-	70,  // 80: posenc.v1.GenerateBiasRequest.geometry:type_name -> posenc.v1.BiasGeometry
-	71,  // 81: posenc.v1.GenerateBiasRequest.mask:type_name -> posenc.v1.Mask
-	72,  // 82: posenc.v1.GenerateBiasRequest.form:type_name -> posenc.v1.BiasForm
-	63,  // 83: posenc.v1.GenerateBiasRequest.dtype:type_name -> posenc.v1.DataType
-	49,  // 84: posenc.v1.GenerateBiasRequest.precision:type_name -> posenc.v1.Precision
-	50,  // 85: posenc.v1.GenerateBiasRequest.hints:type_name -> posenc.v1.CallHints
-	65,  // 86: posenc.v1.GenerateBiasRequest.output:type_name -> posenc.v1.Region
-	51,  // 87: posenc.v1.GenerateBiasResponse.info:type_name -> posenc.v1.AnswerInfo
-	55,  // 88: posenc.v1.GenerateBiasResponse.bias:type_name -> posenc.v1.Tensor
-	32,  // 89: posenc.v1.StreamBiasRequest.bias:type_name -> posenc.v1.GenerateBiasRequest
-	51,  // 90: posenc.v1.StreamBiasResponse.info:type_name -> posenc.v1.AnswerInfo
-	55,  // 91: posenc.v1.StreamBiasResponse.bias:type_name -> posenc.v1.Tensor
-	48,  // 92: posenc.v1.AddBiasRequest.method:type_name -> posenc.v1.BiasMethod
-	70,  // 93: posenc.v1.AddBiasRequest.geometry:type_name -> posenc.v1.BiasGeometry
-	71,  // 94: posenc.v1.AddBiasRequest.mask:type_name -> posenc.v1.Mask
-	49,  // 95: posenc.v1.AddBiasRequest.precision:type_name -> posenc.v1.Precision
-	50,  // 96: posenc.v1.AddBiasRequest.hints:type_name -> posenc.v1.CallHints
-	55,  // 97: posenc.v1.AddBiasRequest.scores:type_name -> posenc.v1.Tensor
-	65,  // 98: posenc.v1.AddBiasRequest.output:type_name -> posenc.v1.Region
-	51,  // 99: posenc.v1.AddBiasResponse.info:type_name -> posenc.v1.AnswerInfo
-	55,  // 100: posenc.v1.AddBiasResponse.scores:type_name -> posenc.v1.Tensor
-	73,  // 101: posenc.v1.RelativeScoresRequest.method:type_name -> posenc.v1.RelativeMethod
-	58,  // 102: posenc.v1.RelativeScoresRequest.layout:type_name -> posenc.v1.Layout
-	70,  // 103: posenc.v1.RelativeScoresRequest.geometry:type_name -> posenc.v1.BiasGeometry
-	71,  // 104: posenc.v1.RelativeScoresRequest.mask:type_name -> posenc.v1.Mask
-	63,  // 105: posenc.v1.RelativeScoresRequest.dtype:type_name -> posenc.v1.DataType
-	49,  // 106: posenc.v1.RelativeScoresRequest.precision:type_name -> posenc.v1.Precision
-	50,  // 107: posenc.v1.RelativeScoresRequest.hints:type_name -> posenc.v1.CallHints
-	55,  // 108: posenc.v1.RelativeScoresRequest.q:type_name -> posenc.v1.Tensor
-	55,  // 109: posenc.v1.RelativeScoresRequest.k:type_name -> posenc.v1.Tensor
-	55,  // 110: posenc.v1.RelativeScoresRequest.add_to:type_name -> posenc.v1.Tensor
-	65,  // 111: posenc.v1.RelativeScoresRequest.output:type_name -> posenc.v1.Region
-	51,  // 112: posenc.v1.RelativeScoresResponse.info:type_name -> posenc.v1.AnswerInfo
-	55,  // 113: posenc.v1.RelativeScoresResponse.scores:type_name -> posenc.v1.Tensor
-	74,  // 114: posenc.v1.RelativeValuesRequest.shaw:type_name -> posenc.v1.Shaw
-	58,  // 115: posenc.v1.RelativeValuesRequest.layout:type_name -> posenc.v1.Layout
-	70,  // 116: posenc.v1.RelativeValuesRequest.geometry:type_name -> posenc.v1.BiasGeometry
-	63,  // 117: posenc.v1.RelativeValuesRequest.dtype:type_name -> posenc.v1.DataType
-	49,  // 118: posenc.v1.RelativeValuesRequest.precision:type_name -> posenc.v1.Precision
-	50,  // 119: posenc.v1.RelativeValuesRequest.hints:type_name -> posenc.v1.CallHints
-	55,  // 120: posenc.v1.RelativeValuesRequest.probabilities:type_name -> posenc.v1.Tensor
-	55,  // 121: posenc.v1.RelativeValuesRequest.add_to:type_name -> posenc.v1.Tensor
-	65,  // 122: posenc.v1.RelativeValuesRequest.output:type_name -> posenc.v1.Region
-	51,  // 123: posenc.v1.RelativeValuesResponse.info:type_name -> posenc.v1.AnswerInfo
-	55,  // 124: posenc.v1.RelativeValuesResponse.values:type_name -> posenc.v1.Tensor
-	52,  // 125: posenc.v1.DiagnoseRequest.expected:type_name -> posenc.v1.RotarySource
-	54,  // 126: posenc.v1.DiagnoseRequest.positions:type_name -> posenc.v1.Positions
-	58,  // 127: posenc.v1.DiagnoseRequest.layout:type_name -> posenc.v1.Layout
-	59,  // 128: posenc.v1.DiagnoseRequest.direction:type_name -> posenc.v1.Direction
-	49,  // 129: posenc.v1.DiagnoseRequest.precision:type_name -> posenc.v1.Precision
-	50,  // 130: posenc.v1.DiagnoseRequest.hints:type_name -> posenc.v1.CallHints
-	75,  // 131: posenc.v1.DiagnoseRequest.rotation:type_name -> posenc.v1.RotationEvidence
-	76,  // 132: posenc.v1.DiagnoseRequest.table:type_name -> posenc.v1.TableEvidence
-	55,  // 133: posenc.v1.DiagnoseRequest.inv_freq:type_name -> posenc.v1.Tensor
-	77,  // 134: posenc.v1.DiagnoseResponse.explanations:type_name -> posenc.v1.Explanation
-	78,  // 135: posenc.v1.DiagnoseResponse.measured:type_name -> posenc.v1.MeasuredRotation
-	79,  // 136: posenc.v1.DiagnoseResponse.undecided:type_name -> posenc.v1.Undecided
-	80,  // 137: posenc.v1.DiagnoseResponse.verdict:type_name -> posenc.v1.Verdict
-	48,  // 138: posenc.v1.DiagnoseBiasRequest.expected:type_name -> posenc.v1.BiasMethod
-	49,  // 139: posenc.v1.DiagnoseBiasRequest.precision:type_name -> posenc.v1.Precision
-	50,  // 140: posenc.v1.DiagnoseBiasRequest.hints:type_name -> posenc.v1.CallHints
-	71,  // 141: posenc.v1.DiagnoseBiasRequest.mask:type_name -> posenc.v1.Mask
-	55,  // 142: posenc.v1.DiagnoseBiasRequest.bias:type_name -> posenc.v1.Tensor
-	81,  // 143: posenc.v1.DiagnoseBiasResponse.mask:type_name -> posenc.v1.MeasuredMask
-	82,  // 144: posenc.v1.DiagnoseBiasResponse.follows:type_name -> posenc.v1.BiasFollows
-	83,  // 145: posenc.v1.DiagnoseBiasResponse.contradiction:type_name -> posenc.v1.BiasCell
-	84,  // 146: posenc.v1.DiagnoseBiasResponse.explanations:type_name -> posenc.v1.BiasExplanation
-	79,  // 147: posenc.v1.DiagnoseBiasResponse.undecided:type_name -> posenc.v1.Undecided
-	63,  // 148: posenc.v1.DiagnoseBiasResponse.compared_as:type_name -> posenc.v1.DataType
-	55,  // 149: posenc.v1.DiagnoseBiasResponse.values:type_name -> posenc.v1.Tensor
-	80,  // 150: posenc.v1.DiagnoseBiasResponse.verdict:type_name -> posenc.v1.Verdict
-	1,   // 151: posenc.v1.PositionalEncodingService.GetServerInfo:input_type -> posenc.v1.GetServerInfoRequest
-	11,  // 152: posenc.v1.PositionalEncodingService.Explain:input_type -> posenc.v1.ExplainRequest
-	16,  // 153: posenc.v1.PositionalEncodingService.Analyze:input_type -> posenc.v1.AnalyzeRequest
-	19,  // 154: posenc.v1.PositionalEncodingService.Compare:input_type -> posenc.v1.CompareRequest
-	21,  // 155: posenc.v1.PositionalEncodingService.ApplyRotary:input_type -> posenc.v1.ApplyRotaryRequest
-	23,  // 156: posenc.v1.PositionalEncodingService.StreamApplyRotary:input_type -> posenc.v1.StreamApplyRotaryRequest
-	26,  // 157: posenc.v1.PositionalEncodingService.GenerateTable:input_type -> posenc.v1.GenerateTableRequest
-	28,  // 158: posenc.v1.PositionalEncodingService.StreamTable:input_type -> posenc.v1.StreamTableRequest
-	30,  // 159: posenc.v1.PositionalEncodingService.GenerateEmbedding:input_type -> posenc.v1.GenerateEmbeddingRequest
-	32,  // 160: posenc.v1.PositionalEncodingService.GenerateBias:input_type -> posenc.v1.GenerateBiasRequest
-	34,  // 161: posenc.v1.PositionalEncodingService.StreamBias:input_type -> posenc.v1.StreamBiasRequest
-	36,  // 162: posenc.v1.PositionalEncodingService.AddBias:input_type -> posenc.v1.AddBiasRequest
-	38,  // 163: posenc.v1.PositionalEncodingService.RelativeScores:input_type -> posenc.v1.RelativeScoresRequest
-	40,  // 164: posenc.v1.PositionalEncodingService.RelativeValues:input_type -> posenc.v1.RelativeValuesRequest
-	42,  // 165: posenc.v1.PositionalEncodingService.Diagnose:input_type -> posenc.v1.DiagnoseRequest
-	44,  // 166: posenc.v1.PositionalEncodingService.DiagnoseBias:input_type -> posenc.v1.DiagnoseBiasRequest
-	2,   // 167: posenc.v1.PositionalEncodingService.GetServerInfo:output_type -> posenc.v1.GetServerInfoResponse
-	12,  // 168: posenc.v1.PositionalEncodingService.Explain:output_type -> posenc.v1.ExplainResponse
-	17,  // 169: posenc.v1.PositionalEncodingService.Analyze:output_type -> posenc.v1.AnalyzeResponse
-	20,  // 170: posenc.v1.PositionalEncodingService.Compare:output_type -> posenc.v1.CompareResponse
-	22,  // 171: posenc.v1.PositionalEncodingService.ApplyRotary:output_type -> posenc.v1.ApplyRotaryResponse
-	25,  // 172: posenc.v1.PositionalEncodingService.StreamApplyRotary:output_type -> posenc.v1.StreamApplyRotaryResponse
-	27,  // 173: posenc.v1.PositionalEncodingService.GenerateTable:output_type -> posenc.v1.GenerateTableResponse
-	29,  // 174: posenc.v1.PositionalEncodingService.StreamTable:output_type -> posenc.v1.StreamTableResponse
-	31,  // 175: posenc.v1.PositionalEncodingService.GenerateEmbedding:output_type -> posenc.v1.GenerateEmbeddingResponse
-	33,  // 176: posenc.v1.PositionalEncodingService.GenerateBias:output_type -> posenc.v1.GenerateBiasResponse
-	35,  // 177: posenc.v1.PositionalEncodingService.StreamBias:output_type -> posenc.v1.StreamBiasResponse
-	37,  // 178: posenc.v1.PositionalEncodingService.AddBias:output_type -> posenc.v1.AddBiasResponse
-	39,  // 179: posenc.v1.PositionalEncodingService.RelativeScores:output_type -> posenc.v1.RelativeScoresResponse
-	41,  // 180: posenc.v1.PositionalEncodingService.RelativeValues:output_type -> posenc.v1.RelativeValuesResponse
-	43,  // 181: posenc.v1.PositionalEncodingService.Diagnose:output_type -> posenc.v1.DiagnoseResponse
-	45,  // 182: posenc.v1.PositionalEncodingService.DiagnoseBias:output_type -> posenc.v1.DiagnoseBiasResponse
-	167, // [167:183] is the sub-list for method output_type
-	151, // [151:167] is the sub-list for method input_type
-	151, // [151:151] is the sub-list for extension type_name
-	151, // [151:151] is the sub-list for extension extendee
-	0,   // [0:151] is the sub-list for field type_name
+	58,  // 29: posenc.v1.CompareRequest.a:type_name -> posenc.v1.ComparedSettings
+	58,  // 30: posenc.v1.CompareRequest.b:type_name -> posenc.v1.ComparedSettings
+	52,  // 31: posenc.v1.CompareRequest.hints:type_name -> posenc.v1.CallHints
+	59,  // 32: posenc.v1.CompareResponse.layers:type_name -> posenc.v1.LayerComparison
+	48,  // 33: posenc.v1.PositionsRequest.model:type_name -> posenc.v1.ModelConfig
+	60,  // 34: posenc.v1.PositionsRequest.tokens:type_name -> posenc.v1.TokenDescription
+	61,  // 35: posenc.v1.PositionsRequest.latents:type_name -> posenc.v1.LatentDescription
+	62,  // 36: posenc.v1.PositionsRequest.given:type_name -> posenc.v1.GivenPositions
+	52,  // 37: posenc.v1.PositionsRequest.hints:type_name -> posenc.v1.CallHints
+	57,  // 38: posenc.v1.PositionsResponse.ids:type_name -> posenc.v1.Tensor
+	57,  // 39: posenc.v1.PositionsResponse.rope_deltas:type_name -> posenc.v1.Tensor
+	63,  // 40: posenc.v1.PositionsResponse.spans:type_name -> posenc.v1.PositionSpan
+	57,  // 41: posenc.v1.PositionsResponse.decode_ids:type_name -> posenc.v1.Tensor
+	57,  // 42: posenc.v1.PositionsResponse.key_ids:type_name -> posenc.v1.Tensor
+	64,  // 43: posenc.v1.PositionsResponse.comparison:type_name -> posenc.v1.PositionComparison
+	54,  // 44: posenc.v1.ApplyRotaryRequest.rotary:type_name -> posenc.v1.RotarySource
+	56,  // 45: posenc.v1.ApplyRotaryRequest.positions:type_name -> posenc.v1.Positions
+	65,  // 46: posenc.v1.ApplyRotaryRequest.layout:type_name -> posenc.v1.Layout
+	66,  // 47: posenc.v1.ApplyRotaryRequest.direction:type_name -> posenc.v1.Direction
+	51,  // 48: posenc.v1.ApplyRotaryRequest.precision:type_name -> posenc.v1.Precision
+	52,  // 49: posenc.v1.ApplyRotaryRequest.hints:type_name -> posenc.v1.CallHints
+	67,  // 50: posenc.v1.ApplyRotaryRequest.q:type_name -> posenc.v1.RotaryOperand
+	67,  // 51: posenc.v1.ApplyRotaryRequest.k:type_name -> posenc.v1.RotaryOperand
+	53,  // 52: posenc.v1.ApplyRotaryResponse.info:type_name -> posenc.v1.AnswerInfo
+	57,  // 53: posenc.v1.ApplyRotaryResponse.q:type_name -> posenc.v1.Tensor
+	57,  // 54: posenc.v1.ApplyRotaryResponse.k:type_name -> posenc.v1.Tensor
+	23,  // 55: posenc.v1.StreamApplyRotaryRequest.header:type_name -> posenc.v1.ApplyRotaryRequest
+	26,  // 56: posenc.v1.StreamApplyRotaryRequest.chunk:type_name -> posenc.v1.RotaryChunk
+	68,  // 57: posenc.v1.RotaryChunk.operand:type_name -> posenc.v1.Operand
+	69,  // 58: posenc.v1.RotaryChunk.rows:type_name -> posenc.v1.TensorChunk
+	53,  // 59: posenc.v1.StreamApplyRotaryResponse.info:type_name -> posenc.v1.AnswerInfo
+	26,  // 60: posenc.v1.StreamApplyRotaryResponse.chunk:type_name -> posenc.v1.RotaryChunk
+	54,  // 61: posenc.v1.GenerateTableRequest.rotary:type_name -> posenc.v1.RotarySource
+	56,  // 62: posenc.v1.GenerateTableRequest.positions:type_name -> posenc.v1.Positions
+	70,  // 63: posenc.v1.GenerateTableRequest.dtype:type_name -> posenc.v1.DataType
+	71,  // 64: posenc.v1.GenerateTableRequest.form:type_name -> posenc.v1.TableForm
+	51,  // 65: posenc.v1.GenerateTableRequest.precision:type_name -> posenc.v1.Precision
+	52,  // 66: posenc.v1.GenerateTableRequest.hints:type_name -> posenc.v1.CallHints
+	68,  // 67: posenc.v1.GenerateTableRequest.operand:type_name -> posenc.v1.Operand
+	72,  // 68: posenc.v1.GenerateTableRequest.cos_output:type_name -> posenc.v1.Region
+	72,  // 69: posenc.v1.GenerateTableRequest.sin_output:type_name -> posenc.v1.Region
+	53,  // 70: posenc.v1.GenerateTableResponse.info:type_name -> posenc.v1.AnswerInfo
+	57,  // 71: posenc.v1.GenerateTableResponse.cos:type_name -> posenc.v1.Tensor
+	57,  // 72: posenc.v1.GenerateTableResponse.sin:type_name -> posenc.v1.Tensor
+	28,  // 73: posenc.v1.StreamTableRequest.table:type_name -> posenc.v1.GenerateTableRequest
+	53,  // 74: posenc.v1.StreamTableResponse.info:type_name -> posenc.v1.AnswerInfo
+	57,  // 75: posenc.v1.StreamTableResponse.cos:type_name -> posenc.v1.Tensor
+	57,  // 76: posenc.v1.StreamTableResponse.sin:type_name -> posenc.v1.Tensor
+	55,  // 77: posenc.v1.GenerateEmbeddingRequest.sinusoidal:type_name -> posenc.v1.Sinusoidal
+	73,  // 78: posenc.v1.GenerateEmbeddingRequest.learned:type_name -> posenc.v1.Learned
+	74,  // 79: posenc.v1.GenerateEmbeddingRequest.timestep:type_name -> posenc.v1.Timestep
+	75,  // 80: posenc.v1.GenerateEmbeddingRequest.grid:type_name -> posenc.v1.Grid
+	76,  // 81: posenc.v1.GenerateEmbeddingRequest.fourier:type_name -> posenc.v1.Fourier
+	56,  // 82: posenc.v1.GenerateEmbeddingRequest.positions:type_name -> posenc.v1.Positions
+	70,  // 83: posenc.v1.GenerateEmbeddingRequest.dtype:type_name -> posenc.v1.DataType
+	51,  // 84: posenc.v1.GenerateEmbeddingRequest.precision:type_name -> posenc.v1.Precision
+	52,  // 85: posenc.v1.GenerateEmbeddingRequest.hints:type_name -> posenc.v1.CallHints
+	57,  // 86: posenc.v1.GenerateEmbeddingRequest.add_to:type_name -> posenc.v1.Tensor
+	72,  // 87: posenc.v1.GenerateEmbeddingRequest.output:type_name -> posenc.v1.Region
+	53,  // 88: posenc.v1.GenerateEmbeddingResponse.info:type_name -> posenc.v1.AnswerInfo
+	57,  // 89: posenc.v1.GenerateEmbeddingResponse.embedding:type_name -> posenc.v1.Tensor
+	50,  // 90: posenc.v1.GenerateBiasRequest.method:type_name -> posenc.v1.BiasMethod
+	77,  // 91: posenc.v1.GenerateBiasRequest.geometry:type_name -> posenc.v1.BiasGeometry
+	78,  // 92: posenc.v1.GenerateBiasRequest.mask:type_name -> posenc.v1.Mask
+	79,  // 93: posenc.v1.GenerateBiasRequest.form:type_name -> posenc.v1.BiasForm
+	70,  // 94: posenc.v1.GenerateBiasRequest.dtype:type_name -> posenc.v1.DataType
+	51,  // 95: posenc.v1.GenerateBiasRequest.precision:type_name -> posenc.v1.Precision
+	52,  // 96: posenc.v1.GenerateBiasRequest.hints:type_name -> posenc.v1.CallHints
+	72,  // 97: posenc.v1.GenerateBiasRequest.output:type_name -> posenc.v1.Region
+	53,  // 98: posenc.v1.GenerateBiasResponse.info:type_name -> posenc.v1.AnswerInfo
+	57,  // 99: posenc.v1.GenerateBiasResponse.bias:type_name -> posenc.v1.Tensor
+	34,  // 100: posenc.v1.StreamBiasRequest.bias:type_name -> posenc.v1.GenerateBiasRequest
+	53,  // 101: posenc.v1.StreamBiasResponse.info:type_name -> posenc.v1.AnswerInfo
+	57,  // 102: posenc.v1.StreamBiasResponse.bias:type_name -> posenc.v1.Tensor
+	50,  // 103: posenc.v1.AddBiasRequest.method:type_name -> posenc.v1.BiasMethod
+	77,  // 104: posenc.v1.AddBiasRequest.geometry:type_name -> posenc.v1.BiasGeometry
+	78,  // 105: posenc.v1.AddBiasRequest.mask:type_name -> posenc.v1.Mask
+	51,  // 106: posenc.v1.AddBiasRequest.precision:type_name -> posenc.v1.Precision
+	52,  // 107: posenc.v1.AddBiasRequest.hints:type_name -> posenc.v1.CallHints
+	57,  // 108: posenc.v1.AddBiasRequest.scores:type_name -> posenc.v1.Tensor
+	72,  // 109: posenc.v1.AddBiasRequest.output:type_name -> posenc.v1.Region
+	53,  // 110: posenc.v1.AddBiasResponse.info:type_name -> posenc.v1.AnswerInfo
+	57,  // 111: posenc.v1.AddBiasResponse.scores:type_name -> posenc.v1.Tensor
+	80,  // 112: posenc.v1.RelativeScoresRequest.method:type_name -> posenc.v1.RelativeMethod
+	65,  // 113: posenc.v1.RelativeScoresRequest.layout:type_name -> posenc.v1.Layout
+	77,  // 114: posenc.v1.RelativeScoresRequest.geometry:type_name -> posenc.v1.BiasGeometry
+	78,  // 115: posenc.v1.RelativeScoresRequest.mask:type_name -> posenc.v1.Mask
+	70,  // 116: posenc.v1.RelativeScoresRequest.dtype:type_name -> posenc.v1.DataType
+	51,  // 117: posenc.v1.RelativeScoresRequest.precision:type_name -> posenc.v1.Precision
+	52,  // 118: posenc.v1.RelativeScoresRequest.hints:type_name -> posenc.v1.CallHints
+	57,  // 119: posenc.v1.RelativeScoresRequest.q:type_name -> posenc.v1.Tensor
+	57,  // 120: posenc.v1.RelativeScoresRequest.k:type_name -> posenc.v1.Tensor
+	57,  // 121: posenc.v1.RelativeScoresRequest.add_to:type_name -> posenc.v1.Tensor
+	72,  // 122: posenc.v1.RelativeScoresRequest.output:type_name -> posenc.v1.Region
+	53,  // 123: posenc.v1.RelativeScoresResponse.info:type_name -> posenc.v1.AnswerInfo
+	57,  // 124: posenc.v1.RelativeScoresResponse.scores:type_name -> posenc.v1.Tensor
+	81,  // 125: posenc.v1.RelativeValuesRequest.shaw:type_name -> posenc.v1.Shaw
+	65,  // 126: posenc.v1.RelativeValuesRequest.layout:type_name -> posenc.v1.Layout
+	77,  // 127: posenc.v1.RelativeValuesRequest.geometry:type_name -> posenc.v1.BiasGeometry
+	70,  // 128: posenc.v1.RelativeValuesRequest.dtype:type_name -> posenc.v1.DataType
+	51,  // 129: posenc.v1.RelativeValuesRequest.precision:type_name -> posenc.v1.Precision
+	52,  // 130: posenc.v1.RelativeValuesRequest.hints:type_name -> posenc.v1.CallHints
+	57,  // 131: posenc.v1.RelativeValuesRequest.probabilities:type_name -> posenc.v1.Tensor
+	57,  // 132: posenc.v1.RelativeValuesRequest.add_to:type_name -> posenc.v1.Tensor
+	72,  // 133: posenc.v1.RelativeValuesRequest.output:type_name -> posenc.v1.Region
+	53,  // 134: posenc.v1.RelativeValuesResponse.info:type_name -> posenc.v1.AnswerInfo
+	57,  // 135: posenc.v1.RelativeValuesResponse.values:type_name -> posenc.v1.Tensor
+	54,  // 136: posenc.v1.DiagnoseRequest.expected:type_name -> posenc.v1.RotarySource
+	56,  // 137: posenc.v1.DiagnoseRequest.positions:type_name -> posenc.v1.Positions
+	65,  // 138: posenc.v1.DiagnoseRequest.layout:type_name -> posenc.v1.Layout
+	66,  // 139: posenc.v1.DiagnoseRequest.direction:type_name -> posenc.v1.Direction
+	51,  // 140: posenc.v1.DiagnoseRequest.precision:type_name -> posenc.v1.Precision
+	52,  // 141: posenc.v1.DiagnoseRequest.hints:type_name -> posenc.v1.CallHints
+	82,  // 142: posenc.v1.DiagnoseRequest.rotation:type_name -> posenc.v1.RotationEvidence
+	83,  // 143: posenc.v1.DiagnoseRequest.table:type_name -> posenc.v1.TableEvidence
+	57,  // 144: posenc.v1.DiagnoseRequest.inv_freq:type_name -> posenc.v1.Tensor
+	84,  // 145: posenc.v1.DiagnoseResponse.explanations:type_name -> posenc.v1.Explanation
+	85,  // 146: posenc.v1.DiagnoseResponse.measured:type_name -> posenc.v1.MeasuredRotation
+	86,  // 147: posenc.v1.DiagnoseResponse.undecided:type_name -> posenc.v1.Undecided
+	87,  // 148: posenc.v1.DiagnoseResponse.verdict:type_name -> posenc.v1.Verdict
+	50,  // 149: posenc.v1.DiagnoseBiasRequest.expected:type_name -> posenc.v1.BiasMethod
+	51,  // 150: posenc.v1.DiagnoseBiasRequest.precision:type_name -> posenc.v1.Precision
+	52,  // 151: posenc.v1.DiagnoseBiasRequest.hints:type_name -> posenc.v1.CallHints
+	78,  // 152: posenc.v1.DiagnoseBiasRequest.mask:type_name -> posenc.v1.Mask
+	57,  // 153: posenc.v1.DiagnoseBiasRequest.bias:type_name -> posenc.v1.Tensor
+	88,  // 154: posenc.v1.DiagnoseBiasResponse.mask:type_name -> posenc.v1.MeasuredMask
+	89,  // 155: posenc.v1.DiagnoseBiasResponse.follows:type_name -> posenc.v1.BiasFollows
+	90,  // 156: posenc.v1.DiagnoseBiasResponse.contradiction:type_name -> posenc.v1.BiasCell
+	91,  // 157: posenc.v1.DiagnoseBiasResponse.explanations:type_name -> posenc.v1.BiasExplanation
+	86,  // 158: posenc.v1.DiagnoseBiasResponse.undecided:type_name -> posenc.v1.Undecided
+	70,  // 159: posenc.v1.DiagnoseBiasResponse.compared_as:type_name -> posenc.v1.DataType
+	57,  // 160: posenc.v1.DiagnoseBiasResponse.values:type_name -> posenc.v1.Tensor
+	87,  // 161: posenc.v1.DiagnoseBiasResponse.verdict:type_name -> posenc.v1.Verdict
+	1,   // 162: posenc.v1.PositionalEncodingService.GetServerInfo:input_type -> posenc.v1.GetServerInfoRequest
+	11,  // 163: posenc.v1.PositionalEncodingService.Explain:input_type -> posenc.v1.ExplainRequest
+	16,  // 164: posenc.v1.PositionalEncodingService.Analyze:input_type -> posenc.v1.AnalyzeRequest
+	19,  // 165: posenc.v1.PositionalEncodingService.Compare:input_type -> posenc.v1.CompareRequest
+	21,  // 166: posenc.v1.PositionalEncodingService.Positions:input_type -> posenc.v1.PositionsRequest
+	23,  // 167: posenc.v1.PositionalEncodingService.ApplyRotary:input_type -> posenc.v1.ApplyRotaryRequest
+	25,  // 168: posenc.v1.PositionalEncodingService.StreamApplyRotary:input_type -> posenc.v1.StreamApplyRotaryRequest
+	28,  // 169: posenc.v1.PositionalEncodingService.GenerateTable:input_type -> posenc.v1.GenerateTableRequest
+	30,  // 170: posenc.v1.PositionalEncodingService.StreamTable:input_type -> posenc.v1.StreamTableRequest
+	32,  // 171: posenc.v1.PositionalEncodingService.GenerateEmbedding:input_type -> posenc.v1.GenerateEmbeddingRequest
+	34,  // 172: posenc.v1.PositionalEncodingService.GenerateBias:input_type -> posenc.v1.GenerateBiasRequest
+	36,  // 173: posenc.v1.PositionalEncodingService.StreamBias:input_type -> posenc.v1.StreamBiasRequest
+	38,  // 174: posenc.v1.PositionalEncodingService.AddBias:input_type -> posenc.v1.AddBiasRequest
+	40,  // 175: posenc.v1.PositionalEncodingService.RelativeScores:input_type -> posenc.v1.RelativeScoresRequest
+	42,  // 176: posenc.v1.PositionalEncodingService.RelativeValues:input_type -> posenc.v1.RelativeValuesRequest
+	44,  // 177: posenc.v1.PositionalEncodingService.Diagnose:input_type -> posenc.v1.DiagnoseRequest
+	46,  // 178: posenc.v1.PositionalEncodingService.DiagnoseBias:input_type -> posenc.v1.DiagnoseBiasRequest
+	2,   // 179: posenc.v1.PositionalEncodingService.GetServerInfo:output_type -> posenc.v1.GetServerInfoResponse
+	12,  // 180: posenc.v1.PositionalEncodingService.Explain:output_type -> posenc.v1.ExplainResponse
+	17,  // 181: posenc.v1.PositionalEncodingService.Analyze:output_type -> posenc.v1.AnalyzeResponse
+	20,  // 182: posenc.v1.PositionalEncodingService.Compare:output_type -> posenc.v1.CompareResponse
+	22,  // 183: posenc.v1.PositionalEncodingService.Positions:output_type -> posenc.v1.PositionsResponse
+	24,  // 184: posenc.v1.PositionalEncodingService.ApplyRotary:output_type -> posenc.v1.ApplyRotaryResponse
+	27,  // 185: posenc.v1.PositionalEncodingService.StreamApplyRotary:output_type -> posenc.v1.StreamApplyRotaryResponse
+	29,  // 186: posenc.v1.PositionalEncodingService.GenerateTable:output_type -> posenc.v1.GenerateTableResponse
+	31,  // 187: posenc.v1.PositionalEncodingService.StreamTable:output_type -> posenc.v1.StreamTableResponse
+	33,  // 188: posenc.v1.PositionalEncodingService.GenerateEmbedding:output_type -> posenc.v1.GenerateEmbeddingResponse
+	35,  // 189: posenc.v1.PositionalEncodingService.GenerateBias:output_type -> posenc.v1.GenerateBiasResponse
+	37,  // 190: posenc.v1.PositionalEncodingService.StreamBias:output_type -> posenc.v1.StreamBiasResponse
+	39,  // 191: posenc.v1.PositionalEncodingService.AddBias:output_type -> posenc.v1.AddBiasResponse
+	41,  // 192: posenc.v1.PositionalEncodingService.RelativeScores:output_type -> posenc.v1.RelativeScoresResponse
+	43,  // 193: posenc.v1.PositionalEncodingService.RelativeValues:output_type -> posenc.v1.RelativeValuesResponse
+	45,  // 194: posenc.v1.PositionalEncodingService.Diagnose:output_type -> posenc.v1.DiagnoseResponse
+	47,  // 195: posenc.v1.PositionalEncodingService.DiagnoseBias:output_type -> posenc.v1.DiagnoseBiasResponse
+	179, // [179:196] is the sub-list for method output_type
+	162, // [162:179] is the sub-list for method input_type
+	162, // [162:162] is the sub-list for extension type_name
+	162, // [162:162] is the sub-list for extension extendee
+	0,   // [0:162] is the sub-list for field type_name
 }
 
 func init() { file_posenc_v1_service_proto_init() }
@@ -4772,6 +5078,7 @@ func file_posenc_v1_service_proto_init() {
 	file_posenc_v1_diagnose_proto_init()
 	file_posenc_v1_embedding_proto_init()
 	file_posenc_v1_info_proto_init()
+	file_posenc_v1_positions_proto_init()
 	file_posenc_v1_relative_proto_init()
 	file_posenc_v1_rotary_proto_init()
 	file_posenc_v1_tensor_proto_init()
@@ -4785,34 +5092,38 @@ func file_posenc_v1_service_proto_init() {
 		(*AnalyzeRequest_Sinusoidal)(nil),
 	}
 	file_posenc_v1_service_proto_msgTypes[17].OneofWrappers = []any{}
-	file_posenc_v1_service_proto_msgTypes[22].OneofWrappers = []any{
+	file_posenc_v1_service_proto_msgTypes[20].OneofWrappers = []any{
+		(*PositionsRequest_Tokens)(nil),
+		(*PositionsRequest_Latents)(nil),
+	}
+	file_posenc_v1_service_proto_msgTypes[24].OneofWrappers = []any{
 		(*StreamApplyRotaryRequest_Header)(nil),
 		(*StreamApplyRotaryRequest_Chunk)(nil),
 	}
-	file_posenc_v1_service_proto_msgTypes[25].OneofWrappers = []any{}
 	file_posenc_v1_service_proto_msgTypes[27].OneofWrappers = []any{}
-	file_posenc_v1_service_proto_msgTypes[29].OneofWrappers = []any{
+	file_posenc_v1_service_proto_msgTypes[29].OneofWrappers = []any{}
+	file_posenc_v1_service_proto_msgTypes[31].OneofWrappers = []any{
 		(*GenerateEmbeddingRequest_Sinusoidal)(nil),
 		(*GenerateEmbeddingRequest_Learned)(nil),
 		(*GenerateEmbeddingRequest_Timestep)(nil),
 		(*GenerateEmbeddingRequest_Grid)(nil),
 		(*GenerateEmbeddingRequest_Fourier)(nil),
 	}
-	file_posenc_v1_service_proto_msgTypes[33].OneofWrappers = []any{}
-	file_posenc_v1_service_proto_msgTypes[37].OneofWrappers = []any{}
-	file_posenc_v1_service_proto_msgTypes[41].OneofWrappers = []any{
+	file_posenc_v1_service_proto_msgTypes[35].OneofWrappers = []any{}
+	file_posenc_v1_service_proto_msgTypes[39].OneofWrappers = []any{}
+	file_posenc_v1_service_proto_msgTypes[43].OneofWrappers = []any{
 		(*DiagnoseRequest_Rotation)(nil),
 		(*DiagnoseRequest_Table)(nil),
 		(*DiagnoseRequest_InvFreq)(nil),
 	}
-	file_posenc_v1_service_proto_msgTypes[43].OneofWrappers = []any{}
+	file_posenc_v1_service_proto_msgTypes[45].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_posenc_v1_service_proto_rawDesc), len(file_posenc_v1_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   45,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

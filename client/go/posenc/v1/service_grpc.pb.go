@@ -23,6 +23,7 @@ const (
 	PositionalEncodingService_Explain_FullMethodName           = "/posenc.v1.PositionalEncodingService/Explain"
 	PositionalEncodingService_Analyze_FullMethodName           = "/posenc.v1.PositionalEncodingService/Analyze"
 	PositionalEncodingService_Compare_FullMethodName           = "/posenc.v1.PositionalEncodingService/Compare"
+	PositionalEncodingService_Positions_FullMethodName         = "/posenc.v1.PositionalEncodingService/Positions"
 	PositionalEncodingService_ApplyRotary_FullMethodName       = "/posenc.v1.PositionalEncodingService/ApplyRotary"
 	PositionalEncodingService_StreamApplyRotary_FullMethodName = "/posenc.v1.PositionalEncodingService/StreamApplyRotary"
 	PositionalEncodingService_GenerateTable_FullMethodName     = "/posenc.v1.PositionalEncodingService/GenerateTable"
@@ -56,6 +57,8 @@ type PositionalEncodingServiceClient interface {
 	Analyze(ctx context.Context, in *AnalyzeRequest, opts ...grpc.CallOption) (*AnalyzeResponse, error)
 	// Tells whether two config.json files or settings give the same positional encoding, and where they differ.
 	Compare(ctx context.Context, in *CompareRequest, opts ...grpc.CallOption) (*CompareResponse, error)
+	// Computes the position ids of tokens as the model's class does, from a description of text, images, videos and audio.
+	Positions(ctx context.Context, in *PositionsRequest, opts ...grpc.CallOption) (*PositionsResponse, error)
 	// Rotates q and, optionally, k.
 	ApplyRotary(ctx context.Context, in *ApplyRotaryRequest, opts ...grpc.CallOption) (*ApplyRotaryResponse, error)
 	// Rotates q and, optionally, k of any size in chunks. Only the chunks in flight are in memory.
@@ -125,6 +128,16 @@ func (c *positionalEncodingServiceClient) Compare(ctx context.Context, in *Compa
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CompareResponse)
 	err := c.cc.Invoke(ctx, PositionalEncodingService_Compare_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *positionalEncodingServiceClient) Positions(ctx context.Context, in *PositionsRequest, opts ...grpc.CallOption) (*PositionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PositionsResponse)
+	err := c.cc.Invoke(ctx, PositionalEncodingService_Positions_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -291,6 +304,8 @@ type PositionalEncodingServiceServer interface {
 	Analyze(context.Context, *AnalyzeRequest) (*AnalyzeResponse, error)
 	// Tells whether two config.json files or settings give the same positional encoding, and where they differ.
 	Compare(context.Context, *CompareRequest) (*CompareResponse, error)
+	// Computes the position ids of tokens as the model's class does, from a description of text, images, videos and audio.
+	Positions(context.Context, *PositionsRequest) (*PositionsResponse, error)
 	// Rotates q and, optionally, k.
 	ApplyRotary(context.Context, *ApplyRotaryRequest) (*ApplyRotaryResponse, error)
 	// Rotates q and, optionally, k of any size in chunks. Only the chunks in flight are in memory.
@@ -337,6 +352,9 @@ func (UnimplementedPositionalEncodingServiceServer) Analyze(context.Context, *An
 }
 func (UnimplementedPositionalEncodingServiceServer) Compare(context.Context, *CompareRequest) (*CompareResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Compare not implemented")
+}
+func (UnimplementedPositionalEncodingServiceServer) Positions(context.Context, *PositionsRequest) (*PositionsResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method Positions not implemented")
 }
 func (UnimplementedPositionalEncodingServiceServer) ApplyRotary(context.Context, *ApplyRotaryRequest) (*ApplyRotaryResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ApplyRotary not implemented")
@@ -464,6 +482,24 @@ func _PositionalEncodingService_Compare_Handler(srv interface{}, ctx context.Con
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(PositionalEncodingServiceServer).Compare(ctx, req.(*CompareRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _PositionalEncodingService_Positions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PositionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PositionalEncodingServiceServer).Positions(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PositionalEncodingService_Positions_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PositionalEncodingServiceServer).Positions(ctx, req.(*PositionsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -681,6 +717,10 @@ var PositionalEncodingService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Compare",
 			Handler:    _PositionalEncodingService_Compare_Handler,
+		},
+		{
+			MethodName: "Positions",
+			Handler:    _PositionalEncodingService_Positions_Handler,
 		},
 		{
 			MethodName: "ApplyRotary",

@@ -93,6 +93,272 @@ impl DataType {
         }
     }
 }
+/// Description of the tokens of B sequences, from which a model's class computes position ids. Fields have the names of
+/// the arguments of transformers' get_rope_index. Integer tensors are INT32 or INT64. A field that the model's class does
+/// not read is INVALID_ARGUMENT (NOT_READ), because it would have no effect.
+///
+/// Grids are taken in the order of the spans, sequence by sequence: a span is a run of tokens of one kind, and has one
+/// grid.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TokenDescription {
+    /// Kind of each token: 0 text, 1 image, 2 video, 3 audio; \[B, S\], \[S\] for one sequence, or \[T\] with cu_seqlens. Absent:
+    /// all tokens are text. Not for classes that read input_ids alone (Qwen2.5-Omni, Qwen3-Omni, GLM-Image).
+    #[prost(message, optional, tag = "1")]
+    pub mm_token_type_ids: ::core::option::Option<Tensor>,
+    /// Token ids, of the same shape. Required by Qwen2.5-Omni, Qwen3-Omni and MiniCPM-V 4.7, and by GLM-Image; other
+    /// classes do not read them.
+    #[prost(message, optional, tag = "2")]
+    pub input_ids: ::core::option::Option<Tensor>,
+    /// 1 or true for a token, 0 for padding: BOOL or integers, of the same shape; \[B, cache_length + S\] with
+    /// cache_length. Absent: no padding. Not with cu_seqlens.
+    #[prost(message, optional, tag = "3")]
+    pub attention_mask: ::core::option::Option<Tensor>,
+    /// Patches of each image before merging: frames, rows, columns; \[n, 3\].
+    #[prost(message, optional, tag = "4")]
+    pub image_grid_thw: ::core::option::Option<Tensor>,
+    /// Patches of each video before merging; \[n, 3\]. Classes that separate frames by text (Qwen3-VL, GLM-4.1V) have one
+    /// span per frame.
+    #[prost(message, optional, tag = "5")]
+    pub video_grid_thw: ::core::option::Option<Tensor>,
+    /// Seconds from one temporal patch of each video to the next, \[n\] or \[n, 1\]. FP32: a tensor's values. FP64: Python
+    /// numbers, which the original multiplies in float64. Qwen2.5-VL: absent means 1; Qwen2.5-Omni and Qwen3-Omni require
+    /// it with videos.
+    #[prost(message, optional, tag = "6")]
+    pub second_per_grid_ts: ::core::option::Option<Tensor>,
+    /// Omni classes: feature frames of each audio, \[n\].
+    #[prost(message, optional, tag = "7")]
+    pub audio_seqlens: ::core::option::Option<Tensor>,
+    /// Omni classes: the audio tracks of videos are interleaved with their frames.
+    #[prost(bool, tag = "8")]
+    pub use_audio_in_video: bool,
+    /// GLM-Image: number of grids of each sequence, \[B\]. Absent: each sequence has all grids.
+    #[prost(message, optional, tag = "9")]
+    pub images_per_sample: ::core::option::Option<Tensor>,
+    /// MiniCPM-V 4.7: rows and columns of patches of each crop of images, \[n, 2\].
+    #[prost(message, optional, tag = "10")]
+    pub target_sizes: ::core::option::Option<Tensor>,
+    /// MiniCPM-V 4.7: the same for videos.
+    #[prost(message, optional, tag = "11")]
+    pub target_sizes_videos: ::core::option::Option<Tensor>,
+    /// MiniCPM-V 4.7: "4x" or "16x". Default: the file's.
+    #[prost(string, tag = "12")]
+    pub downsample_mode: ::prost::alloc::string::String,
+    /// Boundaries of packed sequences, \[N+1\]: starts with 0, does not decrease, ends with the number of tokens T. Each
+    /// sequence is counted on its own; B is then 1.
+    #[prost(message, optional, tag = "13")]
+    pub cu_seqlens: ::core::option::Option<Tensor>,
+    /// B and S, if no tensor gives them. >= 0.
+    #[prost(int64, optional, tag = "14")]
+    pub sequences: ::core::option::Option<i64>,
+    #[prost(int64, optional, tag = "15")]
+    pub length: ::core::option::Option<i64>,
+    /// Tokens of each sequence, padding included, that are in the cache already; the tokens described here follow them and
+    /// are text. To continue with images, describe the whole sequence and use PositionsRequest.token_begin. >= 0.
+    #[prost(int64, optional, tag = "16")]
+    pub cache_length: ::core::option::Option<i64>,
+    /// PositionsResponse.rope_deltas of the cached tokens, \[B\] or \[B, 1\]. Required with cache_length if the model has a
+    /// rule of its own; FP32 for Qwen3-Omni.
+    #[prost(message, optional, tag = "17")]
+    pub rope_deltas: ::core::option::Option<Tensor>,
+    /// Cache that drops old tokens. Only for models that count tokens one by one.
+    #[prost(message, optional, tag = "18")]
+    pub cache_window: ::core::option::Option<CacheWindow>,
+}
+/// Key cache that holds the first `sinks` tokens and the latest ones.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CacheWindow {
+    /// Tokens that the cache holds, > sinks.
+    #[prost(int64, tag = "1")]
+    pub size: i64,
+    /// First tokens that are never dropped, >= 0.
+    #[prost(int64, tag = "2")]
+    pub sinks: i64,
+    /// If true, a token's position is its index in the cache (StreamingLLM, arXiv:2309.17453), so that keys are rotated
+    /// when they are read. Otherwise it is its index in the sequence.
+    #[prost(bool, tag = "3")]
+    pub renumbers: bool,
+}
+/// Description of a diffusion model's tokens, by diffusers' class (\_class_name).
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LatentDescription {
+    /// Frames, rows and columns of tokens, after patching; INT32 or INT64, \[n, 3\]. The first is the generated image or
+    /// video, the others are references or layers, for classes that have them. Required.
+    #[prost(message, optional, tag = "1")]
+    pub grid_thw: ::core::option::Option<Tensor>,
+    /// Tokens of the text that are in the same sequence, >= 0. Classes without text tokens in the sequence require 0.
+    #[prost(int64, tag = "2")]
+    pub text_length: i64,
+    /// LTX: factors of frames, rows and columns, 3 of them: VAE scale / frame rate, VAE scale, VAE scale. Empty: positions
+    /// are the tokens' indexes.
+    #[prost(double, repeated, tag = "3")]
+    pub rope_interpolation_scale: ::prost::alloc::vec::Vec<f64>,
+}
+/// Position ids that another system computed.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GivenPositions {
+    /// \[axes, B, S\], or \[B, S\] for one counter; INT32, INT64, FP32 or FP64. Required.
+    #[prost(message, optional, tag = "1")]
+    pub ids: ::core::option::Option<Tensor>,
+    /// Its deltas, \[B\] or \[B, 1\]. Absent: not compared.
+    #[prost(message, optional, tag = "2")]
+    pub rope_deltas: ::core::option::Option<Tensor>,
+}
+/// Run of tokens of a sequence.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PositionSpan {
+    #[prost(int64, tag = "1")]
+    pub sequence: i64,
+    #[prost(enumeration = "SpanKind", tag = "2")]
+    pub kind: i32,
+    /// Tokens begin .. end-1 of the sequence, padding included.
+    #[prost(int64, tag = "3")]
+    pub begin: i64,
+    #[prost(int64, tag = "4")]
+    pub end: i64,
+    /// Row of image_grid_thw, video_grid_thw, target_sizes, target_sizes_videos or grid_thw. Absent for text and audio.
+    #[prost(int64, optional, tag = "5")]
+    pub grid: ::core::option::Option<i64>,
+    /// Frame of that grid, for classes with one span per frame.
+    #[prost(int64, optional, tag = "6")]
+    pub frame: ::core::option::Option<i64>,
+    /// Entry of audio_seqlens.
+    #[prost(int64, optional, tag = "7")]
+    pub audio: ::core::option::Option<i64>,
+}
+/// Comparison of GivenPositions with the model's. Padding is not compared.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PositionComparison {
+    #[prost(bool, tag = "1")]
+    pub same: bool,
+    /// UNSPECIFIED if `same`.
+    #[prost(enumeration = "PositionFault", tag = "2")]
+    pub fault: i32,
+    /// The result in words, one sentence.
+    #[prost(string, tag = "3")]
+    pub sentence: ::prost::alloc::string::String,
+    /// Number of ids that differ, over all axes.
+    #[prost(int64, tag = "4")]
+    pub differing: i64,
+    /// First id that differs. Absent: none does.
+    #[prost(int64, optional, tag = "5")]
+    pub sequence: ::core::option::Option<i64>,
+    #[prost(int64, optional, tag = "6")]
+    pub token: ::core::option::Option<i64>,
+    #[prost(int64, optional, tag = "7")]
+    pub axis: ::core::option::Option<i64>,
+    #[prost(double, tag = "8")]
+    pub expected: f64,
+    #[prost(double, tag = "9")]
+    pub given: f64,
+}
+/// Kind of tokens.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum SpanKind {
+    Unspecified = 0,
+    Text = 1,
+    Image = 2,
+    Video = 3,
+    Audio = 4,
+    /// Frames of a video interleaved with its audio.
+    VideoAndAudio = 5,
+}
+impl SpanKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "SPAN_KIND_UNSPECIFIED",
+            Self::Text => "SPAN_KIND_TEXT",
+            Self::Image => "SPAN_KIND_IMAGE",
+            Self::Video => "SPAN_KIND_VIDEO",
+            Self::Audio => "SPAN_KIND_AUDIO",
+            Self::VideoAndAudio => "SPAN_KIND_VIDEO_AND_AUDIO",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "SPAN_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "SPAN_KIND_TEXT" => Some(Self::Text),
+            "SPAN_KIND_IMAGE" => Some(Self::Image),
+            "SPAN_KIND_VIDEO" => Some(Self::Video),
+            "SPAN_KIND_AUDIO" => Some(Self::Audio),
+            "SPAN_KIND_VIDEO_AND_AUDIO" => Some(Self::VideoAndAudio),
+            _ => None,
+        }
+    }
+}
+/// A known way to compute other ids than the model's class.
+#[allow(clippy::all)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum PositionFault {
+    Unspecified = 0,
+    /// All axes count tokens one by one.
+    Counters = 1,
+    /// Two axes are exchanged.
+    AxesExchanged = 2,
+    /// Only the deltas differ.
+    Delta = 3,
+    /// Positions begin at 0 again with each image or video.
+    Restart = 4,
+    /// Frames of a video are 1 apart, not as many positions as their seconds say.
+    SecondsIgnored = 5,
+    /// Padding has positions of its own.
+    PaddingCounted = 6,
+    /// All positions differ by one number.
+    Offset = 7,
+    /// Text after an image or video continues by its number of tokens, not by its largest side.
+    SpanCounted = 8,
+    /// None of these.
+    Other = 9,
+}
+impl PositionFault {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "POSITION_FAULT_UNSPECIFIED",
+            Self::Counters => "POSITION_FAULT_COUNTERS",
+            Self::AxesExchanged => "POSITION_FAULT_AXES_EXCHANGED",
+            Self::Delta => "POSITION_FAULT_DELTA",
+            Self::Restart => "POSITION_FAULT_RESTART",
+            Self::SecondsIgnored => "POSITION_FAULT_SECONDS_IGNORED",
+            Self::PaddingCounted => "POSITION_FAULT_PADDING_COUNTED",
+            Self::Offset => "POSITION_FAULT_OFFSET",
+            Self::SpanCounted => "POSITION_FAULT_SPAN_COUNTED",
+            Self::Other => "POSITION_FAULT_OTHER",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "POSITION_FAULT_UNSPECIFIED" => Some(Self::Unspecified),
+            "POSITION_FAULT_COUNTERS" => Some(Self::Counters),
+            "POSITION_FAULT_AXES_EXCHANGED" => Some(Self::AxesExchanged),
+            "POSITION_FAULT_DELTA" => Some(Self::Delta),
+            "POSITION_FAULT_RESTART" => Some(Self::Restart),
+            "POSITION_FAULT_SECONDS_IGNORED" => Some(Self::SecondsIgnored),
+            "POSITION_FAULT_PADDING_COUNTED" => Some(Self::PaddingCounted),
+            "POSITION_FAULT_OFFSET" => Some(Self::Offset),
+            "POSITION_FAULT_SPAN_COUNTED" => Some(Self::SpanCounted),
+            "POSITION_FAULT_OTHER" => Some(Self::Other),
+            _ => None,
+        }
+    }
+}
 /// Rotary scaling with the names and the meaning of a `rope_parameters` block of a Hugging Face config.json.
 /// D = head_dim, d = rotary_dim (or frequency_dim), i = 0 .. rotary_dim/2-1, f_i = rope_theta^(-2i/d).
 ///
@@ -538,7 +804,7 @@ pub struct Positions {
     /// indexes; with ids or segments it is required, but with a model, positions are taken, and a note says so.
     #[prost(int64, optional, tag = "9")]
     pub cache_index: ::core::option::Option<i64>,
-    #[prost(oneof = "positions::Source", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "positions::Source", tags = "1, 2, 3, 4, 10, 11")]
     pub source: ::core::option::Option<positions::Source>,
 }
 /// Nested message and enum types in `Positions`.
@@ -559,6 +825,12 @@ pub mod positions {
         /// Runs and grids of evenly spaced positions, concatenated: S of them for every sequence, or T if packed.
         #[prost(message, tag = "4")]
         Segments(super::PositionSegments),
+        /// The ids that the model's class computes from this description; the source must be a config.json. Read by
+        /// ApplyRotary and GenerateTable.
+        #[prost(message, tag = "10")]
+        Tokens(super::TokenDescription),
+        #[prost(message, tag = "11")]
+        Latents(super::LatentDescription),
     }
 }
 #[allow(clippy::all)]
@@ -4265,6 +4537,75 @@ pub struct CompareResponse {
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PositionsRequest {
+    /// The model's config.json. Its layer and pairings must be absent. Absent: a model that counts tokens one by one.
+    #[prost(message, optional, tag = "1")]
+    pub model: ::core::option::Option<ModelConfig>,
+    /// First token of each sequence in the answer, for chunked prefill: 0 .. S. Default 0. Deltas and spans are always those
+    /// of the whole description.
+    #[prost(int64, optional, tag = "4")]
+    pub token_begin: ::core::option::Option<i64>,
+    /// Number of tokens in the answer. Default: up to the last.
+    #[prost(int64, optional, tag = "5")]
+    pub token_count: ::core::option::Option<i64>,
+    /// Ids of another system, of the same chunk, to be compared.
+    #[prost(message, optional, tag = "6")]
+    pub given: ::core::option::Option<GivenPositions>,
+    #[prost(message, optional, tag = "7")]
+    pub hints: ::core::option::Option<CallHints>,
+    /// Required.
+    #[prost(oneof = "positions_request::Input", tags = "2, 3")]
+    pub input: ::core::option::Option<positions_request::Input>,
+}
+/// Nested message and enum types in `PositionsRequest`.
+pub mod positions_request {
+    /// Required.
+    #[allow(clippy::all)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Input {
+        #[prost(message, tag = "2")]
+        Tokens(super::TokenDescription),
+        /// With a config.json of diffusers.
+        #[prost(message, tag = "3")]
+        Latents(super::LatentDescription),
+    }
+}
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PositionsResponse {
+    /// Position ids, \[axes, B, S\]: INT64; FP32 where the class computes with fractions.
+    #[prost(message, optional, tag = "1")]
+    pub ids: ::core::option::Option<Tensor>,
+    /// By how much the position of the next token exceeds its index among the tokens that are no padding; type of ids, \[B\].
+    #[prost(message, optional, tag = "2")]
+    pub rope_deltas: ::core::option::Option<Tensor>,
+    #[prost(message, repeated, tag = "3")]
+    pub spans: ::prost::alloc::vec::Vec<PositionSpan>,
+    /// Names of the axes: "t", "h", "w".
+    #[prost(string, repeated, tag = "4")]
+    pub axes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Model type whose rule was used; "" if tokens are counted one by one.
+    #[prost(string, tag = "5")]
+    pub rule: ::prost::alloc::string::String,
+    /// The rule in words, one sentence.
+    #[prost(string, tag = "6")]
+    pub sentence: ::prost::alloc::string::String,
+    /// Rules by which config.json is read, e.g. "transformers 5.23".
+    #[prost(string, tag = "7")]
+    pub config_rules: ::prost::alloc::string::String,
+    /// GLM-Image: positions of the tokens that are generated next, type of ids, \[axes, B, N\]. Shorter rows repeat their
+    /// last position.
+    #[prost(message, optional, tag = "8")]
+    pub decode_ids: ::core::option::Option<Tensor>,
+    /// With cache_window: positions of the keys in the cache after these tokens, type of ids, \[axes, B, K\].
+    #[prost(message, optional, tag = "9")]
+    pub key_ids: ::core::option::Option<Tensor>,
+    /// Present with `given`.
+    #[prost(message, optional, tag = "10")]
+    pub comparison: ::core::option::Option<PositionComparison>,
+}
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ApplyRotaryRequest {
     #[prost(message, optional, tag = "1")]
     pub rotary: ::core::option::Option<RotarySource>,
@@ -5054,6 +5395,33 @@ pub mod positional_encoding_service_client {
             req.extensions_mut()
                 .insert(
                     GrpcMethod::new("posenc.v1.PositionalEncodingService", "Compare"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        /// Computes the position ids of tokens as the model's class does, from a description of text, images, videos and audio.
+        pub async fn positions(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PositionsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::PositionsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/posenc.v1.PositionalEncodingService/Positions",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("posenc.v1.PositionalEncodingService", "Positions"),
                 );
             self.inner.unary(req, path, codec).await
         }

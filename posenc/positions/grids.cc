@@ -1,0 +1,176 @@
+// Qwen2-VL and its relatives: text counts tokens; a grid's token has its frame, row and column, each added to the
+// position at which the grid begins.
+#include <algorithm>
+#include <vector>
+
+#include "posenc/base/interruption.h"
+#include "posenc/base/status.h"
+#include "posenc/positions/rules.h"
+#include "posenc/positions/sequences.h"
+
+namespace posenc {
+namespace {
+
+struct GridOptions {
+  bool frames = false;        // a span per frame, t = 0
+  int64_t merge = 2;          // spatial_merge_size
+  int64_t video_merge_t = 1;  // temporal_merge_size
+  bool padded_rows = false;   // each row ends with one more token, and frames continue diagonally
+  // Positions between the frames of the n-th video, which the class multiplies in float32.
+  std::vector<double> intervals;
+};
+
+absl::StatusOr<int64_t> MergeOf(const ConfigObject& model, std::string_view field) {
+  POSENC_ASSIGN_OR_RETURN(const auto vision, model.Object("vision_config"));
+  if (!vision) return 2;
+  POSENC_ASSIGN_OR_RETURN(const auto merge, vision->Integer({field}));
+  if (!merge) return 2;
+  if (*merge < 1) return InvalidArgument("OUT_OF_RANGE", vision->Path(field), "0", "must be at least 1");
+  return *merge;
+}
+
+// Writes a grid's ids from token `begin` on and returns the position after it.
+double PlaceGrid(Sequence& sequence, int64_t begin, const PatchGrid& grid, double start, float interval) {
+  int64_t n = begin;
+  for (int64_t t = 0; t < grid.t; ++t) {
+    const double frame = start + static_cast<double>(static_cast<int64_t>(static_cast<float>(t) * interval));
+    for (int64_t h = 0; h < grid.h; ++h) {
+      InterruptionPoint();
+      for (int64_t w = 0; w < grid.w; ++w, ++n) {
+        sequence.id(0, n) = frame;
+        sequence.id(1, n) = start + static_cast<double>(h);
+        sequence.id(2, n) = start + static_cast<double>(w);
+      }
+    }
+  }
+  return start + static_cast<double>(std::max(grid.h, grid.w));
+}
+
+// HY V4: frame t begins at t * step on all three axes, where step is the larger side, with the tokens that end rows.
+double PlacePaddedRows(Sequence& sequence, int64_t begin, const PatchGrid& grid, double start) {
+  const int64_t step = std::max(grid.h, grid.w);
+  int64_t n = begin;
+  for (int64_t t = 0; t < grid.t; ++t) {
+    const double frame = start + static_cast<double>(t * step);
+    for (int64_t h = 0; h < grid.h; ++h) {
+      InterruptionPoint();
+      for (int64_t w = 0; w < grid.w; ++w, ++n) {
+        sequence.id(0, n) = frame;
+        sequence.id(1, n) = frame + static_cast<double>(h);
+        sequence.id(2, n) = frame + static_cast<double>(w);
+      }
+    }
+  }
+  return start + static_cast<double>((grid.t - 1) * step + std::max(grid.h, grid.w));
+}
+
+// One grid per frame: a video of t frames becomes t grids of one frame.
+std::optional<std::vector<PatchGrid>> PerFrame(const std::optional<std::vector<PatchGrid>>& videos, int64_t tokens) {
+  if (!videos) return std::nullopt;
+  std::vector<PatchGrid> frames;
+  for (const PatchGrid& video : *videos) {
+    // More frames than tokens are one too many.
+    const int64_t left = tokens + 1 - static_cast<int64_t>(frames.size());
+    frames.insert(frames.end(), std::clamp<int64_t>(video.t, 0, std::max<int64_t>(left, 0)), {1, video.h, video.w});
+  }
+  return frames;
+}
+
+// The video and the frame of the n-th grid of PerFrame().
+void SetFrame(const std::vector<PatchGrid>& videos, int64_t n, PositionSpan* span) {
+  int64_t video = 0;
+  while (n >= videos[video].t) n -= videos[video++].t;
+  span->grid = video;
+  span->frame = n;
+}
+
+absl::Status CountGrids(const TokenDescription& tokens, const GridOptions& options, CountedPositions* result) {
+  GridQueue images("image_grid_thw", "image", tokens.image_grid_thw);
+  GridQueue videos("video_grid_thw", options.frames ? "frame of a video" : "video",
+                   options.frames ? PerFrame(tokens.video_grid_thw, tokens.tokens()) : tokens.video_grid_thw);
+  const auto count = [&](Sequence& sequence) -> absl::Status {
+    POSENC_RETURN_IF_ERROR(sequence.CheckKinds(TokenKind::kVideo));
+    double next = 0;
+    for (int64_t begin = 0, end; begin < sequence.size(); begin = end) {
+      end = sequence.RunEnd(begin);
+      const TokenKind kind = sequence.kind(begin);
+      PositionSpan span{.kind = static_cast<SpanKind>(kind)};
+      if (kind == TokenKind::kText) {
+        sequence.Count(begin, end, next);
+        next += static_cast<double>(end - begin);
+      } else {
+        const bool is_video = kind == TokenKind::kVideo;
+        GridQueue& queue = is_video ? videos : images;
+        POSENC_ASSIGN_OR_RETURN(PatchGrid grid, queue.TakeMerged(sequence, begin, end,
+                                                                 is_video ? options.video_merge_t : 1, options.merge));
+        if (options.padded_rows) ++grid.w;
+        POSENC_RETURN_IF_ERROR(queue.CheckSpan(sequence, begin, end, Cells(grid)));
+        const int64_t number = queue.next() - 1;
+        if (is_video && options.frames) {
+          SetFrame(*tokens.video_grid_thw, number, &span);
+        } else {
+          span.grid = number;
+        }
+        const double interval = is_video && !options.intervals.empty() ? options.intervals[number] : 1;
+        next = options.padded_rows ? PlacePaddedRows(sequence, begin, grid, next)
+                                   : PlaceGrid(sequence, begin, grid, next, static_cast<float>(interval));
+      }
+      sequence.AddSpan(span, begin, end);
+    }
+    return absl::OkStatus();
+  };
+  POSENC_RETURN_IF_ERROR(ForEachSequence(tokens, result, count));
+  POSENC_RETURN_IF_ERROR(images.CheckAllTaken());
+  return videos.CheckAllTaken();
+}
+
+}  // namespace
+
+absl::Status CountByGrids(const ConfigObject& model, const TokenDescription& tokens, CountedPositions* result) {
+  GridOptions options;
+  POSENC_ASSIGN_OR_RETURN(options.merge, MergeOf(model, "spatial_merge_size"));
+  return CountGrids(tokens, options, result);
+}
+
+absl::Status CountBySeconds(const ConfigObject& model, const TokenDescription& tokens, CountedPositions* result) {
+  GridOptions options;
+  POSENC_ASSIGN_OR_RETURN(options.merge, MergeOf(model, "spatial_merge_size"));
+  double per_second = 4;
+  POSENC_ASSIGN_OR_RETURN(const auto vision, model.Object("vision_config"));
+  if (vision) {
+    POSENC_ASSIGN_OR_RETURN(const auto given, vision->Number({"tokens_per_second"}));
+    per_second = given.value_or(per_second);
+  }
+  const size_t videos = tokens.video_grid_thw ? tokens.video_grid_thw->size() : 0;
+  options.intervals.assign(videos, per_second);
+  if (tokens.second_per_grid_ts) {
+    POSENC_RETURN_IF_ERROR(CheckSeconds(tokens));
+    for (size_t n = 0; n < videos; ++n) {
+      const double seconds = (*tokens.second_per_grid_ts)[n];
+      options.intervals[n] = tokens.seconds_are_float32 ? static_cast<float>(per_second) * static_cast<float>(seconds)
+                                                        : per_second * seconds;
+    }
+  }
+  return CountGrids(tokens, options, result);
+}
+
+absl::Status CountByFrames(const ConfigObject& model, const TokenDescription& tokens, CountedPositions* result) {
+  GridOptions options{.frames = true};
+  POSENC_ASSIGN_OR_RETURN(options.merge, MergeOf(model, "spatial_merge_size"));
+  return CountGrids(tokens, options, result);
+}
+
+absl::Status CountByMergedFrames(const ConfigObject& model, const TokenDescription& tokens, CountedPositions* result) {
+  GridOptions options;
+  POSENC_ASSIGN_OR_RETURN(options.merge, MergeOf(model, "spatial_merge_size"));
+  POSENC_ASSIGN_OR_RETURN(options.video_merge_t, MergeOf(model, "temporal_merge_size"));
+  return CountGrids(tokens, options, result);
+}
+
+absl::Status CountByPaddedRows(const ConfigObject& model, const TokenDescription& tokens, CountedPositions* result) {
+  GridOptions options{.padded_rows = true};
+  POSENC_ASSIGN_OR_RETURN(options.merge, MergeOf(model, "spatial_merge_size"));
+  return CountGrids(tokens, options, result);
+}
+
+}  // namespace posenc

@@ -1,0 +1,217 @@
+#include "posenc/positions/omni.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "posenc/base/interruption.h"
+#include "posenc/base/status.h"
+
+namespace posenc {
+namespace {
+
+absl::StatusOr<int64_t> IdOf(const ConfigObject& model, std::initializer_list<std::string_view> names,
+                             std::optional<int64_t> otherwise) {
+  POSENC_ASSIGN_OR_RETURN(const auto id, model.Integer(names));
+  if (id) return *id;
+  if (otherwise) return *otherwise;
+  return InvalidArgument("MISSING", model.PathOf(names), "", "must be given: the class reads it");
+}
+
+}  // namespace
+
+absl::StatusOr<OmniSettings> OmniSettingsOf(const ConfigObject& model, const OmniClass& of) {
+  OmniSettings settings;
+  settings.talker = of.talker;
+  POSENC_ASSIGN_OR_RETURN(settings.image_id, IdOf(model, {"image_token_id", "image_token_index"}, 151655));
+  POSENC_ASSIGN_OR_RETURN(settings.video_id, IdOf(model, {"video_token_id", "video_token_index"}, 151656));
+  POSENC_ASSIGN_OR_RETURN(settings.audio_id, IdOf(model, {"audio_token_id", "audio_token_index"}, 151646));
+  POSENC_ASSIGN_OR_RETURN(settings.vision_start_id, IdOf(model, {"vision_start_token_id"},
+                                                         of.talker ? std::optional<int64_t>(151652) : std::nullopt));
+  POSENC_ASSIGN_OR_RETURN(settings.audio_start_id, IdOf(model, {"audio_start_token_id"}, of.audio_start_id));
+  POSENC_ASSIGN_OR_RETURN(const auto per_second, model.Number({"position_id_per_seconds"}));
+  settings.per_second = per_second.value_or(25);
+  POSENC_ASSIGN_OR_RETURN(const auto chunk, model.Number({"seconds_per_chunk"}));
+  settings.chunk_seconds = chunk.value_or(2);
+
+  std::optional<int64_t> merge;
+  if (of.talker) {
+    POSENC_ASSIGN_OR_RETURN(merge, model.Length("spatial_merge_size"));
+  } else {
+    POSENC_ASSIGN_OR_RETURN(const auto vision, model.Object("vision_config"));
+    if (vision) {
+      POSENC_ASSIGN_OR_RETURN(merge, vision->Length("spatial_merge_size"));
+    }
+  }
+  settings.merge = merge.value_or(2);
+  settings.audio_window = 50;
+  POSENC_ASSIGN_OR_RETURN(const auto audio, model.Object("audio_config"));
+  if (audio) {
+    POSENC_ASSIGN_OR_RETURN(const auto window, audio->Length("n_window"));
+    settings.audio_window = window.value_or(settings.audio_window);
+  }
+  return settings;
+}
+
+absl::Status CountWithoutGrids(const TokenDescription& tokens, bool ignores_padding, CountedPositions* result) {
+  POSENC_RETURN_IF_ERROR(ForEachSequence(tokens, result, [](Sequence& sequence) {
+    sequence.Count(0, sequence.size(), 0);
+    sequence.AddSpan({.kind = SpanKind::kText}, 0, sequence.size());
+    return absl::OkStatus();
+  }));
+  if (tokens.mask.empty()) return absl::OkStatus();
+  for (int64_t b = 0; b < tokens.sequences; ++b) {
+    int64_t valid = 0;
+    for (int64_t token = tokens.begin(b); token < tokens.begin(b + 1); ++token) {
+      InterruptionPointOfStep(token);
+      valid += tokens.mask[token];
+      for (int64_t axis = 0; axis < 3 && tokens.mask[token] == 0; ++axis) {
+        result->id(axis, token) = ignores_padding ? 0 : 1;
+      }
+    }
+    // With a single token, the padding has the largest position.
+    const bool padded = valid < tokens.length;
+    if (padded && valid < 2 && !ignores_padding) result->deltas[b] = static_cast<double>(2 - valid);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<OmniCounts> CountItems(const Sequence& sequence, const OmniSettings& settings, bool audio_in_video) {
+  OmniCounts counts;
+  for (int64_t n = 0; n < sequence.size(); ++n) {
+    InterruptionPointOfStep(n);
+    counts.audios += sequence.input_id(n) == settings.audio_start_id ? 1 : 0;
+    if (sequence.input_id(n) != settings.vision_start_id) continue;
+    if (n + 1 == sequence.size()) {
+      return InvalidArgument(
+          "MISMATCH", "input_ids", fmt::format("{}", settings.vision_start_id),
+          fmt::format("must not end with the start of an image or video: sequence {}", sequence.number()));
+    }
+    const int64_t after = sequence.input_id(n + 1);
+    counts.images += after == settings.image_id ? 1 : 0;
+    counts.videos += after == (audio_in_video ? settings.audio_start_id : settings.video_id) ? 1 : 0;
+  }
+  return counts;
+}
+
+int64_t FindToken(const Sequence& sequence, int64_t id, int64_t begin) {
+  const auto& ids = sequence.input_ids();
+  const auto found = std::find(ids.begin() + std::min(begin, sequence.size()), ids.end(), id);
+  return found == ids.end() ? sequence.size() + 1 : found - ids.begin();
+}
+
+std::vector<Place3> GridPlaces(const PatchGrid& grid, const std::vector<float>& times, double start) {
+  std::vector<Place3> places;
+  places.reserve(Cells(grid));
+  for (const float time : times) {
+    for (int64_t h = 0; h < grid.h; ++h) {
+      InterruptionPoint();
+      for (int64_t w = 0; w < grid.w; ++w) {
+        places.push_back({time + start, static_cast<double>(h) + start, static_cast<double>(w) + start});
+      }
+    }
+  }
+  return places;
+}
+
+std::vector<float> TimesOf(int64_t frames, float seconds, double per_second) {
+  std::vector<float> times(frames);
+  for (int64_t t = 0; t < frames; ++t) times[t] = static_cast<float>(t) * seconds * static_cast<float>(per_second);
+  return times;
+}
+
+absl::Status PieceWriter::CheckRoom(int64_t count) const {
+  if (count >= 0 && count <= sequence_.size() - size_) return absl::OkStatus();
+  return InvalidArgument(
+      "MISMATCH", "input_ids", fmt::format("{} tokens in sequence {}", sequence_.size(), sequence_.number()),
+      "must have the tokens that grids and audio lengths stand for, between a start and an end token");
+}
+
+absl::Status PieceWriter::Append(const std::vector<Place3>& places) {
+  POSENC_RETURN_IF_ERROR(CheckRoom(static_cast<int64_t>(places.size())));
+  if (places.empty()) return absl::OkStatus();
+  double largest = -1;
+  for (const auto& [t, h, w] : places) {
+    InterruptionPointOfStep(size_);
+    sequence_.id(0, size_) = t;
+    sequence_.id(1, size_) = h;
+    sequence_.id(2, size_) = w;
+    ++size_;
+    largest = std::max({largest, t, h, w});
+  }
+  next_ = largest + 1;
+  return absl::OkStatus();
+}
+
+absl::Status PieceWriter::AppendCount(int64_t count, double start) {
+  POSENC_RETURN_IF_ERROR(CheckRoom(count));
+  if (count == 0) return absl::OkStatus();
+  sequence_.Count(size_, size_ + count, start);
+  size_ += count;
+  next_ = start + static_cast<double>(count);
+  return absl::OkStatus();
+}
+
+absl::Status PieceWriter::AppendText(int64_t count) {
+  const int64_t begin = size_;
+  POSENC_RETURN_IF_ERROR(AppendCount(count, next_));
+  AddSpan({.kind = SpanKind::kText}, begin);
+  return absl::OkStatus();
+}
+
+absl::Status PieceWriter::CheckComplete() const { return CheckRoom(sequence_.size() - size_); }
+
+OmniItems::OmniItems(const TokenDescription& described, const OmniSettings& of_model)
+    : tokens(described),
+      settings(of_model),
+      images("image_grid_thw", "image", described.image_grid_thw),
+      videos("video_grid_thw", "video", described.video_grid_thw) {}
+
+absl::StatusOr<PatchGrid> OmniItems::TakeImage(const Sequence& sequence) {
+  POSENC_ASSIGN_OR_RETURN(const PatchGrid grid, images.TakeMerged(sequence, 0, 0, 1, settings.merge));
+  if (Cells(grid) > sequence.size())
+    POSENC_RETURN_IF_ERROR(images.CheckSpan(sequence, 0, sequence.size(), Cells(grid)));
+  return grid;
+}
+
+absl::StatusOr<PatchGrid> OmniItems::TakeVideo(const Sequence& sequence) {
+  POSENC_ASSIGN_OR_RETURN(const PatchGrid grid, videos.TakeMerged(sequence, 0, 0, 1, settings.merge));
+  if (Cells(grid) > sequence.size())
+    POSENC_RETURN_IF_ERROR(videos.CheckSpan(sequence, 0, sequence.size(), Cells(grid)));
+  return grid;
+}
+
+absl::StatusOr<float> OmniItems::Seconds() const {
+  if (!tokens.second_per_grid_ts) return Requires("second_per_grid_ts", "the model places frames by their seconds");
+  POSENC_RETURN_IF_ERROR(CheckSeconds(tokens));
+  return static_cast<float>((*tokens.second_per_grid_ts)[videos.next() - 1]);
+}
+
+absl::StatusOr<int64_t> OmniItems::TakeAudio(const Sequence& sequence, int64_t (*tokens_of)(int64_t, int64_t)) {
+  const auto given = tokens.audio_seqlens ? static_cast<int64_t>(tokens.audio_seqlens->size()) : 0;
+  if (next_audio >= given) {
+    return InvalidArgument(
+        "MISMATCH", "audio_seqlens", fmt::format("{} values", given),
+        fmt::format("must have one for each audio: there is none left for sequence {}", sequence.number()));
+  }
+  const int64_t frames = (*tokens.audio_seqlens)[next_audio];
+  const int64_t count = frames < 1 ? 0 : tokens_of(frames, settings.audio_window);
+  if (count < 1 || count > sequence.size()) {
+    return InvalidArgument(
+        "OUT_OF_RANGE", fmt::format("audio_seqlens[{}]", next_audio), fmt::format("{}", frames),
+        fmt::format("must stand for 1 .. {} tokens, those of sequence {}", sequence.size(), sequence.number()));
+  }
+  ++next_audio;
+  return count;
+}
+
+absl::Status OmniItems::CheckAllTaken() const {
+  POSENC_RETURN_IF_ERROR(images.CheckAllTaken());
+  POSENC_RETURN_IF_ERROR(videos.CheckAllTaken());
+  const auto given = tokens.audio_seqlens ? static_cast<int64_t>(tokens.audio_seqlens->size()) : 0;
+  if (next_audio == given) return absl::OkStatus();
+  return InvalidArgument("MISMATCH", "audio_seqlens", fmt::format("{} values", given),
+                         fmt::format("must have one for each audio: the tokens have {}", next_audio));
+}
+
+}  // namespace posenc

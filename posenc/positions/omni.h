@@ -1,0 +1,99 @@
+// What both Omni rules read, and a writer for sequences that are built piece by piece.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "posenc/model/config_json.h"
+#include "posenc/positions/description.h"
+#include "posenc/positions/sequences.h"
+
+namespace posenc {
+
+struct OmniSettings {
+  int64_t image_id, video_id, audio_id, vision_start_id, audio_start_id;
+  int64_t merge;
+  double per_second;     // position_id_per_seconds
+  double chunk_seconds;  // seconds_per_chunk
+  int64_t audio_window;  // audio_config.n_window
+  bool talker;
+};
+// Which class reads the settings, and with which default of audio_start_token_id.
+struct OmniClass {
+  bool talker;
+  int64_t audio_start_id;
+};
+absl::StatusOr<OmniSettings> OmniSettingsOf(const ConfigObject& model, const OmniClass& of);
+
+// Without grids all tokens are counted. Padding has position 1, which the delta takes part in. `ignores_padding`: it
+// has position 0, and the delta is 0.
+absl::Status CountWithoutGrids(const TokenDescription& tokens, bool ignores_padding, CountedPositions* result);
+
+// What a sequence still holds of each kind.
+struct OmniCounts {
+  int64_t images = 0, videos = 0, audios = 0;
+};
+absl::StatusOr<OmniCounts> CountItems(const Sequence& sequence, const OmniSettings& settings, bool audio_in_video);
+
+// Returns the first token with this id from `begin` on; the sequence's size + 1 if there is none.
+int64_t FindToken(const Sequence& sequence, int64_t id, int64_t begin);
+
+// One id of each axis.
+struct Place3 {
+  double t, h, w;
+};
+
+// The frames of a grid, merged, with frame t at times[t].
+std::vector<Place3> GridPlaces(const PatchGrid& grid, const std::vector<float>& times, double start);
+
+// Seconds of each frame of a grid: t * seconds * per_second in float32.
+std::vector<float> TimesOf(int64_t frames, float seconds, double per_second);
+
+// Appends pieces to a sequence. The next piece begins after the largest id of the last one, not of all.
+class PieceWriter {
+ public:
+  explicit PieceWriter(Sequence& sequence) : sequence_(sequence) {}
+
+  int64_t size() const { return size_; }
+  double next() const { return next_; }
+  // INVALID_ARGUMENT if more tokens are described than the sequence has.
+  absl::Status Append(const std::vector<Place3>& places);
+  // `count` tokens with positions start, start+1, ...
+  absl::Status AppendCount(int64_t count, double start);
+  absl::Status AppendText(int64_t count);
+  absl::Status CheckComplete() const;
+  void AddSpan(PositionSpan span, int64_t begin) { sequence_.AddSpan(span, begin, size_); }
+
+ private:
+  absl::Status CheckRoom(int64_t count) const;
+
+  Sequence& sequence_;
+  int64_t size_ = 0;
+  double next_ = 0;
+};
+
+// Grids and audios of a whole batch, taken in order.
+struct OmniItems {
+  OmniItems(const TokenDescription& tokens, const OmniSettings& settings);
+
+  absl::StatusOr<PatchGrid> TakeImage(const Sequence& sequence);
+  absl::StatusOr<PatchGrid> TakeVideo(const Sequence& sequence);
+  // Seconds per grid of the video that was taken last.
+  absl::StatusOr<float> Seconds() const;
+  // Tokens of the next audio; `tokens_of` maps feature frames to them.
+  absl::StatusOr<int64_t> TakeAudio(const Sequence& sequence, int64_t (*tokens_of)(int64_t frames, int64_t window));
+  absl::Status CheckAllTaken() const;
+
+  const TokenDescription& tokens;
+  const OmniSettings& settings;
+  GridQueue images, videos;
+  int64_t next_audio = 0;
+};
+
+// Division that rounds down.
+inline int64_t FloorDivide(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
+
+}  // namespace posenc
