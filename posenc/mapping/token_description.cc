@@ -108,8 +108,9 @@ class TokenShape {
     POSENC_RETURN_IF_ERROR(CheckCount("length", *length_, limits));
     tokens_.sequences = sequences_.value_or(1);
     tokens_.length = *length_;
-    // Both are below 2^31, so that their product does not overflow.
-    return CheckOutput(tokens_.tokens() * static_cast<int64_t>(sizeof(int64_t)), limits);
+    // Both are below 2^31, so that their product does not overflow. Zeros lift no limit.
+    const int64_t tokens = std::max<int64_t>(tokens_.sequences, 1) * std::max<int64_t>(tokens_.length, 1);
+    return CheckOutput(tokens * static_cast<int64_t>(sizeof(int64_t)), limits);
   }
 
  private:
