@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "posenc/base/status.h"
@@ -51,6 +52,14 @@ absl::Status AddCandidates(const std::string& name, const ConfigObject& object, 
   return absl::OkStatus();
 }
 
+// True for a model with positions of several axes that is no row of PositionRules.
+bool CountsOtherwise(const ModelType& type) {
+  const auto several = [](const ModelType* row) { return row != nullptr && row->mrope != MropeOrder::kNone; };
+  if (type.parts.empty()) return several(&type) && !type.name.ends_with("_text");
+  return std::any_of(type.parts.begin(), type.parts.end(),
+                     [&](const PartType& part) { return several(FindModelType(part.model_type)); });
+}
+
 // True if `component` is the candidate itself or its text part.
 bool Selects(const std::string& component, const std::string& name) {
   return component == name || component == (name.empty() ? "text" : name + ".text");
@@ -74,10 +83,11 @@ absl::StatusOr<SelectedRule> SelectPositionRule(const nlohmann::json& file, cons
                            fmt::format("must be one of {}, which compute position ids", names));
   }
   POSENC_ASSIGN_OR_RETURN(const auto model_type, whole.String("model_type"));
-  if ((!model_type || FindModelType(*model_type) == nullptr) && !RecognizedType(whole, file)) {
+  const ModelType* type = model_type ? FindModelType(*model_type) : nullptr;
+  if ((type == nullptr && !RecognizedType(whole, file)) || (type != nullptr && CountsOtherwise(*type))) {
     return InvalidArgument(model_type ? "UNSUPPORTED" : "MISSING", whole.Path("model_type"),
                            model_type.value_or(std::string(kAbsent)),
-                           "must be known: how other models count positions is not guessed");
+                           "must be a model type whose rule is known: how others count positions is not guessed");
   }
   return SelectedRule{&PlainPositions(), whole};
 }

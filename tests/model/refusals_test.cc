@@ -149,11 +149,10 @@ TEST(Refusals, OfModelTypesNameTheirField) {
                     "vision_config"};
     for (const std::string_view name :
          {type->head_dim_field, type->hidden_size_field, type->heads_field, type->theta_field, type->partial_field,
-          type->rotary_dim_field, type->older_hidden_size_field, type->older_heads_field, type->other_head_dim_field,
-          type->pattern.field, type->pattern.indices_field, type->pattern.cycle_field, type->share.divisor_field,
-          type->latent_head.whole_field, type->latent_head.rotated_field}) {
+          type->rotary_dim_field, type->pattern.field, type->pattern.indices_field}) {
       fields.emplace(name);
     }
+    for (const std::string_view name : type->rules.fields) fields.emplace(name);
     if (type->one_stack) {
       for (const std::string_view name :
            {type->one_stack->buckets_field, type->one_stack->distance_field, type->one_stack->rows_field}) {
