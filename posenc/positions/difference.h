@@ -48,8 +48,8 @@ struct PositionsComparison {
   std::optional<PositionMismatch> first;
 };
 
-// `expected` is CountPositions() of the same rule, model and tokens; `given` has the ids of the chunk's tokens. MISMATCH
-// unless it has as many axes, or one, and as many deltas; errors name the field within GivenPositions.
+// `expected` is CountPositions() of the same rule, model and tokens; `given` has the ids of the chunk's tokens.
+// MISMATCH unless it has as many axes, or one, and as many deltas; errors name the field within GivenPositions.
 absl::StatusOr<PositionsComparison> ComparePositions(const PositionRule& rule, const ConfigObject& model,
                                                      const TokenDescription& tokens, const CountedPositions& expected,
                                                      const TokenChunk& chunk, const GivenPositionIds& given,

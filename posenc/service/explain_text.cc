@@ -116,6 +116,34 @@ std::string Lengths(const ResolvedRotary& resolved) {
   return sentence + ".";
 }
 
+// Says what happens beyond the model's length.
+std::string Beyond(const ResolvedRotary& resolved, const RotaryPlan& plan) {
+  const auto* parameters = std::get_if<RopeParameters>(&resolved.rotary->settings().frequencies);
+  if (parameters != nullptr && parameters->rope_type == "dynamic") return "a longer sequence has a larger base";
+  if (parameters != nullptr && parameters->rope_type == "longrope" && resolved.rotary->NeedsSeqLen()) {
+    return fmt::format("a sequence of more than {} tokens has the long list of factors",
+                       Thousands(parameters->original_max_position_embeddings.value_or(0)));
+  }
+  double slowest = 0;
+  for (const double frequency : plan.inv_freq) {
+    if (frequency != 0 && (slowest == 0 || std::abs(frequency) < slowest)) slowest = std::abs(frequency);
+  }
+  constexpr double kTurn = 6.283185307179586;
+  if (slowest == 0) return "";
+  return fmt::format("beyond it the same frequencies go on, and the slowest pair repeats after {} positions",
+                     Thousands(std::round(kTurn / slowest)));
+}
+
+// Rows and bytes of a table of cosines and sines for all positions of the model, and what happens beyond them.
+std::string Reach(const ResolvedRotary& resolved, const RotaryPlan& plan) {
+  if (!resolved.rotary->rotates() || Lengths(resolved).empty()) return "";
+  const std::string beyond = Beyond(resolved, plan);
+  if (beyond.empty()) return "";
+  const auto bytes = *resolved.longest * static_cast<double>(resolved.rotary->rotary_dim() * int64_t{sizeof(float)});
+  return fmt::format("A table up to there has {} rows and {} bytes in float32; {}.", Thousands(*resolved.longest),
+                     Thousands(bytes), beyond);
+}
+
 std::string Branch(const RotaryPlan& plan) {
   if (plan.branch.empty()) return "";
   return fmt::format("This is the branch \"{}\", for a sequence of {} tokens.", plan.branch,
@@ -228,6 +256,7 @@ absl::Status ExplainInWords(const ResolvedRotary& resolved, const RotaryPlan& pl
     }
   }
   say(Lengths(resolved));
+  say(Reach(resolved, plan));
   say(Scores(resolved, plan));
   say(Queries(resolved));
   say(Departures(resolved, plan));

@@ -87,6 +87,16 @@ def test_llama3_in_words(client, configs):
     assert "max_position_embeddings is 131,072; before the scaling 8,192." in text.sentence
 
 
+@pytest.mark.parametrize("name, said", [
+    ("llama-3.1-8b.json", "131,072 rows and 67,108,864 bytes in float32; beyond it the same frequencies go on"),
+    ("phi-3-mini-128k-instruct.json", "a sequence of more than 4,096 tokens has the long list of factors"),
+    ("llama-2-7b-dynamic.json", "4,096 rows and 2,097,152 bytes in float32; a longer sequence has a larger base"),
+])
+def test_how_far_a_table_reaches(client, configs, name, said):
+    [layer] = explain(client, (configs / name).read_bytes())
+    assert all(any(said in sentence for sentence in text.sentence) for text in layer.text)
+
+
 def rotary_in_words(client, rope_parameters, seq_len=(), **settings):
     rotary = rotary_pb2.RotarySettings(rope_parameters=rotary_pb2.RopeParameters(rope_theta=10000, **rope_parameters),
                                        input_pairing=rotary_pb2.PAIRING_HALF_SPLIT, rotary_dim=8, **settings)
