@@ -100,6 +100,11 @@ absl::Status ReadShareOfWholeHead(Part& part, RopeBlock& block) {
                                      static_cast<double>(rotated) / whole));
 }
 
+absl::Status DropShare(Part&, RotarySettings&, RopeParameters& p) {
+  if (p.partial_rotary_factor == 1) p.partial_rotary_factor.reset();
+  return absl::OkStatus();
+}
+
 // dots3: the name of full attention with an indexer depends on use_dsa, by default true, and all layers have it if
 // use_sliding_window is false or null.
 absl::StatusOr<LayerTypeNames> Dots3Types(const Part& part, int64_t layers) {
@@ -198,7 +203,7 @@ std::vector<ModelType> MakeLatentTypes() {
       {.name = "minicpm3", .head_dim = 32, .unrotated_dim = 64},
       {.name = "mistral4", .pairing = kInter, .output_pairing = kHalf, .partial_field = "",
        .block = mistral4_yarn, .head_dim = 64, .unrotated_dim = 64, .query_scale = QueryScaleFunction::kMinistral3,
-       .rules = {.adapt = ReadInterleave, .block = ReadShareOfWholeHead}},
+       .rules = {.adapt = ReadInterleave, .block = ReadShareOfWholeHead, .settings = DropShare}},
       {.name = "mistral_large4_text", .pairing = kInter, .output_pairing = kHalf, .block = mistral_large4_yarn,
        .head_dim = 64, .unrotated_dim = 64, .pattern = kIgnoresTypes, .rules = NoRopeLayers(), .note = kLearnedScale},
       {.name = "sarvam_mla", .pairing = kInter, .output_pairing = kHalf,

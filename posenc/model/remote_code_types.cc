@@ -61,14 +61,14 @@ absl::Status ReadMiniCpm(Part& part, RopeBlock& block) {
   return absl::OkStatus();
 }
 
-// Baichuan 7B rotates and 13B has ALiBi, under one name: only the width tells them apart.
+// Baichuan 7B rotates and 13B has ALiBi, under one name: 7B's files have max_position_embeddings, 13B's
+// model_max_length.
 absl::Status ReadBaichuan(Part& part) {
-  POSENC_ASSIGN_OR_RETURN(const auto hidden, part.config.Integer({"hidden_size"}));
-  part.type.scheme = hidden == 5120 ? Scheme::kBloomAlibi : Scheme::kRotary;
-  if (hidden == 4096 || hidden == 5120) return absl::OkStatus();
-  return InvalidArgument(hidden ? "OUT_OF_RANGE" : "MISSING", part.config.Path("hidden_size"),
-                         hidden ? fmt::format("{}", *hidden) : "",
-                         "must be 4096 (Baichuan 7B, rotary embedding) or 5120 (13B, ALiBi)");
+  const bool rotates = part.config.Find("max_position_embeddings") != nullptr;
+  part.type.scheme = rotates ? Scheme::kRotary : Scheme::kBloomAlibi;
+  if (rotates || part.config.Find("model_max_length") != nullptr) return absl::OkStatus();
+  return InvalidArgument("MISSING", part.config.Path("max_position_embeddings"), "",
+                         "must be given (7B, rotary embedding), or model_max_length (13B, ALiBi)");
 }
 
 // Qwen 1 raises theta in steps beyond seq_length if use_dynamic_ntk is true.

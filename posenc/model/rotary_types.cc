@@ -50,8 +50,14 @@ absl::Status ReadEitherHeadDim(Part& part) {
 absl::Status ReadWhisperWidths(Part& part) {
   POSENC_ASSIGN_OR_RETURN(const auto older, part.config.Object("whisper_config"));
   if (!older) return absl::OkStatus();
-  POSENC_ASSIGN_OR_RETURN(const auto hidden, older->Integer({"d_model"}));
-  POSENC_ASSIGN_OR_RETURN(const auto heads, older->Integer({"encoder_attention_heads"}));
+  POSENC_ASSIGN_OR_RETURN(auto hidden, older->Integer({"d_model"}));
+  POSENC_ASSIGN_OR_RETURN(auto heads, older->Integer({"encoder_attention_heads"}));
+  if (!hidden) {
+    POSENC_ASSIGN_OR_RETURN(hidden, part.config.Integer({part.type.hidden_size_field}));
+  }
+  if (!heads) {
+    POSENC_ASSIGN_OR_RETURN(heads, HeadsOf(part));
+  }
   if (!hidden || heads.value_or(0) == 0) return absl::OkStatus();
   part.type.head_dim = *hidden / *heads;
   part.Comes("head_dim", older->Path("d_model"), older->Path("encoder_attention_heads"));
@@ -212,6 +218,12 @@ absl::StatusOr<LayerTypeNames> Zamba2Types(const Part& part, int64_t layers) {
   return types;
 }
 
+absl::StatusOr<LayerBlock> BlockOfHybrids(Part& part, const RopeBlocks& blocks, const std::string& layer_type,
+                                          const LayerTypeNames&) {
+  if (layer_type != "hybrid") return LayerBlock{};
+  return UsualBlock(part, blocks, layer_type);
+}
+
 RopeParameters Llama3(double theta, double factor, double length, double low, double high) {
   return {.rope_type = "llama3",
           .rope_theta = theta,
@@ -235,7 +247,8 @@ std::vector<ModelType> MakeRotaryTypes() {
   const RopeParameters transcribe_half = {.rope_type = "default", .rope_theta = 10000, .partial_rotary_factor = 0.5};
 
   const ClassRules phimoe = {.block = ReadMscaleByLength, .block_fields = {"short_mscale", "long_mscale"}};
-  const ClassRules zamba2 = {.adapt = ReadEitherHeadDim, .head_dim = TwiceTheHead, .layer_types = Zamba2Types};
+  const ClassRules zamba2 = {
+      .adapt = ReadEitherHeadDim, .head_dim = TwiceTheHead, .layer_types = Zamba2Types, .layer_block = BlockOfHybrids};
 
   // clang-format off
   return {

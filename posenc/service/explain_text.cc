@@ -119,8 +119,8 @@ std::string Lengths(const ResolvedRotary& resolved) {
 // Says what happens beyond the model's length.
 std::string Beyond(const ResolvedRotary& resolved, const RotaryPlan& plan) {
   const auto* parameters = std::get_if<RopeParameters>(&resolved.rotary->settings().frequencies);
-  if (parameters != nullptr && parameters->rope_type == "dynamic") return "a longer sequence has a larger base";
-  if (parameters != nullptr && parameters->rope_type == "longrope" && resolved.rotary->NeedsSeqLen()) {
+  if (parameters != nullptr && resolved.rotary->NeedsSeqLen()) {
+    if (FindRopeMethod(parameters->rope_type)->scales_theta) return "a longer sequence has a larger base";
     return fmt::format("a sequence of more than {} tokens has the long list of factors",
                        Thousands(parameters->original_max_position_embeddings.value_or(0)));
   }

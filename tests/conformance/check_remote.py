@@ -144,7 +144,7 @@ def compare_recorded(service, case):
     row = Row(case["name"], case["origin"], within=4, of="1 + the largest angle", why=RECORDED)
     positions = case["positions"] if isinstance(case["positions"][0], list) else [case["positions"]]
     before = recorded_queries(len(positions[0]), case["width"])
-    more = {name: case[name] for name in ("component", "layer_index", "offset", "inverse", "seq_len") if name in case}
+    more = {name: case[name] for name in ("component", "layer_index", "offset", "inverse", "seq_len", "half_split") if name in case}
     after = numpy.array(case["after"], "f4").reshape(before.shape)
     compare_with(row, service, case["config"], before, positions, more, after)
     return row
@@ -196,6 +196,8 @@ def compare_with(row, service, config, before, positions, more, after):
 def ask(service, config, q, positions, more):
     model = {"config_json": json.dumps(config).encode()}
     model |= {field: more[field] for field in ("component", "layer_index") if field in more}
+    if more.get("half_split"):
+        model["output_pairing"] = "PAIRING_HALF_SPLIT"
     if more.get("interleaved"):
         model["output_pairing"] = "PAIRING_INTERLEAVED"  # vLLM leaves the pairs where they are
     request = {"rotary": {"model": model}, "q": {"tensor": tensor(q, FP32)}, "layout": "LAYOUT_BHSD",

@@ -21,6 +21,8 @@ def request_for(config, q, positions, case):
     model = request.rotary.model
     model.config_json = json.dumps(config).encode()
     model.component = case.get("component", "")
+    if case.get("half_split"):
+        model.output_pairing = rotary_pb2.PAIRING_HALF_SPLIT
     if "layer_index" in case:
         model.layer_index = case["layer_index"]
     several = isinstance(positions[0], list)
@@ -54,7 +56,7 @@ def test_the_rotation_is_that_of_the_released_code(client, case):
 
 @pytest.mark.parametrize("config, words", (
     (HEAD | {"model_type": "chatglm", "position_encoding_2d": True}, ("position_encoding_2d", "half_split_parts 2")),
-    (HEAD | {"model_type": "baichuan"}, ("hidden_size", "4096 (Baichuan 7B")),
+    (HEAD | {"model_type": "baichuan"}, ("max_position_embeddings", "13B, ALiBi")),
     (HEAD | {"model_type": "qwen", "use_dynamic_ntk": True}, ("seq_length", "must be given")),
     (HEAD | {"model_type": "bailing_moe", "rope_scaling": {"type": "3D"}}, ("rope_scaling.type", "3D")),
     (HEAD | {"model_type": "git", "attn_temperature_len": 1024, "rope_type": "yarn"}, ("rope_type", "original")),

@@ -314,11 +314,11 @@ TEST(ModelRules, QwensLogn) {
     return ReadModel(source, {});
   };
   const auto off = read(R"({"model_type": "qwen", "hidden_size": 64, "num_attention_heads": 4,
-      "rotary_pct": 1.0, "seq_length": 2048, "use_logn_attn": false})");
+      "rotary_pct": 1.0, "seq_length": 2048})");  // the class's default is false
   ASSERT_THAT(off, IsOk());
   EXPECT_FALSE((*off)[0].rotary->query_scale);
   const auto layers = read(R"({"model_type": "qwen", "hidden_size": 64, "num_attention_heads": 4,
-      "rotary_pct": 1.0, "seq_length": 2048})");  // the class's default is true
+      "rotary_pct": 1.0, "seq_length": 2048, "use_logn_attn": true})");
   ASSERT_THAT(layers, IsOk());
   const auto& scale = (*layers)[0].rotary->query_scale;
   ASSERT_TRUE(scale);

@@ -21,7 +21,8 @@ std::string ReadBy(std::string_view field, std::string_view help = "") {
   std::string text(help);
   for (const RopeMethod& method : RopeMethods()) {
     if (!Reads(method, field)) continue;
-    absl::StrAppend(&text, text.empty() ? "" : text == help ? "; " : ", ", method.rope_type);
+    text += text.empty() ? "" : text == help ? "; " : ", ";
+    text += method.rope_type;
   }
   return text;
 }
