@@ -349,6 +349,7 @@ type Note struct {
 	//	ROTARY_OFFSET     elements rotate that are not the first of a head
 	//	NO_ROPE           the layer has no rotary embedding
 	//	POSITIONS         what the positions count, and in which order
+	//	CANNOT_RUN        the model's class loads such a file and fails in its first forward
 	//	MORE_NOTES        a part of the file causes more than 64 notes: the others are left out
 	Code string `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
 	// Field of the request, or config_json or gguf and the path of a field of the file. Empty: the whole answer.

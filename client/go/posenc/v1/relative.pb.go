@@ -1216,8 +1216,8 @@ type Inkling struct {
 	// Tokens, 1 .. 2^53.
 	LogScalingNFloor *float64      `protobuf:"fixed64,3,opt,name=log_scaling_n_floor,json=logScalingNFloor,proto3,oneof" json:"log_scaling_n_floor,omitempty"`
 	Scaled           InklingScaled `protobuf:"varint,4,opt,name=scaled,proto3,enum=posenc.v1.InklingScaled" json:"scaled,omitempty"`
-	// A config.json of inkling_text or inkling2_text, or a file that has one as a part. The layer selects the extent, and
-	// whether there is tau.
+	// A config.json of inkling_text, inkling2_text or inkling2_loop_text, or a file that has one as a part. The layer
+	// selects the extent, and whether there is tau.
 	Model         *ModelConfig `protobuf:"bytes,5,opt,name=model,proto3" json:"model,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -879,6 +879,11 @@ type RopeParameters struct {
 	//	"dynamic"   f_i with theta' = theta * (s*L/Lmax - (s-1))^(d/(d-2)), s = factor,
 	//	            Lmax = max_position_embeddings, L = max(seq_len, Lmax)                   factor
 	//	"ntk_alpha" f_i with theta' = theta * alpha^(d/(d-2)), independent of the length         alpha
+	//	"qwen_ntk"  Qwen 1: "ntk_alpha" with alpha = max(2^(ceil(log2(L/L0)) + 1) - 1, 1), L = seq_len,
+	//	            L0 = original_max_position_embeddings (its seq_length)          original_max_position_embeddings
+	//	"telechat_ntk"  TeleChat: likewise with L = max(seq_len, max_position_embeddings) (its training_seqlen), L0 its
+	//	            base_seqlen; cos and sin times 0.1 ln(L / max_position_embeddings) + 1
+	//	                                                                            original_max_position_embeddings
 	//	"ntk"       vLLM's fixed NTK: (theta*s)^(-2i/d) / s^(2/d); with mixed_b f_i / exp(A (i+1)^mixed_b),
 	//	            A = ln s / (d/2)^mixed_b                                                 factor, [mixed_b]
 	//	"yarn"      arXiv:2309.00071: f_i and f_i/s blended by a ramp                        factor,
@@ -1702,7 +1707,8 @@ type RotarySettings struct {
 	RotaryDim *int64 `protobuf:"varint,3,opt,name=rotary_dim,json=rotaryDim,proto3,oneof" json:"rotary_dim,omitempty"`
 	// D, the elements of a head row; d = int(D * partial_rotary_factor).
 	HeadDim *int64 `protobuf:"varint,4,opt,name=head_dim,json=headDim,proto3,oneof" json:"head_dim,omitempty"`
-	// Lmax in tokens, > 0. Read by "dynamic" (required), and by "longrope" and "yarn" if factor is absent.
+	// Lmax in tokens, > 0. Read by "dynamic" and "telechat_ntk" (required), and by "longrope" and "yarn" if factor is
+	// absent.
 	MaxPositionEmbeddings *float64 `protobuf:"fixed64,5,opt,name=max_position_embeddings,json=maxPositionEmbeddings,proto3,oneof" json:"max_position_embeddings,omitempty"`
 	// Pairing of the input q and k. Required.
 	InputPairing Pairing `protobuf:"varint,6,opt,name=input_pairing,json=inputPairing,proto3,enum=posenc.v1.Pairing" json:"input_pairing,omitempty"`
@@ -2155,9 +2161,9 @@ type Positions struct {
 	// [N+1], starts with 0, does not decrease, ends with T. Absent: one sequence. With offset, each sequence starts at
 	// offset again.
 	CuSeqlens *Tensor `protobuf:"bytes,5,opt,name=cu_seqlens,json=cuSeqlens,proto3" json:"cu_seqlens,omitempty"`
-	// Rule for the length that sets the frequencies ("dynamic", and "longrope" without longrope_branch). Required if they
-	// depend on the sequence's length; otherwise not allowed, because it would not be read. With a model it is always
-	// allowed, and the default of ApplyRotary with a config.json is WHOLE_BATCH, as in transformers; a note says so.
+	// Rule for the length that sets the frequencies ("dynamic", "qwen_ntk", "telechat_ntk", and "longrope" without
+	// longrope_branch). Required if they depend on the sequence's length; otherwise not allowed, because it would not be
+	// read. With a model it is always allowed, and the default of ApplyRotary with a config.json is WHOLE_BATCH, as in transformers; a note says so.
 	ScalingLengthRule ScalingLengthRule `protobuf:"varint,6,opt,name=scaling_length_rule,json=scalingLengthRule,proto3,enum=posenc.v1.ScalingLengthRule" json:"scaling_length_rule,omitempty"`
 	// Lengths in tokens for SCALING_LENGTH_RULE_GIVEN: one for all, or one per sequence, of at most
 	// ServerLimits.max_sequences. >= 1.

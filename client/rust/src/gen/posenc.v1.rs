@@ -375,6 +375,11 @@ pub struct RopeParameters {
     /// "dynamic"   f_i with theta' = theta * (s*L/Lmax - (s-1))<sup>(d/(d-2)), s = factor,
     /// Lmax = max_position_embeddings, L = max(seq_len, Lmax)                   factor
     /// "ntk_alpha" f_i with theta' = theta * alpha</sup>(d/(d-2)), independent of the length         alpha
+    /// "qwen_ntk"  Qwen 1: "ntk_alpha" with alpha = max(2^(ceil(log2(L/L0)) + 1) - 1, 1), L = seq_len,
+    /// L0 = original_max_position_embeddings (its seq_length)          original_max_position_embeddings
+    /// "telechat_ntk"  TeleChat: likewise with L = max(seq_len, max_position_embeddings) (its training_seqlen), L0 its
+    /// base_seqlen; cos and sin times 0.1 ln(L / max_position_embeddings) + 1
+    /// original_max_position_embeddings
     /// "ntk"       vLLM's fixed NTK: (theta*s)<sup>(-2i/d) / s</sup>(2/d); with mixed_b f_i / exp(A (i+1)^mixed_b),
     /// A = ln s / (d/2)^mixed_b                                                 factor, \[mixed_b\]
     /// "yarn"      arXiv:2309.00071: f_i and f_i/s blended by a ramp                        factor,
@@ -646,7 +651,8 @@ pub struct RotarySettings {
     /// D, the elements of a head row; d = int(D * partial_rotary_factor).
     #[prost(int64, optional, tag = "4")]
     pub head_dim: ::core::option::Option<i64>,
-    /// Lmax in tokens, > 0. Read by "dynamic" (required), and by "longrope" and "yarn" if factor is absent.
+    /// Lmax in tokens, > 0. Read by "dynamic" and "telechat_ntk" (required), and by "longrope" and "yarn" if factor is
+    /// absent.
     #[prost(double, optional, tag = "5")]
     pub max_position_embeddings: ::core::option::Option<f64>,
     /// Pairing of the input q and k. Required.
@@ -787,9 +793,9 @@ pub struct Positions {
     /// offset again.
     #[prost(message, optional, tag = "5")]
     pub cu_seqlens: ::core::option::Option<Tensor>,
-    /// Rule for the length that sets the frequencies ("dynamic", and "longrope" without longrope_branch). Required if they
-    /// depend on the sequence's length; otherwise not allowed, because it would not be read. With a model it is always
-    /// allowed, and the default of ApplyRotary with a config.json is WHOLE_BATCH, as in transformers; a note says so.
+    /// Rule for the length that sets the frequencies ("dynamic", "qwen_ntk", "telechat_ntk", and "longrope" without
+    /// longrope_branch). Required if they depend on the sequence's length; otherwise not allowed, because it would not be
+    /// read. With a model it is always allowed, and the default of ApplyRotary with a config.json is WHOLE_BATCH, as in transformers; a note says so.
     #[prost(enumeration = "ScalingLengthRule", tag = "6")]
     pub scaling_length_rule: i32,
     /// Lengths in tokens for SCALING_LENGTH_RULE_GIVEN: one for all, or one per sequence, of at most
@@ -2812,8 +2818,8 @@ pub struct Inkling {
     pub log_scaling_n_floor: ::core::option::Option<f64>,
     #[prost(enumeration = "InklingScaled", tag = "4")]
     pub scaled: i32,
-    /// A config.json of inkling_text or inkling2_text, or a file that has one as a part. The layer selects the extent, and
-    /// whether there is tau.
+    /// A config.json of inkling_text, inkling2_text or inkling2_loop_text, or a file that has one as a part. The layer
+    /// selects the extent, and whether there is tau.
     #[prost(message, optional, tag = "5")]
     pub model: ::core::option::Option<ModelConfig>,
 }
@@ -3256,6 +3262,7 @@ pub struct Note {
     /// ROTARY_OFFSET     elements rotate that are not the first of a head
     /// NO_ROPE           the layer has no rotary embedding
     /// POSITIONS         what the positions count, and in which order
+    /// CANNOT_RUN        the model's class loads such a file and fails in its first forward
     /// MORE_NOTES        a part of the file causes more than 64 notes: the others are left out
     #[prost(string, tag = "1")]
     pub code: ::prost::alloc::string::String,

@@ -230,6 +230,7 @@ export type Note = Message<"posenc.v1.Note"> & {
    *   ROTARY_OFFSET     elements rotate that are not the first of a head
    *   NO_ROPE           the layer has no rotary embedding
    *   POSITIONS         what the positions count, and in which order
+   *   CANNOT_RUN        the model's class loads such a file and fails in its first forward
    *   MORE_NOTES        a part of the file causes more than 64 notes: the others are left out
    *
    * @generated from field: string code = 1;

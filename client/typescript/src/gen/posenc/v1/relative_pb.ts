@@ -484,8 +484,8 @@ export type Inkling = Message<"posenc.v1.Inkling"> & {
   scaled: InklingScaled;
 
   /**
-   * A config.json of inkling_text or inkling2_text, or a file that has one as a part. The layer selects the extent, and
-   * whether there is tau.
+   * A config.json of inkling_text, inkling2_text or inkling2_loop_text, or a file that has one as a part. The layer
+   * selects the extent, and whether there is tau.
    *
    * @generated from field: posenc.v1.ModelConfig model = 5;
    */

@@ -35,6 +35,11 @@ export type RopeParameters = Message<"posenc.v1.RopeParameters"> & {
    *   "dynamic"   f_i with theta' = theta * (s*L/Lmax - (s-1))^(d/(d-2)), s = factor,
    *               Lmax = max_position_embeddings, L = max(seq_len, Lmax)                   factor
    *   "ntk_alpha" f_i with theta' = theta * alpha^(d/(d-2)), independent of the length         alpha
+   *   "qwen_ntk"  Qwen 1: "ntk_alpha" with alpha = max(2^(ceil(log2(L/L0)) + 1) - 1, 1), L = seq_len,
+   *               L0 = original_max_position_embeddings (its seq_length)          original_max_position_embeddings
+   *   "telechat_ntk"  TeleChat: likewise with L = max(seq_len, max_position_embeddings) (its training_seqlen), L0 its
+   *               base_seqlen; cos and sin times 0.1 ln(L / max_position_embeddings) + 1
+   *                                                                               original_max_position_embeddings
    *   "ntk"       vLLM's fixed NTK: (theta*s)^(-2i/d) / s^(2/d); with mixed_b f_i / exp(A (i+1)^mixed_b),
    *               A = ln s / (d/2)^mixed_b                                                 factor, [mixed_b]
    *   "yarn"      arXiv:2309.00071: f_i and f_i/s blended by a ramp                        factor,
@@ -620,7 +625,8 @@ export type RotarySettings = Message<"posenc.v1.RotarySettings"> & {
   headDim?: bigint | undefined;
 
   /**
-   * Lmax in tokens, > 0. Read by "dynamic" (required), and by "longrope" and "yarn" if factor is absent.
+   * Lmax in tokens, > 0. Read by "dynamic" and "telechat_ntk" (required), and by "longrope" and "yarn" if factor is
+   * absent.
    *
    * @generated from field: optional double max_position_embeddings = 5;
    */
@@ -886,9 +892,9 @@ export type Positions = Message<"posenc.v1.Positions"> & {
   cuSeqlens?: Tensor | undefined;
 
   /**
-   * Rule for the length that sets the frequencies ("dynamic", and "longrope" without longrope_branch). Required if they
-   * depend on the sequence's length; otherwise not allowed, because it would not be read. With a model it is always
-   * allowed, and the default of ApplyRotary with a config.json is WHOLE_BATCH, as in transformers; a note says so.
+   * Rule for the length that sets the frequencies ("dynamic", "qwen_ntk", "telechat_ntk", and "longrope" without
+   * longrope_branch). Required if they depend on the sequence's length; otherwise not allowed, because it would not be
+   * read. With a model it is always allowed, and the default of ApplyRotary with a config.json is WHOLE_BATCH, as in transformers; a note says so.
    *
    * @generated from field: posenc.v1.ScalingLengthRule scaling_length_rule = 6;
    */
