@@ -3,7 +3,7 @@ with results of the released code, which remote_code.json keeps.
 
 Each entry of that file has the name of the code's file, the config.json, positions (one list, or one per axis), the length
 seq_len of the sequence, and the result for one head of queries by recorded_queries(). It was run with torch 2.15 on a CPU in
-float32; ChatGLM-6B's and TeleChat2's own rounding of tables to float16 was left out."""
+float32; TeleChat2's own rounding of tables to float16 was left out."""
 
 import json
 import os
@@ -118,13 +118,13 @@ CASES = (
      {"component": "vision", "axes": 2}),
     ("molmo: Molmo-7B-D", HEAD | {"model_type": "molmo", "max_position_embeddings": 4096, "rope_theta": 1e6,
                                   "qkv_bias": True, "attention_layer_norm": False, "layer_norm_eps": 1e-6}, {}),
-    ("params.json: Mistral 7B", PARAMS | {"sliding_window": 4096}, {}),
+    ("params.json: Mistral 7B", PARAMS | {"sliding_window": 4096}, {"permuted": True}),
     ("params.json: Ministral 3", MINISTRAL | {
         "yarn": {"original_max_position_embeddings": 16384, "factor": 16, "apply_scale": False, "beta": 32, "alpha": 1}},
-     {"far": True}),
+     {"far": True, "permuted": True}),
     ("params.json: yarn with its scale", PARAMS | {
         "max_position_embeddings": 131072,
-        "yarn": {"original_max_position_embeddings": 8192, "factor": 4, "beta": 32, "alpha": 1}}, {}),
+        "yarn": {"original_max_position_embeddings": 8192, "factor": 4, "beta": 32, "alpha": 1}}, {"permuted": True}),
     *((f"deepseek_v4: layer {layer}", V4, {"layer_index": layer, "offset": 448}) for layer in (0, 2, 3)),
     ("deepseek_v4: layer 2, the output turned back", V4, {"layer_index": 2, "offset": 448, "inverse": True}),
 )
@@ -196,6 +196,8 @@ def compare_with(row, service, config, before, positions, more, after):
 def ask(service, config, q, positions, more):
     model = {"config_json": json.dumps(config).encode()}
     model |= {field: more[field] for field in ("component", "layer_index") if field in more}
+    if more.get("permuted"):
+        model["input_pairing"] = "PAIRING_HALF_SPLIT"  # vLLM permutes wq and wk when it loads them
     if more.get("half_split"):
         model["output_pairing"] = "PAIRING_HALF_SPLIT"
     if more.get("interleaved"):
