@@ -24,7 +24,11 @@ absl::StatusOr<ComputedPositions> Compute(const Reader& reader, std::shared_ptr<
 }
 
 absl::StatusOr<ComputedPositions> ComputeLatents(const Reader& reader, std::shared_ptr<const ParsedConfig> file,
-                                                 const v1::LatentDescription& message) {
+                                                 const std::string& component, const v1::LatentDescription& message) {
+  if (!component.empty()) {
+    return InvalidArgument("UNKNOWN_VALUE", "model.component", component,
+                           "must be absent: a diffusers file has no parts");
+  }
   const ConfigObject whole(std::string(kConfigJson), file->tree);
   auto rule = SelectLatentRule(whole);
   if (!rule.ok()) return Within("model", rule.status());
@@ -59,7 +63,9 @@ absl::StatusOr<ComputedPositions> ByModel(const Reader& reader, const v1::ModelC
   POSENC_ASSIGN_OR_RETURN(const ModelSource source, ReadModelSource(model, "model"));
   auto parsed = ParseConfigJson(source.config_json, reader.limits);
   if (!parsed.ok()) return Within("model", parsed.status());
-  if (message.has_latents()) return ComputeLatents(reader, *std::move(parsed), message.latents());
+  if (message.has_latents()) {
+    return ComputeLatents(reader, *std::move(parsed), source.component, message.latents());
+  }
   auto selected = SelectPositionRule((*parsed)->tree, source.component);
   if (!selected.ok()) return Within("model", selected.status());
   return Compute(reader, *parsed, *selected, message.tokens());

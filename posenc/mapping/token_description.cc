@@ -43,7 +43,7 @@ absl::StatusOr<std::vector<PatchGrid>> ReadGrids(const Reader& reader, std::stri
     for (int64_t k = 0; k < columns; ++k) {
       if (row[k] >= 1 && row[k] <= static_cast<double>(reader.limits.max_dimension)) continue;
       return NotInRange(field, n * columns + k, static_cast<int64_t>(row[k]),
-                        fmt::format("must be 1 .. {}", reader.limits.max_dimension));
+                        fmt::format("must be 1 .. {} (max_dimension)", reader.limits.max_dimension));
     }
     const auto at = [row](int64_t k) { return static_cast<int64_t>(row[k]); };
     grids.push_back(columns == 3 ? PatchGrid{at(0), at(1), at(2)} : PatchGrid{1, at(0), at(1)});
@@ -110,7 +110,10 @@ class TokenShape {
     tokens_.length = *length_;
     // Both are below 2^31, so that their product does not overflow. Zeros lift no limit.
     const int64_t tokens = std::max<int64_t>(tokens_.sequences, 1) * std::max<int64_t>(tokens_.length, 1);
-    return CheckOutput(tokens * static_cast<int64_t>(sizeof(int64_t)), limits);
+    const int64_t most = limits.max_output_bytes / static_cast<int64_t>(sizeof(int64_t));
+    if (tokens <= most) return absl::OkStatus();
+    return TooLarge("length", fmt::format("{} tokens of {} sequences", tokens_.length, tokens_.sequences),
+                    fmt::format("must be at most {} tokens in all (max_output_bytes)", most));
   }
 
  private:
@@ -122,6 +125,8 @@ class TokenShape {
 };
 
 absl::Status ReadArrays(const Reader& reader, const v1::TokenDescription& message, TokenDescription* tokens) {
+  POSENC_RETURN_IF_ERROR(CheckCount("sequences", message.sequences(), reader.limits));
+  POSENC_RETURN_IF_ERROR(CheckCount("length", message.length(), reader.limits));
   TokenShape shape(message, tokens);
   if (message.has_mm_token_type_ids()) {
     POSENC_ASSIGN_OR_RETURN(const Matrix<double> kinds,
@@ -212,9 +217,9 @@ absl::Status ReadCache(const Reader& reader, const v1::TokenDescription& message
   const v1::CacheWindow& window = message.cache_window();
   POSENC_RETURN_IF_ERROR(CheckCount("cache_window.sinks", window.sinks(), reader.limits));
   if (window.size() <= window.sinks() || window.size() > reader.limits.max_dimension) {
-    return InvalidArgument(
-        "OUT_OF_RANGE", "cache_window.size", fmt::format("{}", window.size()),
-        fmt::format("must be more than sinks, {}, and at most {}", window.sinks(), reader.limits.max_dimension));
+    return InvalidArgument("OUT_OF_RANGE", "cache_window.size", fmt::format("{}", window.size()),
+                           fmt::format("must be more than sinks, {}, and at most {} (max_dimension)", window.sinks(),
+                                       reader.limits.max_dimension));
   }
   tokens->cache_window = CacheWindow{window.size(), window.sinks(), window.renumbers()};
   return absl::OkStatus();

@@ -19,6 +19,13 @@ std::string NameOf(const std::string& prefix, std::string_view field) {
   return prefix.empty() ? std::string(field) : fmt::format("{}.{}", prefix, field);
 }
 
+// True if the file's architectures name the class.
+bool NamesClass(const ConfigObject& config, std::string_view name) {
+  const nlohmann::json* names = config.Find("architectures");
+  if (names == nullptr || !names->is_array()) return false;
+  return std::any_of(names->begin(), names->end(), [name](const nlohmann::json& each) { return each == name; });
+}
+
 // Returns the parts that the type's row lists, text_config, and other NAME_config objects with a known model_type.
 std::vector<PartType> PartsOf(const ConfigObject& config, const ModelType* type) {
   std::vector<PartType> parts = type != nullptr ? type->parts : std::vector<PartType>();
@@ -33,14 +40,6 @@ std::vector<PartType> PartsOf(const ConfigObject& config, const ModelType* type)
     if (parts.size() >= kMaxParts) break;
   }
   return parts;
-}
-
-// Mistral's params.json has no model_type, and Grok 2's files have that of another model.
-std::string NameFor(const ConfigObject& config, std::string model_type) {
-  if (model_type.empty() && config.Has("dim") && config.Has("n_layers") && config.Has("n_heads"))
-    return "mistral_params";
-  if (model_type == "git" && config.Has("attn_temperature_len")) return "grok_2";
-  return model_type;
 }
 
 class Search {
@@ -107,6 +106,14 @@ std::string Describe(const Component& part) {
 }
 
 }  // namespace
+
+std::string NameFor(const ConfigObject& config, std::string model_type) {
+  if (model_type.empty() && config.Has("dim") && config.Has("n_layers") && config.Has("n_heads"))
+    return "mistral_params";
+  if (model_type == "git" && NamesClass(config, "Grok1ForCausalLM")) return "grok_2";
+  if (model_type == "bailing_moe" && NamesClass(config, "BailingMoeV2ForCausalLM")) return "bailing_moe_v2";
+  return model_type;
+}
 
 namespace {
 

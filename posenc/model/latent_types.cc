@@ -47,6 +47,19 @@ absl::Status ReadInterleaveAndHeadDim(Part& part) {
   return ReadInterleave(part);
 }
 
+// Bailing 2.5's own class has lightning attention on its linear layers, which rotates.
+absl::Status NoteLinearLayers(Part& part) {
+  const nlohmann::json* names = part.config.Find("architectures");
+  if (names == nullptr || !names->is_array() || names->empty() || (*names)[0] != "BailingMoeV2_5ForCausalLM") {
+    return absl::OkStatus();
+  }
+  part.Say(
+      "POSITIONS", "architectures",
+      "this class also rotates q and k of its linear layers, half-split, the first head_dim * partial_rotary_factor "
+      "elements of a head by rope_theta, unless linear_rope is false; the answer is about the other layers");
+  return absl::OkStatus();
+}
+
 // DeepSeek-VL2 tiny and DeepSeek-OCR say deepseek_v2 and have Llama's attention.
 absl::Status ReadUsesMla(Part& part) {
   POSENC_ASSIGN_OR_RETURN(const auto uses, part.config.Bool("use_mla"));
@@ -188,7 +201,8 @@ std::vector<ModelType> MakeLatentTypes() {
        .head_dim = 64, .unrotated_dim = 128, .rules = {.adapt = ReadInterleaveAndHeadDim}},
       {.name = "axk2", .pairing = kInter, .output_pairing = kHalf, .head_dim = 32, .unrotated_dim = 64},
       {.name = "bailing_hybrid", .pairing = kInter, .output_pairing = kHalf, .theta = 6e6,
-       .head_dim = 64, .unrotated_dim = 128, .pattern = {6, "layer_group_size", "linear_attention"}},
+       .head_dim = 64, .unrotated_dim = 128, .pattern = {6, "layer_group_size", "linear_attention"},
+       .rules = {.adapt = NoteLinearLayers}},
       {.name = "deepseek_v2", .pairing = kInter, .precision = kF32, .head_dim = 64, .unrotated_dim = 128,
        .rules = {.adapt = ReadUsesMla}},
       {.name = "deepseek_v3", .pairing = kInter, .output_pairing = kHalf,

@@ -29,6 +29,10 @@ struct Component {
   bool nested;             // an object of the file, not the whole file
 };
 
+// Returns the row's name for a file with this model_type, "": none: Mistral's params.json has none, and files of Grok 2
+// and of Bailing's second class have that of another class.
+std::string NameFor(const ConfigObject& config, std::string model_type);
+
 // Returns the names of the parts that may have `wanted`.
 absl::StatusOr<std::vector<std::string>> ComponentNames(const nlohmann::json& file, Wanted wanted);
 

@@ -77,7 +77,8 @@ absl::Status ReadHeadDim(Part& part, const std::string& layer_type, const std::v
 
 // The model's longest sequence, for explanations only; nullopt if the file does not give it.
 std::optional<double> LongestOf(const Part& part) {
-  for (std::string_view name : {"max_position_embeddings", "n_positions", "max_seq_len", "model_max_length"}) {
+  for (std::string_view name :
+       {"max_position_embeddings", "n_positions", "max_seq_len", "model_max_length", "seq_length", "training_seqlen"}) {
     const nlohmann::json* given = part.config.Find(name);
     if (given != nullptr && given->is_number()) return given->get<double>();
   }
@@ -123,10 +124,11 @@ bool IsLayerType(const Part& part, const RopeBlocks& blocks, const std::string& 
 }
 
 // Returns UNKNOWN_VALUE for a listed type that transformers does not know.
-absl::Status CheckListed(const Part& part, const RopeBlocks& blocks, const LayerTypeNames& types) {
+absl::Status CheckListed(const Part& part, const RopeBlocks& blocks) {
   const std::string path = part.config.PathOf({"layer_types", "layers_block_type"});
-  const bool lists = part.config.Find("layer_types") != nullptr || part.config.Find("layers_block_type") != nullptr;
-  if (!part.known || !lists || part.type.pattern.ignores_list) return absl::OkStatus();
+  POSENC_ASSIGN_OR_RETURN(const auto listed, ListedTypes(part));
+  if (!part.known || !listed) return absl::OkStatus();
+  const LayerTypeNames& types = *listed;
   const auto& only = part.type.pattern.only;
   for (size_t n = 0; n < types.size(); ++n) {
     const bool accepted = only[0].empty() || std::find(only.begin(), only.end(), types[n]) != only.end();
@@ -178,7 +180,7 @@ void NoteNeeded(Part& part, const LayerTypeNames& types) {
 
 absl::StatusOr<Types> TypesOf(const Part& part, const RopeBlocks& blocks, int64_t layers) {
   POSENC_ASSIGN_OR_RETURN(LayerTypeNames types, LayerTypes(part, layers));
-  POSENC_RETURN_IF_ERROR(CheckListed(part, blocks, types));
+  POSENC_RETURN_IF_ERROR(CheckListed(part, blocks));
   // Ordered by first occurrence.
   LayerTypeNames distinct;
   for (const std::string& type : types) {

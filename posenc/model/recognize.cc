@@ -56,7 +56,8 @@ std::vector<std::string> ClassNames(const json& object) {
 
 bool IsPartOfModel(const std::string& key, const json& value) {
   if (!value.is_object()) return false;
-  if (!key.ends_with("_config") && key != "visual" && key != "vision" && key != "audio") return false;
+  if (!key.ends_with("_config") && key != "visual" && key != "vision" && key != "audio" && key != "vision_encoder")
+    return false;
   const auto marks = {"hidden_size", "num_attention_heads", "num_hidden_layers", "embed_dim", "depth", "layers"};
   return std::any_of(marks.begin(), marks.end(), [&value](const char* mark) { return value.contains(mark); });
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "posenc/base/status.h"
@@ -18,10 +19,13 @@ constexpr Pairing kInter = Pairing::kInterleaved;
 constexpr Precision kF32 = kF32Precision;
 constexpr std::string_view kOriginal = "original_max_position_embeddings";
 
-// Sets a parameter of the scaling from a field outside the block.
-absl::Status Take(Part& part, std::string_view field, std::string_view name, std::optional<double>& parameter) {
+// Sets a parameter of the scaling from a field outside the block, which must be given beside another.
+absl::Status Take(Part& part, std::string_view field, std::string_view beside, std::string_view name,
+                  std::optional<double>& parameter) {
   POSENC_ASSIGN_OR_RETURN(parameter, part.config.Number({field}));
-  if (!parameter) return InvalidArgument("MISSING", part.config.Path(field), "", "must be given");
+  if (!parameter) {
+    return InvalidArgument("MISSING", part.config.Path(field), "", fmt::format("must be given beside {}", beside));
+  }
   part.Comes(fmt::format("rope_parameters.{}", name), part.config.Path(field));
   return absl::OkStatus();
 }
@@ -38,7 +42,10 @@ absl::Status ReadChatGlm(Part& part) {
         "which no settings do: for its own numbers give its tables (given_table)");
   }
   POSENC_ASSIGN_OR_RETURN(const auto ratio, part.config.Number({"rope_ratio"}));
-  if (ratio) part.Comes("rope_parameters.rope_theta", part.config.Path("rope_ratio"), "", " times 10000");
+  if (ratio && !(*ratio > 0)) {
+    return InvalidArgument("OUT_OF_RANGE", part.config.Path("rope_ratio"), fmt::format("{}", *ratio),
+                           "must be above 0");
+  }
   part.type.theta = 10000 * ratio.value_or(1);
   POSENC_ASSIGN_OR_RETURN(const auto interleaved, part.config.Bool("original_rope"));
   if (!interleaved.value_or(true)) part.type.pairing = Pairing::kHalfSplit;
@@ -54,7 +61,11 @@ absl::Status ReadMiniCpm(Part& part, RopeBlock& block) {
   if (p.factor) part.Say("NOT_USED", block.Path("factor"), "the magnitude is computed from the lengths");
   p.factor.reset();
   POSENC_ASSIGN_OR_RETURN(const auto longest, part.config.Number({"max_position_embeddings"}));
-  if (longest.value_or(0) <= p.original_max_position_embeddings.value_or(0)) return absl::OkStatus();
+  for (const auto& [path, value] : {std::pair{block.Path(kOriginal), p.original_max_position_embeddings},
+                                    {part.config.Path("max_position_embeddings"), longest}}) {
+    if (!value) return InvalidArgument("MISSING", path, "", "must be given with rope_type \"longrope\"");
+  }
+  if (*longest <= *p.original_max_position_embeddings) return absl::OkStatus();
   part.Say("NOT_USED", block.Path("short_factor"),
            "max_position_embeddings is above the original length: long_factor serves all positions");
   p.longrope_branch = LongropeBranch::kLong;
@@ -78,8 +89,11 @@ absl::Status ReadQwenNtk(Part& part, RopeBlock& block) {
   block.parameters.rope_type = "qwen_ntk";
   part.Say("POSITIONS", "use_dynamic_ntk",
            "the sequence's length is that of the prompt: the model keeps its base while it generates");
-  return Take(part, "seq_length", kOriginal, block.parameters.original_max_position_embeddings);
+  return Take(part, "seq_length", "use_dynamic_ntk", kOriginal, block.parameters.original_max_position_embeddings);
 }
+
+// Step 3's class spells its length so; it does not enter the rotation.
+absl::Status ReadStep3Length(Part& part) { return part.config.Integer({"max_position_embedding"}).status(); }
 
 absl::Status ReadTelechatWidth(Part& part) {
   if (part.config.Find("n_embed") != nullptr) part.type.hidden_size_field = "n_embed";
@@ -88,7 +102,7 @@ absl::Status ReadTelechatWidth(Part& part) {
 
 absl::Status ReadTelechatNtk(Part& part, RopeBlock& block) {
   block.parameters.rope_type = "telechat_ntk";
-  return Take(part, "base_seqlen", kOriginal, block.parameters.original_max_position_embeddings);
+  return Take(part, "base_seqlen", "training_seqlen", kOriginal, block.parameters.original_max_position_embeddings);
 }
 
 absl::Status ReadTrainingLength(Part& part, RotarySettings& settings, RopeParameters&) {
@@ -140,12 +154,19 @@ absl::StatusOr<LayerBlock> Plamo3Block(Part& part, const RopeBlocks&, const std:
   p.truncate = false;
   block.has_factor = true;
   part.Comes("rope_parameters.factor", part.config.Path("rope_scaling_factor"));
-  POSENC_RETURN_IF_ERROR(Take(part, "initial_context_length", kOriginal, p.original_max_position_embeddings));
+  POSENC_RETURN_IF_ERROR(
+      Take(part, "initial_context_length", "rope_scaling_factor", kOriginal, p.original_max_position_embeddings));
   return own;
 }
 
 // Mistral's params.json: `yarn` and `llama_4_scaling` in place of a block.
 absl::Status ReadParams(Part& part) {
+  POSENC_ASSIGN_OR_RETURN(const auto scaled, part.config.Bool("use_scaled_rope"));
+  if (scaled.value_or(false)) {  // Llama 3.1 and later
+    return InvalidArgument("UNSUPPORTED", part.config.Path("use_scaled_rope"), "true",
+                           "must be false or absent: this params.json does not say its scaling; give the model's "
+                           "config.json");
+  }
   POSENC_ASSIGN_OR_RETURN(const auto latent, part.config.Integer({"qk_rope_head_dim"}));
   if (!latent) return absl::OkStatus();
   return InvalidArgument("UNSUPPORTED", part.config.Path("qk_rope_head_dim"), fmt::format("{}", *latent),
@@ -180,6 +201,11 @@ absl::Status ReadParamsYarn(Part& part, RopeBlock& block) {
 absl::Status ReadParamsQueryScale(Part& part, RotarySettings& settings, RopeParameters&) {
   POSENC_ASSIGN_OR_RETURN(const auto scaling, part.config.Object("llama_4_scaling"));
   if (!scaling) return absl::OkStatus();
+  for (const auto& [key, value] : scaling->tree().items()) {
+    if (key == "beta" || key == kOriginal) continue;
+    return InvalidArgument("UNKNOWN_FIELD", scaling->Path(key), AsText(value),
+                           "must be absent, or beta or original_max_position_embeddings");
+  }
   QueryScale scale{.function = QueryScaleFunction::kMinistral3, .rounds_factor = true};
   POSENC_ASSIGN_OR_RETURN(scale.llama_4_scaling_beta, scaling->Number({"beta"}));
   POSENC_ASSIGN_OR_RETURN(scale.original_max_position_embeddings, scaling->Number({kOriginal}));
@@ -195,6 +221,8 @@ absl::Status ReadParamsQueryScale(Part& part, RotarySettings& settings, RopePara
 
 absl::Status ReadGrok2(Part& part) {
   POSENC_ASSIGN_OR_RETURN(const auto rope_type, part.config.String("rope_type"));
+  POSENC_ASSIGN_OR_RETURN(const auto half, part.config.Bool("rope_rotate_half_dims"));
+  if (half.value_or(false)) part.type.partial = 0.5;
   if (rope_type.value_or("original") == "original") return absl::OkStatus();
   return InvalidArgument("UNSUPPORTED", part.config.Path("rope_type"), *rope_type,
                          "must be \"original\", which does not scale, or absent");
@@ -234,11 +262,12 @@ std::vector<ModelType> MakeRemoteCodeTypes() {
       {.name = "qwen", .precision = kF32, .theta_field = "rotary_emb_base", .partial = 1, .partial_field = "rotary_pct",
        .block_in = kNowhere, .head_dim_field = "kv_channels", .head_dim = 128,
        .query_scale = QueryScaleFunction::kLogn, .rules = {.block = ReadQwenNtk, .fields = {"seq_length"}}},
-      {.name = "step3_text", .theta = 500000, .head_dim = 256},
+      {.name = "step3_text", .theta = 500000, .head_dim = 256, .rules = {.adapt = ReadStep3Length}},
       {.name = "telechat", .theta_field = "", .block_in = kNowhere, .head_dim_field = "", .rules = telechat},
 
       // Read in two independent sources, not run.
-      {.name = "grok_2", .precision = kF32, .block_in = kNowhere, .head_dim = 128, .rules = {.adapt = ReadGrok2}},
+      {.name = "grok_2", .precision = kF32, .partial = 1, .block_in = kNowhere, .head_dim = 128,
+       .rules = {.adapt = ReadGrok2}},
 
       // Run here against vLLM.
       {.name = "orion", .rope_types = old_scalings, .head_dim_field = ""},

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -75,7 +76,8 @@ struct CountedPositions {
   std::vector<double> key_ids;  // [axes, B, key_count]
   int64_t key_count = 0;
 
-  int64_t values_left = 0;  // values that the answer may still get
+  int64_t values_left = 0;                 // values that the answer may still get
+  std::string_view size_field = "length";  // the field that errors of Reserve() name
 
   // Counts values that are about to be added. RESOURCE_EXHAUSTED if the answer would be too large.
   absl::Status Reserve(int64_t values);

@@ -57,11 +57,19 @@ class Comparison {
   const GivenPositionIds& given_;
 };
 
-// Index of each token in its sequence, with or without padding, on all axes.
+// Tokens of the cache before the n-th sequence, with or without padding.
+int64_t CachedBefore(const TokenDescription& tokens, int64_t n, bool padding_counts) {
+  const int64_t cached = tokens.cache_length.value_or(0);
+  if (padding_counts || tokens.cache_mask.empty()) return cached;
+  const auto begin = tokens.cache_mask.begin() + n * cached;
+  return std::count(begin, begin + cached, uint8_t{1});
+}
+
+// Index of each token in its sequence and its cache, with or without padding, on all axes.
 Ids Counters(const TokenDescription& tokens, int64_t axes, bool padding_counts) {
   Ids ids(axes * tokens.tokens());
   for (int64_t n = 0; n < tokens.counted(); ++n) {
-    double next = 0;
+    auto next = static_cast<double>(CachedBefore(tokens, n, padding_counts));
     for (int64_t token = tokens.begin(n); token < tokens.begin(n + 1); ++token) {
       InterruptionPointOfStep(token);
       const bool padding = !tokens.mask.empty() && tokens.mask[token] == 0;
@@ -194,14 +202,15 @@ struct Finding {
 Finding Explain(const PositionRule& rule, const ConfigObject& model, const TokenDescription& tokens,
                 const CountedPositions& expected, const Comparison& comparison, const Limits& limits) {
   const int64_t axes = comparison.axes();
+  const bool plain = rule.model_type.empty();  // counting is what the model does
   if (!tokens.mask.empty() && comparison.Is(WithPadding(tokens, expected))) {
     return {PositionFault::kPaddingCounted, "padding has positions of its own: tokens must be counted without it"};
   }
-  if (comparison.Is(Counters(tokens, axes, false))) {
+  if (!plain && comparison.Is(Counters(tokens, axes, false))) {
     return {PositionFault::kCounters,
             "all axes count tokens one by one: images and videos have positions by frame, row and column"};
   }
-  if (comparison.Is(Counters(tokens, axes, true))) {
+  if (!plain && comparison.Is(Counters(tokens, axes, true))) {
     return {PositionFault::kPaddingCounted, "all axes count tokens one by one, padding included"};
   }
   for (int64_t a = 0; a < axes; ++a) {
@@ -219,7 +228,7 @@ Finding Explain(const PositionRule& rule, const ConfigObject& model, const Token
   const auto restart = [&](const PositionSpan& span, int64_t first) {
     return span.kind == SpanKind::kText ? 0 : -comparison.Expected(first, axes - 1);
   };
-  if (comparison.Is(Moved(tokens, expected, restart))) {
+  if (!plain && comparison.Is(Moved(tokens, expected, restart))) {
     return {PositionFault::kRestart,
             "images and videos begin at position 0 again: they must begin after the text before them"};
   }
@@ -227,7 +236,7 @@ Finding Explain(const PositionRule& rule, const ConfigObject& model, const Token
   const auto counted = [&](const PositionSpan&, int64_t first) {
     return counters[first] - comparison.Expected(first, axes - 1);
   };
-  if (comparison.Is(Moved(tokens, expected, counted))) {
+  if (!plain && comparison.Is(Moved(tokens, expected, counted))) {
     return {PositionFault::kSpanCounted,
             "text after an image or video continues by its number of tokens: it must continue after its larger side"};
   }

@@ -1,8 +1,12 @@
 // Qwen2-VL and its relatives: text counts tokens; a grid's token has its frame, row and column, each added to the
 // position at which the grid begins.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <string>
 #include <vector>
 
+#include "posenc/base/checks.h"
 #include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 #include "posenc/positions/rules.h"
@@ -18,15 +22,23 @@ struct GridOptions {
   bool padded_rows = false;   // each row ends with one more token, and frames continue diagonally
   // Positions between the frames of the n-th video, which the class multiplies in float32.
   std::vector<double> intervals;
+  double per_second = 0;  // tokens_per_second
+  std::string per_second_field;
 };
+
+// OUT_OF_RANGE unless the frames' positions are exact.
+absl::Status CheckInterval(const GridOptions& options, const PatchGrid& grid, double start, double interval) {
+  const double last = start + static_cast<double>(grid.t) * interval;
+  if (last <= kLargestPosition) return absl::OkStatus();
+  return InvalidArgument(
+      "OUT_OF_RANGE", options.per_second_field, fmt::format("{}", options.per_second),
+      fmt::format("must keep positions within 2^53: frames of a video of {} are {} apart", grid.t, interval));
+}
 
 absl::StatusOr<int64_t> MergeOf(const ConfigObject& model, std::string_view field) {
   POSENC_ASSIGN_OR_RETURN(const auto vision, model.Object("vision_config"));
   if (!vision) return 2;
-  POSENC_ASSIGN_OR_RETURN(const auto merge, vision->Integer({field}));
-  if (!merge) return 2;
-  if (*merge < 1) return InvalidArgument("OUT_OF_RANGE", vision->Path(field), "0", "must be at least 1");
-  return *merge;
+  return CountInFile(*vision, field, 2);
 }
 
 // Writes a grid's ids from token `begin` on and returns the position after it.
@@ -64,30 +76,9 @@ double PlacePaddedRows(Sequence& sequence, int64_t begin, const PatchGrid& grid,
   return start + static_cast<double>((grid.t - 1) * step + std::max(grid.h, grid.w));
 }
 
-// One grid per frame: a video of t frames becomes t grids of one frame.
-std::optional<std::vector<PatchGrid>> PerFrame(const std::optional<std::vector<PatchGrid>>& videos, int64_t tokens) {
-  if (!videos) return std::nullopt;
-  std::vector<PatchGrid> frames;
-  for (const PatchGrid& video : *videos) {
-    // More frames than tokens are one too many.
-    const int64_t left = tokens + 1 - static_cast<int64_t>(frames.size());
-    frames.insert(frames.end(), std::clamp<int64_t>(video.t, 0, std::max<int64_t>(left, 0)), {1, video.h, video.w});
-  }
-  return frames;
-}
-
-// The video and the frame of the n-th grid of PerFrame().
-void SetFrame(const std::vector<PatchGrid>& videos, int64_t n, PositionSpan* span) {
-  int64_t video = 0;
-  while (n >= videos[video].t) n -= videos[video++].t;
-  span->grid = video;
-  span->frame = n;
-}
-
 absl::Status CountGrids(const TokenDescription& tokens, const GridOptions& options, CountedPositions* result) {
   GridQueue images("image_grid_thw", "image", tokens.image_grid_thw);
-  GridQueue videos("video_grid_thw", options.frames ? "frame of a video" : "video",
-                   options.frames ? PerFrame(tokens.video_grid_thw, tokens.tokens()) : tokens.video_grid_thw);
+  GridQueue videos("video_grid_thw", "video", tokens.video_grid_thw, options.frames);
   const auto count = [&](Sequence& sequence) -> absl::Status {
     POSENC_RETURN_IF_ERROR(sequence.CheckKinds(TokenKind::kVideo));
     double next = 0;
@@ -105,13 +96,10 @@ absl::Status CountGrids(const TokenDescription& tokens, const GridOptions& optio
                                                                  is_video ? options.video_merge_t : 1, options.merge));
         if (options.padded_rows) ++grid.w;
         POSENC_RETURN_IF_ERROR(queue.CheckSpan(sequence, begin, end, Cells(grid)));
-        const int64_t number = queue.next() - 1;
-        if (is_video && options.frames) {
-          SetFrame(*tokens.video_grid_thw, number, &span);
-        } else {
-          span.grid = number;
-        }
-        const double interval = is_video && !options.intervals.empty() ? options.intervals[number] : 1;
+        span.grid = queue.row();
+        if (is_video && options.frames) span.frame = queue.frame();
+        const double interval = is_video && !options.intervals.empty() ? options.intervals[queue.row()] : 1;
+        POSENC_RETURN_IF_ERROR(CheckInterval(options, grid, next, interval));
         next = options.padded_rows ? PlacePaddedRows(sequence, begin, grid, next)
                                    : PlaceGrid(sequence, begin, grid, next, static_cast<float>(interval));
       }
@@ -136,11 +124,18 @@ absl::Status CountBySeconds(const ConfigObject& model, const TokenDescription& t
   GridOptions options;
   POSENC_ASSIGN_OR_RETURN(options.merge, MergeOf(model, "spatial_merge_size"));
   double per_second = 4;
+  options.per_second_field = model.Path("vision_config.tokens_per_second");
   POSENC_ASSIGN_OR_RETURN(const auto vision, model.Object("vision_config"));
   if (vision) {
     POSENC_ASSIGN_OR_RETURN(const auto given, vision->Number({"tokens_per_second"}));
     per_second = given.value_or(per_second);
+    options.per_second_field = vision->Path("tokens_per_second");
   }
+  if (!(per_second >= 0 && per_second <= kLargestPosition)) {  // not NaN
+    return InvalidArgument("OUT_OF_RANGE", options.per_second_field, fmt::format("{}", per_second),
+                           "must be 0 .. 2^53");
+  }
+  options.per_second = per_second;
   const size_t videos = tokens.video_grid_thw ? tokens.video_grid_thw->size() : 0;
   options.intervals.assign(videos, per_second);
   if (tokens.second_per_grid_ts) {

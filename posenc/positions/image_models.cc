@@ -116,8 +116,7 @@ absl::Status CountHunyuanVl(const ConfigObject& model, const TokenDescription& t
   int64_t merge = 2;
   POSENC_ASSIGN_OR_RETURN(const auto vision, model.Object("vision_config"));
   if (vision) {
-    POSENC_ASSIGN_OR_RETURN(const auto given, vision->Length("spatial_merge_size"));
-    merge = given.value_or(merge);
+    POSENC_ASSIGN_OR_RETURN(merge, CountInFile(*vision, "spatial_merge_size", merge));
   }
   GridQueue images("image_grid_thw", "image", tokens.image_grid_thw);
   const auto width = static_cast<int64_t>(result->axes.size()) - 3;

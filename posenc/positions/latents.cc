@@ -116,13 +116,22 @@ absl::Status CountCells(const ConfigObject&, const LatentDescription& latents, C
   return absl::OkStatus();
 }
 
+// Size of a patch in the file.
+absl::StatusOr<float> PatchSizeOf(const ConfigObject& model, std::string_view field) {
+  constexpr double kLargestPatch = 65536;
+  POSENC_ASSIGN_OR_RETURN(const auto given, model.Number({field}));
+  const double size = given.value_or(1);
+  if (size > 0 && size <= kLargestPatch) return static_cast<float>(size);  // not NaN
+  return InvalidArgument("OUT_OF_RANGE", model.Path(field), fmt::format("{}", size),
+                         fmt::format("must be above 0 and at most {}", kLargestPatch));
+}
+
 // Fractions f of the base size, as 2 f - 1, in float32 and in the class's order of operations.
 absl::Status CountLtx(const ConfigObject& model, const LatentDescription& latents, CountedPositions* result) {
   constexpr float kBase[] = {20, 2048, 2048};
-  POSENC_ASSIGN_OR_RETURN(const auto patch, model.Number({"patch_size"}));
-  POSENC_ASSIGN_OR_RETURN(const auto patch_t, model.Number({"patch_size_t"}));
-  const auto size = static_cast<float>(patch.value_or(1));
-  const float sizes[] = {static_cast<float>(patch_t.value_or(1)), size, size};
+  POSENC_ASSIGN_OR_RETURN(const float size, PatchSizeOf(model, "patch_size"));
+  POSENC_ASSIGN_OR_RETURN(const float frames, PatchSizeOf(model, "patch_size_t"));
+  const float sizes[] = {frames, size, size};
   const auto place = [&](int axis, double index) {
     auto value = static_cast<float>(index);
     if (!latents.rope_interpolation_scale.empty()) {
@@ -162,6 +171,7 @@ LatentRule LatentRow(std::string_view name, LatentRule::Count count, std::string
           .max_grids = 1,
           .has_text = false,
           .reads_scale = false,
+          .one_frame = count == CountFlux || count == CountFlux2,
           .axes = std::move(axes)};
 }
 
@@ -212,6 +222,11 @@ absl::Status CheckLatents(const LatentRule& rule, const LatentDescription& laten
     return InvalidArgument("MISMATCH", "grid_thw", fmt::format("{} grids", latents.grids.size()),
                            fmt::format("must be 1 .. {} grids for {}", rule.max_grids, rule.rule.model_type));
   }
+  for (size_t n = 0; rule.one_frame && n < latents.grids.size(); ++n) {
+    if (latents.grids[n].t == 1) continue;
+    return InvalidArgument("OUT_OF_RANGE", fmt::format("grid_thw[{}]", n), ToString(latents.grids[n]),
+                           fmt::format("must have one frame: a grid is an image of {}", rule.rule.model_type));
+  }
   if (latents.text_length > 0 && !rule.has_text) {
     return InvalidArgument("NOT_READ", "text_length", fmt::format("{}", latents.text_length),
                            fmt::format("must be 0: {} does not rotate text", rule.rule.model_type));
@@ -251,6 +266,7 @@ absl::StatusOr<CountedPositions> CountLatents(const LatentRule& rule, const Conf
   POSENC_RETURN_IF_ERROR(CheckLatents(rule, latents));
   const LargeBlocksMayBeRefused scope;
   CountedPositions result;
+  result.size_field = "grid_thw";
   result.fractions = rule.rule.fractions;
   result.axes.assign(rule.axes.begin(), rule.axes.end());
   result.values_left = limits.max_output_bytes / static_cast<int64_t>(sizeof(int64_t));

@@ -29,6 +29,7 @@ struct LatentRule {
   size_t max_grids;
   bool has_text;
   bool reads_scale;
+  bool one_frame;  // the class does not read the grids' frames
   std::vector<std::string_view> axes;
 };
 

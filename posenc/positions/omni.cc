@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "posenc/base/checks.h"
 #include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 
@@ -18,6 +19,14 @@ absl::StatusOr<int64_t> IdOf(const ConfigObject& model, std::initializer_list<st
   return InvalidArgument("MISSING", model.PathOf(names), "", "must be given: the class reads it");
 }
 
+// A number of 0 .. 2^53.
+absl::StatusOr<double> NumberOf(const ConfigObject& model, std::string_view field, double otherwise) {
+  POSENC_ASSIGN_OR_RETURN(const auto given, model.Number({field}));
+  const double number = given.value_or(otherwise);
+  if (number >= 0 && number <= kLargestPosition) return number;  // not NaN
+  return InvalidArgument("OUT_OF_RANGE", model.Path(field), fmt::format("{}", number), "must be 0 .. 2^53");
+}
+
 }  // namespace
 
 absl::StatusOr<OmniSettings> OmniSettingsOf(const ConfigObject& model, const OmniClass& of) {
@@ -29,26 +38,27 @@ absl::StatusOr<OmniSettings> OmniSettingsOf(const ConfigObject& model, const Omn
   POSENC_ASSIGN_OR_RETURN(settings.vision_start_id, IdOf(model, {"vision_start_token_id"},
                                                          of.talker ? std::optional<int64_t>(151652) : std::nullopt));
   POSENC_ASSIGN_OR_RETURN(settings.audio_start_id, IdOf(model, {"audio_start_token_id"}, of.audio_start_id));
-  POSENC_ASSIGN_OR_RETURN(const auto per_second, model.Number({"position_id_per_seconds"}));
-  settings.per_second = per_second.value_or(25);
-  POSENC_ASSIGN_OR_RETURN(const auto chunk, model.Number({"seconds_per_chunk"}));
-  settings.chunk_seconds = chunk.value_or(2);
+  settings.per_second_field = model.Path("position_id_per_seconds");
+  POSENC_ASSIGN_OR_RETURN(settings.per_second, NumberOf(model, "position_id_per_seconds", 25));
+  POSENC_ASSIGN_OR_RETURN(settings.chunk_seconds, NumberOf(model, "seconds_per_chunk", 2));
+  if (settings.per_second * settings.chunk_seconds > kLargestPosition) {
+    return InvalidArgument("OUT_OF_RANGE", model.Path("seconds_per_chunk"), fmt::format("{}", settings.chunk_seconds),
+                           fmt::format("must be at most 2^53 positions: there are {} per second", settings.per_second));
+  }
 
-  std::optional<int64_t> merge;
+  settings.merge = 2;
   if (of.talker) {
-    POSENC_ASSIGN_OR_RETURN(merge, model.Length("spatial_merge_size"));
+    POSENC_ASSIGN_OR_RETURN(settings.merge, CountInFile(model, "spatial_merge_size", settings.merge));
   } else {
     POSENC_ASSIGN_OR_RETURN(const auto vision, model.Object("vision_config"));
     if (vision) {
-      POSENC_ASSIGN_OR_RETURN(merge, vision->Length("spatial_merge_size"));
+      POSENC_ASSIGN_OR_RETURN(settings.merge, CountInFile(*vision, "spatial_merge_size", settings.merge));
     }
   }
-  settings.merge = merge.value_or(2);
   settings.audio_window = 50;
   POSENC_ASSIGN_OR_RETURN(const auto audio, model.Object("audio_config"));
   if (audio) {
-    POSENC_ASSIGN_OR_RETURN(const auto window, audio->Length("n_window"));
-    settings.audio_window = window.value_or(settings.audio_window);
+    POSENC_ASSIGN_OR_RETURN(settings.audio_window, CountInFile(*audio, "n_window", settings.audio_window));
   }
   return settings;
 }
@@ -94,10 +104,16 @@ absl::StatusOr<OmniCounts> CountItems(const Sequence& sequence, const OmniSettin
   return counts;
 }
 
-int64_t FindToken(const Sequence& sequence, int64_t id, int64_t begin) {
-  const auto& ids = sequence.input_ids();
-  const auto found = std::find(ids.begin() + std::min(begin, sequence.size()), ids.end(), id);
-  return found == ids.end() ? sequence.size() + 1 : found - ids.begin();
+int64_t TokenFinder::Find(int64_t id, int64_t begin) {
+  const auto [entry, is_new] = found_.try_emplace(id, begin);
+  int64_t& place = entry->second;
+  if (!is_new && place >= begin) return place;
+  for (place = begin; place < sequence_.size(); ++place) {
+    InterruptionPointOfStep(place);
+    if (sequence_.input_id(place) == id) return place;
+  }
+  place = sequence_.size() + 1;
+  return place;
 }
 
 std::vector<Place3> GridPlaces(const PatchGrid& grid, const std::vector<float>& times, double start) {
@@ -140,6 +156,7 @@ absl::Status PieceWriter::Append(const std::vector<Place3>& places) {
     largest = std::max({largest, t, h, w});
   }
   next_ = largest + 1;
+  largest_ = std::max(largest_, largest);
   return absl::OkStatus();
 }
 
@@ -149,6 +166,7 @@ absl::Status PieceWriter::AppendCount(int64_t count, double start) {
   sequence_.Count(size_, size_ + count, start);
   size_ += count;
   next_ = start + static_cast<double>(count);
+  largest_ = std::max(largest_, next_ - 1);
   return absl::OkStatus();
 }
 
@@ -160,6 +178,12 @@ absl::Status PieceWriter::AppendText(int64_t count) {
 }
 
 absl::Status PieceWriter::CheckComplete() const { return CheckRoom(sequence_.size() - size_); }
+
+absl::Status CheckLargest(const PieceWriter& writer, const OmniSettings& settings) {
+  if (writer.largest() <= kLargestPosition) return absl::OkStatus();
+  return InvalidArgument("OUT_OF_RANGE", settings.per_second_field, fmt::format("{}", settings.per_second),
+                         fmt::format("must keep positions within 2^53: the largest is {}", writer.largest()));
+}
 
 OmniItems::OmniItems(const TokenDescription& described, const OmniSettings& of_model)
     : tokens(described),

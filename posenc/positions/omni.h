@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -16,7 +18,8 @@ namespace posenc {
 struct OmniSettings {
   int64_t image_id, video_id, audio_id, vision_start_id, audio_start_id;
   int64_t merge;
-  double per_second;     // position_id_per_seconds
+  double per_second;  // position_id_per_seconds
+  std::string per_second_field;
   double chunk_seconds;  // seconds_per_chunk
   int64_t audio_window;  // audio_config.n_window
   bool talker;
@@ -38,8 +41,19 @@ struct OmniCounts {
 };
 absl::StatusOr<OmniCounts> CountItems(const Sequence& sequence, const OmniSettings& settings, bool audio_in_video);
 
-// Returns the first token with this id from `begin` on; the sequence's size + 1 if there is none.
-int64_t FindToken(const Sequence& sequence, int64_t id, int64_t begin);
+// Finds tokens by their ids. The sequence is searched once for each id.
+class TokenFinder {
+ public:
+  explicit TokenFinder(const Sequence& sequence) : sequence_(sequence) {}
+
+  // Returns the first token with this id from `begin` on; the sequence's size + 1 if there is none. `begin` must not
+  // decrease from call to call.
+  int64_t Find(int64_t id, int64_t begin);
+
+ private:
+  const Sequence& sequence_;
+  std::map<int64_t, int64_t> found_;  // by id
+};
 
 // One id of each axis.
 struct Place3 {
@@ -59,6 +73,8 @@ class PieceWriter {
 
   int64_t size() const { return size_; }
   double next() const { return next_; }
+  // Largest id so far.
+  double largest() const { return largest_; }
   // INVALID_ARGUMENT if more tokens are described than the sequence has.
   absl::Status Append(const std::vector<Place3>& places);
   // `count` tokens with positions start, start+1, ...
@@ -72,8 +88,11 @@ class PieceWriter {
 
   Sequence& sequence_;
   int64_t size_ = 0;
-  double next_ = 0;
+  double next_ = 0, largest_ = 0;
 };
+
+// OUT_OF_RANGE unless all ids so far are exact.
+absl::Status CheckLargest(const PieceWriter& writer, const OmniSettings& settings);
 
 // Grids and audios of a whole batch, taken in order.
 struct OmniItems {

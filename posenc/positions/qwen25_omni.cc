@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 #include "posenc/positions/omni.h"
 #include "posenc/positions/rules.h"
@@ -21,7 +22,10 @@ std::vector<float> WholeTimes(int64_t frames, float seconds, double per_second) 
 
 std::vector<Place3> AudioPlaces(int64_t count, double start) {
   std::vector<Place3> places(count);
-  for (int64_t n = 0; n < count; ++n) places[n].t = places[n].h = places[n].w = start + static_cast<double>(n);
+  for (int64_t n = 0; n < count; ++n) {
+    InterruptionPointOfStep(n);
+    places[n].t = places[n].h = places[n].w = start + static_cast<double>(n);
+  }
   return places;
 }
 
@@ -95,11 +99,13 @@ absl::Status CountSequence(Sequence& sequence, OmniItems& items) {
   POSENC_ASSIGN_OR_RETURN(OmniCounts left, CountItems(sequence, settings, both));
   const int64_t all = left.images + left.audios + (both ? 0 : left.videos);
   PieceWriter writer(sequence);
+  TokenFinder finder(sequence);
   for (int64_t item = 0; item < all; ++item) {
+    InterruptionPoint();
     const int64_t none = sequence.size() + 1;
-    const int64_t image = left.images > 0 ? FindToken(sequence, settings.image_id, writer.size()) : none;
-    const int64_t video = left.videos > 0 ? FindToken(sequence, settings.video_id, writer.size()) : none;
-    const int64_t audio = left.audios > 0 ? FindToken(sequence, settings.audio_id, writer.size()) : none;
+    const int64_t image = left.images > 0 ? finder.Find(settings.image_id, writer.size()) : none;
+    const int64_t video = left.videos > 0 ? finder.Find(settings.video_id, writer.size()) : none;
+    const int64_t audio = left.audios > 0 ? finder.Find(settings.audio_id, writer.size()) : none;
     const int64_t first = std::min({image, video, audio});
     const bool is_both = both && first == video && first != audio && first != image;
     // Text, and one start token; two of the same position before a video with audio.
@@ -127,6 +133,7 @@ absl::Status CountSequence(Sequence& sequence, OmniItems& items) {
     const int64_t closing = writer.size();
     for (int n = 0; n < (is_both ? 2 : 1); ++n) POSENC_RETURN_IF_ERROR(writer.AppendCount(1, after));
     writer.AddSpan({.kind = SpanKind::kText}, closing);
+    POSENC_RETURN_IF_ERROR(CheckLargest(writer, settings));
   }
   return writer.AppendText(sequence.size() - writer.size());
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 #include "posenc/positions/omni.h"
 #include "posenc/positions/rules.h"
@@ -27,7 +28,10 @@ std::vector<Place3> FloatPlaces(const PatchGrid& grid, float seconds, double per
 
 std::vector<Place3> FloatCount(int64_t count, double start) {
   std::vector<Place3> places(count);
-  for (int64_t n = 0; n < count; ++n) places[n].t = places[n].h = places[n].w = Add(static_cast<double>(n), start);
+  for (int64_t n = 0; n < count; ++n) {
+    InterruptionPointOfStep(n);
+    places[n].t = places[n].h = places[n].w = Add(static_cast<double>(n), start);
+  }
   return places;
 }
 
@@ -56,9 +60,10 @@ absl::Status CountSequence3(Sequence& sequence, OmniItems& items) {
   const OmniSettings& settings = items.settings;
   const bool both = items.tokens.use_audio_in_video;
   POSENC_ASSIGN_OR_RETURN(OmniCounts left, CountItems(sequence, settings, both));
-  const bool has_vision = FindToken(sequence, settings.image_id, 0) < sequence.size() ||
-                          FindToken(sequence, settings.video_id, 0) < sequence.size();
-  const bool has_audio = FindToken(sequence, settings.audio_id, 0) < sequence.size();
+  TokenFinder finder(sequence);
+  const bool has_vision =
+      finder.Find(settings.image_id, 0) < sequence.size() || finder.Find(settings.video_id, 0) < sequence.size();
+  const bool has_audio = finder.Find(settings.audio_id, 0) < sequence.size();
   const int64_t all = left.images + left.audios + (both ? 0 : left.videos);
   PieceWriter writer(sequence);
   // Appends counted tokens and their span of text.
@@ -69,11 +74,11 @@ absl::Status CountSequence3(Sequence& sequence, OmniItems& items) {
     return absl::OkStatus();
   };
   for (int64_t item = 0; item < all; ++item) {
+    InterruptionPoint();
     const int64_t none = sequence.size() + 1;
     const bool vision_left = has_vision && left.videos + left.images > 0;
-    const int64_t vision = vision_left ? FindToken(sequence, settings.vision_start_id, writer.size()) : none;
-    const int64_t audio =
-        has_audio && left.audios > 0 ? FindToken(sequence, settings.audio_start_id, writer.size()) : none;
+    const int64_t vision = vision_left ? finder.Find(settings.vision_start_id, writer.size()) : none;
+    const int64_t audio = has_audio && left.audios > 0 ? finder.Find(settings.audio_start_id, writer.size()) : none;
     const int64_t first = std::min(vision, audio);
     const bool is_both = first == vision && vision + 1 == audio;
     POSENC_RETURN_IF_ERROR(text(first - writer.size()));
@@ -106,6 +111,7 @@ absl::Status CountSequence3(Sequence& sequence, OmniItems& items) {
       --left.audios;
     }
     writer.AddSpan(span, begin);
+    POSENC_RETURN_IF_ERROR(CheckLargest(writer, settings));
     POSENC_RETURN_IF_ERROR(text(is_both ? 2 : 1));
   }
   return text(sequence.size() - writer.size());

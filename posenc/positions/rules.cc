@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 #include <utility>
 
+#include "posenc/base/checks.h"
 #include "posenc/base/interruption.h"
 #include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
@@ -140,6 +142,16 @@ absl::Status CheckRead(const PositionRule& rule, const TokenDescription& tokens)
   return absl::OkStatus();
 }
 
+// OUT_OF_RANGE for a delta that no class computes.
+absl::Status CheckDelta(const PositionRule& rule, const TokenDescription& tokens, int64_t number, double delta) {
+  const double last = std::abs(delta) + static_cast<double>(*tokens.cache_length + tokens.length);
+  const bool in_range = last <= kLargestPosition;  // not NaN
+  if (in_range && (rule.fractions || delta == std::trunc(delta))) return absl::OkStatus();
+  return InvalidArgument(
+      "OUT_OF_RANGE", fmt::format("rope_deltas[{}]", number), fmt::format("{}", delta),
+      in_range ? "must be whole: the model counts in integers" : "must be finite, and keep positions within 2^53");
+}
+
 // Text after a prefix that is in the cache.
 absl::Status ContinueText(const PositionRule& rule, const TokenDescription& tokens, CountedPositions* result) {
   if (std::any_of(tokens.kinds.begin(), tokens.kinds.end(), [](uint8_t kind) { return kind != 0; }) &&
@@ -158,6 +170,8 @@ absl::Status ContinueText(const PositionRule& rule, const TokenDescription& toke
                            fmt::format("must be one for each sequence: {}", tokens.sequences));
   }
   for (int64_t b = 0; b < tokens.sequences; ++b) {
+    InterruptionPointOfStep(b);
+    POSENC_RETURN_IF_ERROR(CheckDelta(rule, tokens, b, result->deltas[b]));
     int64_t count = cached;
     if (!tokens.cache_mask.empty() && !rule.delta_skips_padding) {
       const auto begin = tokens.cache_mask.begin() + b * cached;

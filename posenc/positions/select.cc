@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "posenc/base/status.h"
@@ -55,7 +57,7 @@ absl::Status AddCandidates(const std::string& name, const ConfigObject& object, 
 // True for a model with positions of several axes that is no row of PositionRules.
 bool CountsOtherwise(const ModelType& type) {
   const auto several = [](const ModelType* row) { return row != nullptr && row->mrope != MropeOrder::kNone; };
-  if (type.parts.empty()) return several(&type) && !type.name.ends_with("_text");
+  if (type.parts.empty()) return type.scheme == Scheme::kAxial || (several(&type) && !type.name.ends_with("_text"));
   return std::any_of(type.parts.begin(), type.parts.end(),
                      [&](const PartType& part) { return several(FindModelType(part.model_type)); });
 }
@@ -82,8 +84,23 @@ absl::StatusOr<SelectedRule> SelectPositionRule(const nlohmann::json& file, cons
     return InvalidArgument(component.empty() ? "MISSING" : "UNKNOWN_VALUE", "component", component,
                            fmt::format("must be one of {}, which compute position ids", names));
   }
-  POSENC_ASSIGN_OR_RETURN(const auto model_type, whole.String("model_type"));
-  const ModelType* type = model_type ? FindModelType(*model_type) : nullptr;
+  POSENC_ASSIGN_OR_RETURN(const auto given, whole.String("model_type"));
+  const std::string name = NameFor(whole, given.value_or(""));
+  const auto model_type = name.empty() ? std::nullopt : std::optional<std::string>(name);
+  const ModelType* type = FindModelType(name);
+  if (!component.empty()) {
+    POSENC_ASSIGN_OR_RETURN(const Component part, SelectComponent(file, component, Wanted::kAny));
+    if (part.type != nullptr && CountsOtherwise(*part.type)) {
+      return InvalidArgument(
+          "UNSUPPORTED", "component", component,
+          fmt::format("must be a part that counts its tokens: model_type \"{}\" does not", part.type->name));
+    }
+  }
+  if (type != nullptr && type->rules.adapt != nullptr) {  // a file that the type's row refuses
+    Part part{whole, *type, true, "", {}};
+    if (const absl::Status adapted = type->rules.adapt(part); DetailsOf(adapted).reason == "UNSUPPORTED")
+      return adapted;
+  }
   if ((type == nullptr && !RecognizedType(whole, file)) || (type != nullptr && CountsOtherwise(*type))) {
     return InvalidArgument(model_type ? "UNSUPPORTED" : "MISSING", whole.Path("model_type"),
                            model_type.value_or(std::string(kAbsent)),

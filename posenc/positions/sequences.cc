@@ -14,7 +14,7 @@ absl::Status CountedPositions::Reserve(int64_t values) {
     values_left -= values;
     return absl::OkStatus();
   }
-  return TooLarge("tokens", fmt::format("{} positions more", values),
+  return TooLarge(size_field, fmt::format("{} positions more", values),
                   fmt::format("must leave the answer within max_output_bytes: {} positions are left", values_left));
 }
 
@@ -31,13 +31,16 @@ Sequence::Sequence(const TokenDescription& tokens, int64_t number, CountedPositi
 
 int64_t Sequence::RunEnd(int64_t n) const {
   int64_t end = n + 1;
-  while (end < size() && kind(end) == kind(n)) ++end;
+  for (; end < size() && kind(end) == kind(n); ++end) InterruptionPointOfStep(end);
   return end;
 }
 
 void Sequence::Count(int64_t begin, int64_t end, double start) {
   for (size_t axis = 0; axis < result_.axes.size(); ++axis) {
-    for (int64_t n = begin; n < end; ++n) id(axis, n) = start + static_cast<double>(n - begin);
+    for (int64_t n = begin; n < end; ++n) {
+      InterruptionPointOfStep(n);
+      id(axis, n) = start + static_cast<double>(n - begin);
+    }
   }
 }
 
@@ -52,7 +55,10 @@ void Sequence::AddSpan(PositionSpan span, int64_t begin, int64_t end) {
 double Sequence::Largest() {
   double largest = -1;
   for (size_t axis = 0; axis < result_.axes.size(); ++axis) {
-    for (int64_t n = 0; n < size(); ++n) largest = std::max(largest, id(axis, n));
+    for (int64_t n = 0; n < size(); ++n) {
+      InterruptionPointOfStep(n);
+      largest = std::max(largest, id(axis, n));
+    }
   }
   return largest;
 }
@@ -64,6 +70,7 @@ std::string Sequence::Place(int64_t begin, int64_t end) const {
 
 absl::Status Sequence::CheckKinds(TokenKind last) const {
   for (int64_t n = 0; n < size(); ++n) {
+    InterruptionPointOfStep(n);
     if (kind(n) <= last) continue;
     return InvalidArgument("OUT_OF_RANGE", "mm_token_type_ids", fmt::format("{}", static_cast<int>(kind(n))),
                            fmt::format("must be at most {} for this model: token {} of sequence {}",
@@ -84,23 +91,43 @@ absl::Status ForEachSequence(const TokenDescription& tokens, CountedPositions* r
   return absl::OkStatus();
 }
 
-GridQueue::GridQueue(std::string_view field, std::string_view what, const std::optional<std::vector<PatchGrid>>& grids)
-    : field_(field), what_(what), grids_(grids.value_or(std::vector<PatchGrid>())) {}
+GridQueue::GridQueue(std::string_view field, std::string_view what, const std::optional<std::vector<PatchGrid>>& grids,
+                     bool by_frame)
+    : field_(field), what_(what), grids_(grids.value_or(std::vector<PatchGrid>())), by_frame_(by_frame) {}
 
-std::string GridQueue::FieldOfLast() const { return fmt::format("{}[{}]", field_, next_ - 1); }
+std::string GridQueue::FieldOfLast() const { return fmt::format("{}[{}]", field_, row_); }
+
+std::string GridQueue::Given() const {
+  if (!by_frame_) return fmt::format("{} grids", grids_.size());
+  int64_t frames = 0;
+  for (const PatchGrid& grid : grids_) frames += grid.t;
+  return fmt::format("{} grids with {} frames", grids_.size(), frames);
+}
+
+std::string GridQueue::Purpose() const {
+  return by_frame_ ? fmt::format("must have a frame for each span of a {}", what_)
+                   : fmt::format("must have a grid for each {}", what_);
+}
 
 absl::StatusOr<PatchGrid> GridQueue::Take(const Sequence& sequence, int64_t begin, int64_t end) {
-  if (next_ < static_cast<int64_t>(grids_.size())) return grids_[next_++];
-  return InvalidArgument(
-      "MISMATCH", field_, fmt::format("{} grids", grids_.size()),
-      fmt::format("must have a grid for each {}: there is none for that {}", what_, sequence.Place(begin, end)));
+  const bool same_row = by_frame_ && row_ >= 0 && frame_ + 1 < grids_[row_].t;
+  if (!same_row && row_ + 1 == static_cast<int64_t>(grids_.size())) {
+    return InvalidArgument("MISMATCH", field_, Given(),
+                           fmt::format("{}: there is none for that {}", Purpose(), sequence.Place(begin, end)));
+  }
+  frame_ = same_row ? frame_ + 1 : 0;
+  row_ += same_row ? 0 : 1;
+  ++next_;
+  PatchGrid grid = grids_[row_];
+  if (by_frame_) grid.t = 1;
+  return grid;
 }
 
 absl::StatusOr<PatchGrid> GridQueue::TakeMerged(const Sequence& sequence, int64_t begin, int64_t end, int64_t merge_t,
                                                 int64_t merge) {
   POSENC_ASSIGN_OR_RETURN(const PatchGrid grid, Take(sequence, begin, end));
   if (grid.t % merge_t != 0 || grid.h % merge != 0 || grid.w % merge != 0) {
-    return InvalidArgument("MISMATCH", FieldOfLast(), ToString(grid),
+    return InvalidArgument("MISMATCH", FieldOfLast(), ToString(grids_[row_]),
                            fmt::format("must be multiples of {}, the patches that the model merges",
                                        ToString(PatchGrid{merge_t, merge, merge})));
   }
@@ -110,15 +137,15 @@ absl::StatusOr<PatchGrid> GridQueue::TakeMerged(const Sequence& sequence, int64_
 absl::Status GridQueue::CheckSpan(const Sequence& sequence, int64_t begin, int64_t end, int64_t expected) const {
   if (end - begin == expected) return absl::OkStatus();
   return InvalidArgument(
-      "MISMATCH", FieldOfLast(), ToString(grids_[next_ - 1]),
-      fmt::format("must stand for as many tokens as its span has: it stands for {}, the span {} has {}", expected,
-                  sequence.Place(begin, end), end - begin));
+      "MISMATCH", FieldOfLast(), ToString(grids_[row_]),
+      fmt::format("{} stand for as many tokens as its span has: it stands for {}, the span {} has {}",
+                  by_frame_ ? "each frame must" : "must", expected, sequence.Place(begin, end), end - begin));
 }
 
 absl::Status GridQueue::CheckAllTaken() const {
-  if (next_ == static_cast<int64_t>(grids_.size())) return absl::OkStatus();
-  return InvalidArgument("MISMATCH", field_, fmt::format("{} grids", grids_.size()),
-                         fmt::format("must have one for each {}: the tokens have {}", what_, next_));
+  const bool frames_left = by_frame_ && row_ >= 0 && frame_ + 1 < grids_[row_].t;
+  if (!frames_left && row_ + 1 == static_cast<int64_t>(grids_.size())) return absl::OkStatus();
+  return InvalidArgument("MISMATCH", field_, Given(), fmt::format("{}: the tokens have {}", Purpose(), next_));
 }
 
 int64_t Cells(const PatchGrid& grid) {
@@ -135,6 +162,12 @@ absl::Status CheckSeconds(const TokenDescription& tokens) {
   if (tokens.second_per_grid_ts->size() == videos) return absl::OkStatus();
   return InvalidArgument("MISMATCH", "second_per_grid_ts", fmt::format("{} values", tokens.second_per_grid_ts->size()),
                          fmt::format("must be as many as video_grid_thw has grids: {}", videos));
+}
+
+absl::StatusOr<int64_t> CountInFile(const ConfigObject& object, std::string_view field, int64_t otherwise) {
+  POSENC_ASSIGN_OR_RETURN(const auto count, object.Integer({field}));
+  if (count == 0) return InvalidArgument("OUT_OF_RANGE", object.Path(field), "0", "must be at least 1");
+  return count.value_or(otherwise);
 }
 
 absl::Status Requires(std::string_view field, std::string_view why) {

@@ -9,6 +9,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "posenc/model/config_json.h"
 #include "posenc/positions/description.h"
 
 namespace posenc {
@@ -54,10 +55,16 @@ absl::Status ForEachSequence(const TokenDescription& tokens, CountedPositions* r
 // Takes the grids of one field in order.
 class GridQueue {
  public:
-  // `what`: "image", for errors. A null list has no grids.
-  GridQueue(std::string_view field, std::string_view what, const std::optional<std::vector<PatchGrid>>& grids);
+  // `what`: "image", for errors. A null list has no grids. `by_frame`: each frame of a grid is taken on its own, as a
+  // grid of one frame.
+  GridQueue(std::string_view field, std::string_view what, const std::optional<std::vector<PatchGrid>>& grids,
+            bool by_frame = false);
 
+  // Number of grids, or of frames, that were taken.
   int64_t next() const { return next_; }
+  // Row of the grid that was taken last, and the frame of it.
+  int64_t row() const { return row_; }
+  int64_t frame() const { return frame_; }
   std::string FieldOfLast() const;
   // INVALID_ARGUMENT if there is none left for the span.
   absl::StatusOr<PatchGrid> Take(const Sequence& sequence, int64_t begin, int64_t end);
@@ -70,9 +77,14 @@ class GridQueue {
   absl::Status CheckAllTaken() const;
 
  private:
+  // The number of grids, and what each is for, in words.
+  std::string Given() const;
+  std::string Purpose() const;
+
   const std::string_view field_, what_;
   const std::vector<PatchGrid> grids_;
-  int64_t next_ = 0;
+  const bool by_frame_;
+  int64_t next_ = 0, row_ = -1, frame_ = 0;
 };
 
 // Product of a grid's sides, cut to 2^62.
@@ -82,6 +94,9 @@ std::string ToString(const PatchGrid& grid);
 
 // INVALID_ARGUMENT unless there are as many second_per_grid_ts as videos.
 absl::Status CheckSeconds(const TokenDescription& tokens);
+
+// Reads a count of the file, `otherwise` without it. INVALID_ARGUMENT if it is 0.
+absl::StatusOr<int64_t> CountInFile(const ConfigObject& object, std::string_view field, int64_t otherwise);
 
 // INVALID_ARGUMENT (MISSING) that says which class requires the field.
 absl::Status Requires(std::string_view field, std::string_view why);

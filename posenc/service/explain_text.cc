@@ -146,6 +146,7 @@ std::string Reach(const ResolvedRotary& resolved, const RotaryPlan& plan) {
 
 std::string Branch(const RotaryPlan& plan) {
   if (plan.branch.empty()) return "";
+  if (plan.seq_len == 0) return fmt::format("This is the branch \"{}\", for all sequences.", plan.branch);
   return fmt::format("This is the branch \"{}\", for a sequence of {} tokens.", plan.branch,
                      Thousands(static_cast<double>(plan.seq_len)));
 }

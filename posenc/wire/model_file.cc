@@ -124,6 +124,8 @@ absl::StatusOr<v1::ModelConfig> ReadFolder(fs::path folder) {
   if (!names.empty()) {
     return Wrong(folder.string(), absl::StrCat("has several model files; give one of them: ", List(names)));
   }
+  const fs::path consolidated = folder / "params.json";  // of Mistral's own format
+  if (fs::exists(consolidated, unknown)) return ReadNamed(consolidated, Streams::kRefused);
   POSENC_ASSIGN_OR_RETURN(const std::vector<std::string> folders, Names(folder, /*folders=*/true));
   std::vector<std::string> with_models;
   for (const std::string& inner : folders) {

@@ -130,6 +130,114 @@ def test_padding_that_is_counted(client):
     assert found.fault == positions_pb2.POSITION_FAULT_PADDING_COUNTED
 
 
+OMNI = {"vision_start_token_id": 1, "audio_start_token_id": 2, "video_token_id": 3, "audio_token_id": 4, "image_token_id": 5}
+
+
+@pytest.mark.parametrize("model_type", ["qwen2_5_omni_thinker", "qwen3_omni_moe_thinker"])
+def test_many_audios_before_an_image(client, model_type):
+    """The search for the image takes no time that grows with the audios before it."""
+    audios = 20000
+    described = positions_pb2.TokenDescription(
+        input_ids=tensor([[2, 4, 6] * audios + [1, 5, 5, 5, 5, 6]], INT64), image_grid_thw=tensor([[1, 4, 4]], INT64),
+        audio_seqlens=tensor([4] * audios, INT64))
+    answer = client.call("Positions", service_pb2.PositionsRequest(model=config(model_type, **OMNI), tokens=described))
+    ids, begin = array(answer.ids)[:, 0], 3 * audios
+    assert (ids[:, :begin] == numpy.arange(begin)).all()
+    assert (ids[:, begin:] - begin).tolist() == [[0, 1, 1, 1, 1, 3], [0, 1, 1, 2, 2, 3], [0, 1, 2, 1, 2, 3]]
+
+
+def test_many_videos_with_frames(client):
+    videos = 5000
+    asked = request("qwen3_vl", [[0, 2, 0, 2] * videos], video_grid_thw=[[2, 2, 2]] * videos)
+    spans = [span for span in client.call("Positions", asked).spans if span.kind == positions_pb2.SPAN_KIND_VIDEO]
+    assert [(span.grid, span.frame) for span in spans] == [(video, frame) for video in range(videos) for frame in (0, 1)]
+
+
+def of_text(model_type, tokens=None, **fields):
+    described = positions_pb2.TokenDescription(**(tokens or {"input_ids": tensor([[7]], INT64)}))
+    return service_pb2.PositionsRequest(model=config(model_type, **fields), tokens=described)
+
+
+def of_seconds(per_second, seconds):
+    asked = request("qwen2_5_vl", [[0, 2, 2, 0]], video_grid_thw=[[2, 2, 2]], second_per_grid_ts=[seconds])
+    asked.model.CopyFrom(config("qwen2_5_vl", vision_config={"tokens_per_second": per_second}))
+    return asked
+
+
+def after_cache(delta, **tokens):
+    return of_text("qwen2_vl", {"length": 1, "cache_length": 2, "rope_deltas": tensor([delta], FP64), **tokens})
+
+
+def of_latents(name, grid, component="", **fields):
+    file = json.dumps({"_class_name": name, **fields}).encode()
+    return service_pb2.PositionsRequest(model=rotary_pb2.ModelConfig(config_json=file, component=component),
+                                        latents=positions_pb2.LatentDescription(grid_thw=tensor([grid], INT64)))
+
+
+LTX = "LTXVideoTransformer3DModel"
+
+
+@pytest.mark.parametrize("asked, field", [
+    (of_seconds(-1, 1.0), "model.config_json.vision_config.tokens_per_second"),
+    (of_seconds(1e17, 1.0), "model.config_json.vision_config.tokens_per_second"),
+    (of_seconds(1e15, 1e3), "model.config_json.vision_config.tokens_per_second"),
+    (after_cache(numpy.nan), "tokens.rope_deltas[0]"),
+    (after_cache(numpy.inf), "tokens.rope_deltas[0]"),
+    (after_cache(1e300), "tokens.rope_deltas[0]"),
+    (after_cache(1.5), "tokens.rope_deltas[0]"),
+    (of_text("qwen2_5_omni_thinker", **OMNI, position_id_per_seconds=-1), "model.config_json.position_id_per_seconds"),
+    (of_text("qwen3_omni_moe_thinker", **OMNI, position_id_per_seconds=1e30), "model.config_json.position_id_per_seconds"),
+    (of_text("qwen2_5_omni_thinker", **OMNI, seconds_per_chunk=9e15), "model.config_json.seconds_per_chunk"),
+    (of_text("qwen2_5_omni_thinker", **OMNI, vision_config={"spatial_merge_size": 0}),
+     "model.config_json.vision_config.spatial_merge_size"),
+    (of_text("qwen3_omni_moe_thinker", **OMNI, audio_config={"n_window": 0}), "model.config_json.audio_config.n_window"),
+    (of_latents(LTX, [1, 2, 3], patch_size=0), "model.config_json.patch_size"),
+    (of_latents(LTX, [1, 2, 3], patch_size_t=1e300), "model.config_json.patch_size_t"),
+    (of_latents("FluxTransformer2DModel", [2, 2, 3]), "latents.grid_thw[0]"),
+    (of_latents("Flux2Transformer2DModel", [2, 2, 3]), "latents.grid_thw[0]"),
+    (after_cache(0, length=2**63 - 1, attention_mask=tensor([[1, 1, 1]], INT64)), "tokens.length"),
+])
+def test_numbers_that_are_no_positions(client, asked, field):
+    refusal = client.refusal("Positions", asked)
+    assert (refusal.reason, refusal.field) == ("OUT_OF_RANGE", field)
+
+
+def test_a_part_of_a_file_of_diffusers(client):
+    refusal = client.refusal("Positions", of_latents(LTX, [1, 2, 3], component="text"))
+    assert (refusal.reason, refusal.field) == ("UNKNOWN_VALUE", "model.component")
+
+
+def test_too_many_tokens(client):
+    described = positions_pb2.TokenDescription(length=2**31 - 1)
+    refusal = client.refusal("Positions", service_pb2.PositionsRequest(tokens=described))
+    assert (refusal.reason, refusal.field) == ("TOO_LARGE", "tokens.length")
+
+
+def test_a_cache_that_is_forgotten(client):
+    """Decoding that begins at position 0 again, of a model that counts tokens."""
+    asked = service_pb2.PositionsRequest(tokens=positions_pb2.TokenDescription(length=4, cache_length=10))
+    assert array(client.call("Positions", asked).ids)[0].tolist() == [[10, 11, 12, 13]]
+    asked.given.ids.CopyFrom(tensor([[0, 1, 2, 3]], INT64))
+    found = client.call("Positions", asked).comparison
+    assert found.fault == positions_pb2.POSITION_FAULT_OFFSET and "all positions are -10 off" in found.sentence
+    # A delta that is ignored: the tokens have their index.
+    asked = after_cache(-1)
+    asked.given.ids.CopyFrom(tensor([[2]], INT64))
+    assert client.call("Positions", asked).comparison.fault == positions_pb2.POSITION_FAULT_COUNTERS
+
+
+@pytest.mark.parametrize("kinds, grids, field, value", [
+    ([0, 2, 0, 2, 0, 2, 2, 2], [[2, 2, 2], [1, 4, 4]], "tokens.video_grid_thw[1]", "[1, 4, 4]"),
+    ([0, 2, 0, 2, 0, 2, 2, 2, 2, 0, 2], [[2, 2, 2], [3, 4, 4]], "tokens.video_grid_thw[1]", "[3, 4, 4]"),
+    ([0, 2, 0, 2, 0, 2, 2], [[2, 2, 2], [1, 3, 4]], "tokens.video_grid_thw[1]", "[1, 3, 4]"),
+    ([0, 2, 0], [[2, 2, 2], [1, 4, 4]], "tokens.video_grid_thw", "2 grids with 3 frames"),
+    ([0, 2, 0, 2, 0, 2], [[2, 2, 2]], "tokens.video_grid_thw", "1 grids with 2 frames"),
+])
+def test_errors_name_the_video_of_a_frame(client, kinds, grids, field, value):
+    refusal = client.refusal("Positions", request("qwen3_vl", [kinds], video_grid_thw=grids))
+    assert (refusal.reason, refusal.field, refusal.value) == ("MISMATCH", field, value)
+
+
 def test_a_rotation_by_description(client):
     """q is rotated at the ids that Positions answers with."""
     text = {"model_type": "qwen2_vl_text", "hidden_size": 64, "num_attention_heads": 4, "head_dim": 16,

@@ -55,10 +55,13 @@ def test_the_rotation_is_that_of_the_released_code(client, case):
 @pytest.mark.parametrize("config, words", (
     (HEAD | {"model_type": "chatglm", "position_encoding_2d": True}, ("position_encoding_2d", "half_split_parts 2")),
     (HEAD | {"model_type": "baichuan"}, ("max_position_embeddings", "13B, ALiBi")),
-    (HEAD | {"model_type": "qwen", "use_dynamic_ntk": True}, ("seq_length", "must be given")),
+    (HEAD | {"model_type": "qwen", "use_dynamic_ntk": True}, ("seq_length", "must be given beside use_dynamic_ntk")),
     (HEAD | {"model_type": "bailing_moe", "rope_scaling": {"type": "3D"}}, ("rope_scaling.type", "3D")),
-    (HEAD | {"model_type": "git", "attn_temperature_len": 1024, "rope_type": "yarn"}, ("rope_type", "original")),
+    (HEAD | {"model_type": "git", "architectures": ["Grok1ForCausalLM"], "rope_type": "yarn"}, ("rope_type", "original")),
     ({"dim": 64, "n_heads": 4, "n_layers": 4, "qk_rope_head_dim": 64}, ("qk_rope_head_dim", "config.json")),
+    ({"dim": 64, "n_heads": 4, "n_layers": 4, "use_scaled_rope": True}, ("use_scaled_rope", "config.json")),
+    ({"dim": 64, "n_heads": 4, "n_layers": 4, "llama_4_scaling": {"alpha": 1}}, ("llama_4_scaling.alpha", "beta")),
+    (HEAD | {"model_type": "chatglm", "rope_ratio": -5}, ("rope_ratio", "is -5", "above 0")),
     ({"dim": 64, "n_heads": 4, "n_layers": 4, "yarn": {"factor": 4, "mscale": 1}}, ("yarn.mscale", "apply_scale"))),
     ids=lambda value: value.get("model_type", "params.json") if isinstance(value, dict) else "")
 def test_what_cannot_be_said_is_refused_with_its_field(client, config, words):

@@ -208,7 +208,7 @@ RopeMethod QwenNtkRope() {
   method.reads = {kOriginalLength};
   method.complete = [](RopeParameters& p, const RopeInput& input) -> absl::Status {
     POSENC_RETURN_IF_ERROR(Require(kOriginalLength, p.original_max_position_embeddings, "qwen_ntk"));
-    POSENC_RETURN_IF_ERROR(CheckPositive(kOriginalLength, *p.original_max_position_embeddings));
+    POSENC_RETURN_IF_ERROR(RequireAtLeast(kOriginalLength, *p.original_max_position_embeddings, 1));
     return RequireAboveTwo(input, "qwen_ntk");
   };
   return method;
@@ -219,7 +219,7 @@ RopeMethod TelechatNtkRope() {
   method.reads = {kOriginalLength, "max_position_embeddings"};
   method.complete = [](RopeParameters& p, const RopeInput& input) -> absl::Status {
     POSENC_RETURN_IF_ERROR(Require(kOriginalLength, p.original_max_position_embeddings, "telechat_ntk"));
-    POSENC_RETURN_IF_ERROR(CheckPositive(kOriginalLength, *p.original_max_position_embeddings));
+    POSENC_RETURN_IF_ERROR(RequireAtLeast(kOriginalLength, *p.original_max_position_embeddings, 1));
     POSENC_RETURN_IF_ERROR(Require("max_position_embeddings", input.max_position_embeddings, "telechat_ntk"));
     return RequireAboveTwo(input, "telechat_ntk");
   };
