@@ -138,8 +138,8 @@ absl::Status GridQueue::CheckSpan(const Sequence& sequence, int64_t begin, int64
   if (end - begin == expected) return absl::OkStatus();
   return InvalidArgument(
       "MISMATCH", FieldOfLast(), ToString(grids_[row_]),
-      fmt::format("{} stand for as many tokens as its span has: it stands for {}, the span {} has {}",
-                  by_frame_ ? "each frame must" : "must", expected, sequence.Place(begin, end), end - begin));
+      fmt::format("must stand for as many tokens as its span has: {} stands for {}, the span {} has {}",
+                  by_frame_ ? "a frame" : "it", expected, sequence.Place(begin, end), end - begin));
 }
 
 absl::Status GridQueue::CheckAllTaken() const {

@@ -17,9 +17,8 @@ def model(path, **choice):
 
 
 def each_config(configs):
-    """Returns one part of each file, with a pairing for the unknown model type."""
-    choice = {"t5-small.json": {"component": "encoder"}, "ministral-3-3b-reasoning-2512.json": {"component": "text"},
-              "internlm2_5-7b-chat.json": {"input_pairing": rotary_pb2.PAIRING_HALF_SPLIT}}
+    """Returns one part of each file."""
+    choice = {"t5-small.json": {"component": "encoder"}, "ministral-3-3b-reasoning-2512.json": {"component": "text"}}
     return [model(path, **choice.get(path.name, {})) for path in sorted(configs.glob("*.json"))]
 
 
@@ -95,9 +94,9 @@ def test_directories_settings_and_layers(posenc, configs, unscaled, tmp_path):
     gemma = configs / "gemma-3-1b-it.json"
     posenc("compare", gemma, gemma, "--a-layer-type", "full_attention", "--b-layer-index", "5")
     posenc("compare", gemma, gemma, "--a-layer-type", "full_attention", "--b-layer-index", "4", exit_code=1)
-    unknown = configs / "internlm2_5-7b-chat.json"
+    dynamic = configs / "internlm2_5-7b-chat.json"
     for pairing, exit_code in (("half-split", 0), ("interleaved", 1)):
-        posenc("compare", unknown, unknown, "--a-input-pairing", "half-split", "--b-input-pairing", pairing, "--seq-len",
+        posenc("compare", dynamic, dynamic, "--a-input-pairing", "half-split", "--b-input-pairing", pairing, "--seq-len",
                "4096", exit_code=exit_code)
 
 

@@ -296,7 +296,6 @@ TEST_P(CanonicalSettings, GiveTheSameFrequencies) {
     v1::ExplainRequest request;
     request.mutable_model()->set_config_json(golden::ReadText("configs/" + GetParam()));
     request.mutable_model()->set_component(golden::ComponentOf(request.model().config_json()));
-    if (GetParam() == "internlm2_5-7b-chat.json") request.mutable_model()->set_input_pairing(v1::PAIRING_HALF_SPLIT);
     for (int64_t length : {1, 4096, 4097, 300000}) request.add_seq_len(length);
     request.mutable_precision()->set_preset(preset);
     const auto explained = Call(request);

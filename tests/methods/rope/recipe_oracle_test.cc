@@ -61,7 +61,6 @@ class RecipeOfModel : public testing::TestWithParam<std::string> {};
 
 TEST_P(RecipeOfModel, Equal) {
   ModelSource source{.config_json = golden::ReadText("configs/" + GetParam())};
-  if (GetParam() == "internlm2_5-7b-chat.json") source.input_pairing = Pairing::kHalfSplit;
   source.component = golden::ComponentOf(source.config_json);
   const auto all = ReadModel(source, {});
   ASSERT_THAT(all, IsOk());
