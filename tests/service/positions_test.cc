@@ -101,7 +101,7 @@ TEST(Positions, RefusesGridsThatDoNotFitTheTokens) {
   v1::PositionsRequest many = Image();
   *many.mutable_tokens()->mutable_image_grid_thw() = Integers({1, 4, 6, 1, 2, 2}, {2, 3});
   ExpectRefused(many, "MISMATCH", "tokens.image_grid_thw",
-                "is 2 grids; must have one for each image: the tokens have 1");
+                "is 2 grids; must have a grid for each image: the tokens have 1");
   v1::PositionsRequest span = Image();
   *span.mutable_tokens()->mutable_image_grid_thw() = Integers({1, 4, 4}, {1, 3});
   ExpectRefused(span, "MISMATCH", "tokens.image_grid_thw[0]",
@@ -122,7 +122,7 @@ TEST(Positions, RefusesOtherShapesAndUnreadFields) {
   *audio.mutable_tokens()->mutable_mm_token_type_ids() = Integers({0, 0, 0, 1, 1, 1, 1, 1, 1, 3, 0});
   ExpectRefused(audio, "OUT_OF_RANGE", "tokens.mm_token_type_ids", "must be at most 2 for this model: token 9");
   v1::PositionsRequest unknown = Image("nobody_knows");
-  ExpectRefused(unknown, "UNSUPPORTED", "model.config_json.model_type", "must be known");
+  ExpectRefused(unknown, "UNSUPPORTED", "model.config_json.model_type", "must be a model type whose rule is known");
   v1::PositionsRequest large;
   large.mutable_tokens()->set_length(int64_t{1} << 30);
   const auto refused = Call(large);
