@@ -2,13 +2,13 @@
 // The facts are those of the released code where it could be run, else of vLLM 0.32; docs/model-types.md says which.
 #include <fmt/format.h>
 
-#include <cmath>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "posenc/base/status.h"
+#include "posenc/exact/real.h"
 #include "posenc/model/class_rules.h"
 #include "posenc/model/parts.h"
 
@@ -119,7 +119,8 @@ absl::Status ReadTelechat3(Part& part, RopeBlock& block) {
   p.rope_type = "yarn";
   if (p.mscale_all_dim) part.Say("NOT_USED", block.Path("mscale_all_dim"), "TeleChat 3 does not divide by it");
   if (!p.attention_factor && p.factor && *p.factor > 0) {
-    p.attention_factor = 0.07 * p.mscale.value_or(1) * std::log(*p.factor) + 1;
+    p.attention_factor =
+        NearestDouble(Real(7) / Real(100) * Real(p.mscale.value_or(1)) * Log(Real(*p.factor)) + Real(1.0));
     part.Comes("rope_parameters.attention_factor", block.Path("factor"));
   }
   p.mscale.reset();
