@@ -17,7 +17,6 @@ namespace {
 constexpr Pairing kHalf = Pairing::kHalfSplit;
 constexpr Pairing kInter = Pairing::kInterleaved;
 constexpr Precision kF32 = kF32Precision;
-constexpr Precision kVllm = kVllmPrecision;
 constexpr std::string_view kSliding = "sliding_attention", kFull = "full_attention", kIndexed = "indexed_attention";
 
 constexpr LayerPattern kDots3 = {.every = 4, .field = "", .full = kIndexed, .at = 1, .first = 2};

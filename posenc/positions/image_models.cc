@@ -136,7 +136,8 @@ absl::Status CountHunyuanVl(const ConfigObject& model, const TokenDescription& t
         for (int64_t n = 0; n < cells; ++n) {
           InterruptionPointOfStep(n);
           sequence.id(width, first + n) = static_cast<double>(n % grid.w);
-          sequence.id(width + 1, first + n) = static_cast<double>(n / grid.w);
+          const int64_t row = n / grid.w;
+          sequence.id(width + 1, first + n) = static_cast<double>(row);
           sequence.id(width + 2, first + n) = static_cast<double>(*span.grid);
         }
       }
@@ -180,7 +181,8 @@ absl::Status CountGlmImage(const ConfigObject& model, const TokenDescription& to
       next += static_cast<double>(begin - text);
       for (int64_t cell = 0; cell < end - begin; ++cell) {
         InterruptionPointOfStep(cell);
-        sequence.id(0, begin + cell) = next + static_cast<double>(cell / (grid.h * grid.w));
+        const int64_t frame = cell / (grid.h * grid.w);
+        sequence.id(0, begin + cell) = next + static_cast<double>(frame);
         sequence.id(1, begin + cell) = next + static_cast<double>(cell / grid.w % grid.h);
         sequence.id(2, begin + cell) = next + static_cast<double>(cell % grid.w);
       }

@@ -103,7 +103,8 @@ absl::Status CountQwenImage(const ConfigObject& model, const LatentDescription& 
   tokens.AddSpan({.kind = SpanKind::kText});
   for (int64_t n = 0; n < count; ++n) {
     const PatchGrid& grid = latents.grids[n];
-    const auto top = static_cast<double>(grid.h - grid.h / 2), left = static_cast<double>(grid.w - grid.w / 2);
+    const int64_t above = grid.h / 2, before = grid.w / 2;
+    const auto top = static_cast<double>(grid.h - above), left = static_cast<double>(grid.w - before);
     const double frame = layered && n == count - 1 ? -1 : static_cast<double>(n);
     tokens.AddGrid(grid, n, [&](double t, double h, double w) { tokens.Add({frame + t, h - top, w - left}); });
   }
