@@ -10,16 +10,17 @@
 namespace posenc::wire {
 namespace {
 
+// Names the field of the description, or of the file: such fields begin with config_json.
+absl::Status InFileOr(std::string_view description, const absl::Status& status) {
+  return Within(DetailsOf(status).field.starts_with(kConfigJson) ? "model" : description, status);
+}
+
 absl::StatusOr<ComputedPositions> Compute(const Reader& reader, std::shared_ptr<const ParsedConfig> file,
                                           const SelectedRule& selected, const v1::TokenDescription& message) {
   auto tokens = ReadTokens(reader, message);
   if (!tokens.ok()) return Within("tokens", tokens.status());
   auto counted = CountPositions(*selected.rule, selected.model, *tokens, reader.limits);
-  if (!counted.ok()) {
-    // An error of the file's field begins with config_json.
-    const bool of_file = DetailsOf(counted.status()).field.starts_with(kConfigJson);
-    return Within(of_file ? "model" : "tokens", counted.status());
-  }
+  if (!counted.ok()) return InFileOr("tokens", counted.status());
   return ComputedPositions{std::move(file), selected.rule, selected.model, *std::move(tokens), *std::move(counted)};
 }
 
@@ -35,10 +36,7 @@ absl::StatusOr<ComputedPositions> ComputeLatents(const Reader& reader, std::shar
   auto latents = ReadLatents(reader, message);
   if (!latents.ok()) return Within("latents", latents.status());
   auto counted = CountLatents(**rule, whole, *latents, reader.limits);
-  if (!counted.ok()) {
-    const bool of_file = DetailsOf(counted.status()).field.starts_with(kConfigJson);
-    return Within(of_file ? "model" : "latents", counted.status());
-  }
+  if (!counted.ok()) return InFileOr("latents", counted.status());
   TokenDescription tokens;
   tokens.length = counted->tokens;
   return ComputedPositions{std::move(file), &(*rule)->rule, whole, std::move(tokens), *std::move(counted)};

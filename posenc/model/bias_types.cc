@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "posenc/base/status.h"
-#include "posenc/model/part.h"
+#include "posenc/model/class_rules.h"
 
 namespace posenc {
 namespace {
@@ -30,11 +30,6 @@ constexpr OneStack kWavLmBuckets = {.scales_scores = true,
                                     .distance_field = "max_bucket_distance"};
 constexpr std::string_view kWavLmGate =
     "each layer multiplies the bias by a gate computed from its queries; the caller must do this";
-
-absl::Status ReadFalconWidth(Part& part) {
-  if (part.config.Find("n_embed") != nullptr) part.type.hidden_size_field = "n_embed";
-  return absl::OkStatus();
-}
 
 // UDOP's encoder sums several biases. Exactly one must be of token distance ("1d"), without arguments of its own.
 absl::Status ReadUdopEncoder(Part& part) {
@@ -62,7 +57,7 @@ std::vector<ModelType> MakeBiasTypes() {
       // ALiBi; Falcon has ALiBi or a rotary embedding.
       {.name = "bloom", .scheme = kBloomAlibi},
       {.name = "falcon", .scheme = kFalcon, .head_dim_field = "",
-       .rules = {.adapt = ReadFalconWidth, .fields = {"n_embed"}}},
+       .rules = {.adapt = ReadOlderWidths<kOldEmbed>, .fields = {"n_embed"}}},
       {.name = "mpt", .scheme = kMptAlibi},
 
       // T5's buckets in the encoder and in the decoder.

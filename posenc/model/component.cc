@@ -19,13 +19,6 @@ std::string NameOf(const std::string& prefix, std::string_view field) {
   return prefix.empty() ? std::string(field) : fmt::format("{}.{}", prefix, field);
 }
 
-// True if the file's architectures name the class.
-bool NamesClass(const ConfigObject& config, std::string_view name) {
-  const nlohmann::json* names = config.Find("architectures");
-  if (names == nullptr || !names->is_array()) return false;
-  return std::any_of(names->begin(), names->end(), [name](const nlohmann::json& each) { return each == name; });
-}
-
 // Returns the parts that the type's row lists, text_config, and other NAME_config objects with a known model_type.
 std::vector<PartType> PartsOf(const ConfigObject& config, const ModelType* type) {
   std::vector<PartType> parts = type != nullptr ? type->parts : std::vector<PartType>();
@@ -106,6 +99,12 @@ std::string Describe(const Component& part) {
 }
 
 }  // namespace
+
+bool NamesClass(const ConfigObject& config, std::string_view name) {
+  const nlohmann::json* names = config.Find("architectures");
+  if (names == nullptr || !names->is_array()) return false;
+  return std::any_of(names->begin(), names->end(), [name](const nlohmann::json& each) { return each == name; });
+}
 
 std::string NameFor(const ConfigObject& config, std::string model_type) {
   if (model_type.empty() && config.Has("dim") && config.Has("n_layers") && config.Has("n_heads"))

@@ -1,5 +1,4 @@
-#include "posenc/model/deepseek_v4.h"
-
+// The rules of DeepSeek V4.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -48,10 +48,7 @@ absl::Status ReadInterleaveAndHeadDim(Part& part) {
 
 // Bailing 2.5's own class has lightning attention on its linear layers, which rotates.
 absl::Status NoteLinearLayers(Part& part) {
-  const nlohmann::json* names = part.config.Find("architectures");
-  if (names == nullptr || !names->is_array() || names->empty() || (*names)[0] != "BailingMoeV2_5ForCausalLM") {
-    return absl::OkStatus();
-  }
+  if (!NamesClass(part.config, "BailingMoeV2_5ForCausalLM")) return absl::OkStatus();
   part.Say(
       "POSITIONS", "architectures",
       "this class also rotates q and k of its linear layers, half-split, the first head_dim * partial_rotary_factor "

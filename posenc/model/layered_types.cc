@@ -10,7 +10,6 @@
 
 #include "posenc/base/status.h"
 #include "posenc/model/class_rules.h"
-#include "posenc/model/deepseek_v4.h"
 
 namespace posenc {
 namespace {

@@ -234,7 +234,8 @@ struct RopeBlock;
 using RopeBlocks = std::vector<std::pair<std::string, std::optional<RopeBlock>>>;
 using LayerTypeNames = std::vector<std::string>;
 
-// What a class does otherwise than the fields of its row can say: functions in the row's file. Null: as other classes.
+// A row's fields say what many classes do. A rule is a function in the row's file that does what only its class does,
+// or a family of a few. Null: the class does as the others.
 struct ClassRules {
   // Adapts the row to a file, before anything else is read.
   absl::Status (*adapt)(Part&) = nullptr;

@@ -33,6 +33,9 @@ struct Component {
 // and of Bailing's second class have that of another class.
 std::string NameFor(const ConfigObject& config, std::string model_type);
 
+// True if the file's architectures name the class.
+bool NamesClass(const ConfigObject& config, std::string_view name);
+
 // Returns the names of the parts that may have `wanted`.
 absl::StatusOr<std::vector<std::string>> ComponentNames(const nlohmann::json& file, Wanted wanted);
 

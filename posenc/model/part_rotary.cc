@@ -207,9 +207,10 @@ void RoundUpWidth(Part& part, RotarySettings& settings, RopeParameters& p) {
 }  // namespace
 
 std::string PathOf(const Part& part, std::string_view name) {
+  const std::string setting = fmt::format("rope_parameters.{}", name);
   std::string path = part.config.Path(name);
   for (const FileField& field : part.fields) {
-    if (field.setting == fmt::format("rope_parameters.{}", name)) path = field.path;
+    if (field.setting == setting) path = field.path;
   }
   return path;
 }

@@ -95,11 +95,6 @@ absl::Status ReadQwenNtk(Part& part, RopeBlock& block) {
 // Step 3's class spells its length so; it does not enter the rotation.
 absl::Status ReadStep3Length(Part& part) { return part.config.Integer({"max_position_embedding"}).status(); }
 
-absl::Status ReadTelechatWidth(Part& part) {
-  if (part.config.Find("n_embed") != nullptr) part.type.hidden_size_field = "n_embed";
-  return absl::OkStatus();
-}
-
 absl::Status ReadTelechatNtk(Part& part, RopeBlock& block) {
   block.parameters.rope_type = "telechat_ntk";
   return Take(part, "base_seqlen", "training_seqlen", kOriginal, block.parameters.original_max_position_embeddings);
@@ -235,7 +230,7 @@ std::vector<ModelType> MakeRemoteCodeTypes() {
   const ClassRules plamo3 = {
       .layer_block = Plamo3Block,
       .fields = {"rope_local_theta", "rope_global_theta", "rope_scaling_factor", "initial_context_length"}};
-  const ClassRules telechat = {.adapt = ReadTelechatWidth,
+  const ClassRules telechat = {.adapt = ReadOlderWidths<kOldEmbed>,
                                .block = ReadTelechatNtk,
                                .settings = ReadTrainingLength,
                                .fields = {"n_embed", "base_seqlen", "training_seqlen"}};

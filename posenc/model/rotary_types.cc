@@ -146,16 +146,16 @@ absl::Status ReadMscaleByLength(Part& part, RopeBlock& block) {
 // RecurrentGemma: block_types repeats.
 absl::StatusOr<LayerTypeNames> TypesByBlockTypes(const Part& part, int64_t layers) {
   constexpr size_t kLongestName = 64;
-  POSENC_ASSIGN_OR_RETURN(const auto cycle, part.config.Strings("block_types"));
-  POSENC_ASSIGN_OR_RETURN(LayerTypeNames types, ListedOrPattern(part, layers));
   POSENC_ASSIGN_OR_RETURN(const auto listed, ListedTypes(part));
-  if (listed || !cycle || cycle->empty()) return types;
+  POSENC_ASSIGN_OR_RETURN(const auto cycle, part.config.Strings("block_types"));
+  if (listed || !cycle || cycle->empty()) return ListedOrPattern(part, layers);
   for (size_t n = 0; n < cycle->size(); ++n) {  // each is copied for many layers
     if ((*cycle)[n].size() <= kLongestName) continue;
     return InvalidArgument("UNKNOWN_VALUE", fmt::format("{}[{}]", part.config.Path("block_types"), n), (*cycle)[n],
                            "must be a layer type of transformers, such as recurrent or attention");
   }
-  for (size_t n = 0; n < types.size(); ++n) types[n] = (*cycle)[n % cycle->size()];
+  LayerTypeNames types;
+  for (int64_t n = 0; n < layers; ++n) types.push_back((*cycle)[n % cycle->size()]);
   return types;
 }
 

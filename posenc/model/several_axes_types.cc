@@ -120,19 +120,8 @@ absl::StatusOr<int64_t> MemoryHead(const Part& part, int64_t hidden, int64_t hea
   return InvalidArgument("OUT_OF_RANGE", part.config.Path(kMemoryRate), fmt::format("{}", rate), "must be at least 1");
 }
 
-// Older names of hidden_size and of the number of heads, which prevail over the newer ones.
 constexpr std::string_view kDotsWidths[] = {"embed_dim", "num_heads"};
 constexpr std::string_view kStep3Widths[] = {"width", "heads"};
-
-template <const auto& kNames>
-absl::Status ReadOlderWidths(Part& part) {
-  if (part.config.Find(kNames[0]) != nullptr) {
-    part.type.hidden_size_field = kNames[0];
-    if (part.type.learned) part.type.learned->width_field = kNames[0];
-  }
-  if (part.config.Find(kNames[1]) != nullptr) part.type.heads_field = kNames[1];
-  return absl::OkStatus();
-}
 
 // EfficientLoFTR rotates all hidden_size elements as one head, by frequencies that it makes for a share of a head.
 absl::Status CheckAggregated(Part& part, RotarySettings& settings, RopeParameters& block) {

@@ -1,4 +1,4 @@
-// What a caller says about its tokens, and the position ids that a model's class computes from it.
+// A caller describes its tokens, and a model's class computes their position ids from the description.
 #pragma once
 
 #include <cstdint>

@@ -41,39 +41,25 @@ absl::StatusOr<int64_t> MergeOf(const ConfigObject& model, std::string_view fiel
   return CountInFile(*vision, field, 2);
 }
 
-// Writes a grid's ids from token `begin` on and returns the position after it.
-double PlaceGrid(Sequence& sequence, int64_t begin, const PatchGrid& grid, double start, float interval) {
+// Writes a grid's ids from token `begin` on and returns the position after it. Frame t is at the whole part of
+// t * interval; with `step`, it begins at t * step on all three axes.
+double PlaceGrid(Sequence& sequence, int64_t begin, const PatchGrid& grid, double start, float interval, int64_t step) {
+  double next = start;
   int64_t n = begin;
   for (int64_t t = 0; t < grid.t; ++t) {
-    const double frame = start + static_cast<double>(static_cast<int64_t>(static_cast<float>(t) * interval));
+    const double corner = start + static_cast<double>(t * step);
+    const double frame = corner + static_cast<double>(static_cast<int64_t>(static_cast<float>(t) * interval));
     for (int64_t h = 0; h < grid.h; ++h) {
       InterruptionPoint();
       for (int64_t w = 0; w < grid.w; ++w, ++n) {
         sequence.id(0, n) = frame;
-        sequence.id(1, n) = start + static_cast<double>(h);
-        sequence.id(2, n) = start + static_cast<double>(w);
+        sequence.id(1, n) = corner + static_cast<double>(h);
+        sequence.id(2, n) = corner + static_cast<double>(w);
       }
     }
+    next = corner + static_cast<double>(std::max(grid.h, grid.w));
   }
-  return start + static_cast<double>(std::max(grid.h, grid.w));
-}
-
-// HY V4: frame t begins at t * step on all three axes, where step is the larger side, with the tokens that end rows.
-double PlacePaddedRows(Sequence& sequence, int64_t begin, const PatchGrid& grid, double start) {
-  const int64_t step = std::max(grid.h, grid.w);
-  int64_t n = begin;
-  for (int64_t t = 0; t < grid.t; ++t) {
-    const double frame = start + static_cast<double>(t * step);
-    for (int64_t h = 0; h < grid.h; ++h) {
-      InterruptionPoint();
-      for (int64_t w = 0; w < grid.w; ++w, ++n) {
-        sequence.id(0, n) = frame;
-        sequence.id(1, n) = frame + static_cast<double>(h);
-        sequence.id(2, n) = frame + static_cast<double>(w);
-      }
-    }
-  }
-  return start + static_cast<double>((grid.t - 1) * step + std::max(grid.h, grid.w));
+  return next;
 }
 
 absl::Status CountGrids(const TokenDescription& tokens, const GridOptions& options, CountedPositions* result) {
@@ -98,10 +84,12 @@ absl::Status CountGrids(const TokenDescription& tokens, const GridOptions& optio
         POSENC_RETURN_IF_ERROR(queue.CheckSpan(sequence, begin, end, Cells(grid)));
         span.grid = queue.row();
         if (is_video && options.frames) span.frame = queue.frame();
-        const double interval = is_video && !options.intervals.empty() ? options.intervals[queue.row()] : 1;
+        const double interval = options.padded_rows                      ? 0
+                                : is_video && !options.intervals.empty() ? options.intervals[queue.row()]
+                                                                         : 1;
         POSENC_RETURN_IF_ERROR(CheckInterval(options, grid, next, interval));
-        next = options.padded_rows ? PlacePaddedRows(sequence, begin, grid, next)
-                                   : PlaceGrid(sequence, begin, grid, next, static_cast<float>(interval));
+        const int64_t step = options.padded_rows ? std::max(grid.h, grid.w) : 0;
+        next = PlaceGrid(sequence, begin, grid, next, static_cast<float>(interval), step);
       }
       sequence.AddSpan(span, begin, end);
     }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "posenc/base/interruption.h"
@@ -38,30 +39,33 @@ void AppendGrid(const PatchGrid& grid, double start, DecodeIds* ids) {
 std::vector<int64_t> PlacesOf(const Sequence& sequence, int64_t id) {
   std::vector<int64_t> places;
   for (int64_t n = 0; n < sequence.size(); ++n) {
+    InterruptionPointOfStep(n);
     if (sequence.input_id(n) == id) places.push_back(n);
   }
   return places;
 }
 
-// The grids of each sequence.
-absl::StatusOr<std::vector<std::vector<PatchGrid>>> GridsPerSample(const TokenDescription& tokens) {
-  const std::vector<PatchGrid> all = tokens.image_grid_thw.value_or(std::vector<PatchGrid>());
+using Grids = std::span<const PatchGrid>;
+
+// The grids of each sequence, which refer to `tokens`.
+absl::StatusOr<std::vector<Grids>> GridsPerSample(const TokenDescription& tokens) {
+  const Grids all = tokens.image_grid_thw ? Grids(*tokens.image_grid_thw) : Grids();
   const auto samples = static_cast<size_t>(tokens.counted());
-  if (!tokens.images_per_sample) return std::vector<std::vector<PatchGrid>>(samples, all);
+  if (!tokens.images_per_sample) return std::vector<Grids>(samples, all);
   if (!tokens.image_grid_thw) return Requires("image_grid_thw", "images_per_sample says how many each sequence has");
   const std::vector<int64_t>& counts = *tokens.images_per_sample;
   if (counts.size() != samples) {
     return InvalidArgument("MISMATCH", "images_per_sample", fmt::format("{} values", counts.size()),
                            fmt::format("must be one for each sequence: {}", samples));
   }
-  std::vector<std::vector<PatchGrid>> result;
+  std::vector<Grids> result;
   size_t next = 0;
   for (const int64_t count : counts) {
     if (count < 0 || count > static_cast<int64_t>(all.size() - next)) {
       return InvalidArgument("MISMATCH", "images_per_sample", fmt::format("{}", count),
                              fmt::format("must sum to the number of grids in image_grid_thw: {}", all.size()));
     }
-    result.emplace_back(all.begin() + static_cast<int64_t>(next), all.begin() + static_cast<int64_t>(next) + count);
+    result.push_back(all.subspan(next, count));
     next += count;
   }
   if (next == all.size()) return result;
@@ -156,7 +160,7 @@ absl::Status CountGlmImage(const ConfigObject& model, const TokenDescription& to
   POSENC_ASSIGN_OR_RETURN(const auto grids, GridsPerSample(tokens));
   std::vector<DecodeIds> decode;
   const auto count = [&](Sequence& sequence) -> absl::Status {
-    const std::vector<PatchGrid>& own = grids[sequence.number()];
+    const Grids own = grids[sequence.number()];
     const std::vector<int64_t> starts = PlacesOf(sequence, start_id), ends = PlacesOf(sequence, end_id);
     if (ends.size() > own.size() || ends.size() > starts.size()) {
       const bool few_starts = ends.size() > starts.size();

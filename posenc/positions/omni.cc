@@ -177,8 +177,6 @@ absl::Status PieceWriter::AppendText(int64_t count) {
   return absl::OkStatus();
 }
 
-absl::Status PieceWriter::CheckComplete() const { return CheckRoom(sequence_.size() - size_); }
-
 absl::Status CheckLargest(const PieceWriter& writer, const OmniSettings& settings) {
   if (writer.largest() <= kLargestPosition) return absl::OkStatus();
   return InvalidArgument("OUT_OF_RANGE", settings.per_second_field, fmt::format("{}", settings.per_second),
@@ -191,17 +189,11 @@ OmniItems::OmniItems(const TokenDescription& described, const OmniSettings& of_m
       images("image_grid_thw", "image", described.image_grid_thw),
       videos("video_grid_thw", "video", described.video_grid_thw) {}
 
-absl::StatusOr<PatchGrid> OmniItems::TakeImage(const Sequence& sequence) {
-  POSENC_ASSIGN_OR_RETURN(const PatchGrid grid, images.TakeMerged(sequence, 0, 0, 1, settings.merge));
-  if (Cells(grid) > sequence.size())
-    POSENC_RETURN_IF_ERROR(images.CheckSpan(sequence, 0, sequence.size(), Cells(grid)));
-  return grid;
-}
-
-absl::StatusOr<PatchGrid> OmniItems::TakeVideo(const Sequence& sequence) {
-  POSENC_ASSIGN_OR_RETURN(const PatchGrid grid, videos.TakeMerged(sequence, 0, 0, 1, settings.merge));
-  if (Cells(grid) > sequence.size())
-    POSENC_RETURN_IF_ERROR(videos.CheckSpan(sequence, 0, sequence.size(), Cells(grid)));
+absl::StatusOr<PatchGrid> OmniItems::Take(GridQueue& queue, const Sequence& sequence) const {
+  POSENC_ASSIGN_OR_RETURN(const PatchGrid grid, queue.TakeMerged(sequence, 0, 0, 1, settings.merge));
+  if (Cells(grid) > sequence.size()) {
+    POSENC_RETURN_IF_ERROR(queue.CheckSpan(sequence, 0, sequence.size(), Cells(grid)));
+  }
   return grid;
 }
 
@@ -212,10 +204,9 @@ absl::StatusOr<float> OmniItems::Seconds() const {
 }
 
 absl::StatusOr<int64_t> OmniItems::TakeAudio(const Sequence& sequence, int64_t (*tokens_of)(int64_t, int64_t)) {
-  const auto given = tokens.audio_seqlens ? static_cast<int64_t>(tokens.audio_seqlens->size()) : 0;
-  if (next_audio >= given) {
+  if (next_audio >= audios()) {
     return InvalidArgument(
-        "MISMATCH", "audio_seqlens", fmt::format("{} values", given),
+        "MISMATCH", "audio_seqlens", fmt::format("{} values", audios()),
         fmt::format("must have one for each audio: there is none left for sequence {}", sequence.number()));
   }
   const int64_t frames = (*tokens.audio_seqlens)[next_audio];
@@ -232,9 +223,8 @@ absl::StatusOr<int64_t> OmniItems::TakeAudio(const Sequence& sequence, int64_t (
 absl::Status OmniItems::CheckAllTaken() const {
   POSENC_RETURN_IF_ERROR(images.CheckAllTaken());
   POSENC_RETURN_IF_ERROR(videos.CheckAllTaken());
-  const auto given = tokens.audio_seqlens ? static_cast<int64_t>(tokens.audio_seqlens->size()) : 0;
-  if (next_audio == given) return absl::OkStatus();
-  return InvalidArgument("MISMATCH", "audio_seqlens", fmt::format("{} values", given),
+  if (next_audio == audios()) return absl::OkStatus();
+  return InvalidArgument("MISMATCH", "audio_seqlens", fmt::format("{} values", audios()),
                          fmt::format("must have one for each audio: the tokens have {}", next_audio));
 }
 

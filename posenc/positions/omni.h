@@ -1,4 +1,4 @@
-// What both Omni rules read, and a writer for sequences that are built piece by piece.
+// Both Omni rules read these settings and items, and write a sequence piece by piece.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ absl::StatusOr<OmniSettings> OmniSettingsOf(const ConfigObject& model, const Omn
 // has position 0, and the delta is 0.
 absl::Status CountWithoutGrids(const TokenDescription& tokens, bool ignores_padding, CountedPositions* result);
 
-// What a sequence still holds of each kind.
+// Number of items of each kind in a sequence.
 struct OmniCounts {
   int64_t images = 0, videos = 0, audios = 0;
 };
@@ -80,7 +80,6 @@ class PieceWriter {
   // `count` tokens with positions start, start+1, ...
   absl::Status AppendCount(int64_t count, double start);
   absl::Status AppendText(int64_t count);
-  absl::Status CheckComplete() const;
   void AddSpan(PositionSpan span, int64_t begin) { sequence_.AddSpan(span, begin, size_); }
 
  private:
@@ -98,8 +97,8 @@ absl::Status CheckLargest(const PieceWriter& writer, const OmniSettings& setting
 struct OmniItems {
   OmniItems(const TokenDescription& tokens, const OmniSettings& settings);
 
-  absl::StatusOr<PatchGrid> TakeImage(const Sequence& sequence);
-  absl::StatusOr<PatchGrid> TakeVideo(const Sequence& sequence);
+  // Takes the next merged grid of `images` or `videos`.
+  absl::StatusOr<PatchGrid> Take(GridQueue& queue, const Sequence& sequence) const;
   // Seconds per grid of the video that was taken last.
   absl::StatusOr<float> Seconds() const;
   // Tokens of the next audio; `tokens_of` maps feature frames to them.
@@ -110,6 +109,10 @@ struct OmniItems {
   const OmniSettings& settings;
   GridQueue images, videos;
   int64_t next_audio = 0;
+
+ private:
+  // Number of audios that the description has.
+  int64_t audios() const { return tokens.audio_seqlens ? static_cast<int64_t>(tokens.audio_seqlens->size()) : 0; }
 };
 
 // Division that rounds down.

@@ -52,7 +52,7 @@ absl::Status AppendChunk(const std::vector<Place3>& places, const std::vector<si
 }
 
 absl::Status AppendImage(OmniItems& items, const Sequence& sequence, PieceWriter* writer) {
-  POSENC_ASSIGN_OR_RETURN(const PatchGrid grid, items.TakeImage(sequence));
+  POSENC_ASSIGN_OR_RETURN(const PatchGrid grid, items.Take(items.images, sequence));
   const int64_t begin = writer->size();
   POSENC_RETURN_IF_ERROR(
       writer->Append(GridPlaces(grid, WholeTimes(grid.t, 1, items.settings.per_second), writer->next())));
@@ -61,7 +61,7 @@ absl::Status AppendImage(OmniItems& items, const Sequence& sequence, PieceWriter
 }
 
 absl::StatusOr<std::vector<Place3>> VideoPlaces(OmniItems& items, const Sequence& sequence, double start) {
-  POSENC_ASSIGN_OR_RETURN(const PatchGrid grid, items.TakeVideo(sequence));
+  POSENC_ASSIGN_OR_RETURN(const PatchGrid grid, items.Take(items.videos, sequence));
   POSENC_ASSIGN_OR_RETURN(const float seconds, items.Seconds());
   return GridPlaces(grid, WholeTimes(grid.t, seconds, items.settings.per_second), start);
 }

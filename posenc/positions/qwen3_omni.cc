@@ -36,7 +36,7 @@ std::vector<Place3> FloatCount(int64_t count, double start) {
 }
 
 absl::StatusOr<std::vector<Place3>> VideoPlaces3(OmniItems& items, const Sequence& sequence, double start) {
-  POSENC_ASSIGN_OR_RETURN(const PatchGrid grid, items.TakeVideo(sequence));
+  POSENC_ASSIGN_OR_RETURN(const PatchGrid grid, items.Take(items.videos, sequence));
   POSENC_ASSIGN_OR_RETURN(const float seconds, items.Seconds());
   return FloatPlaces(grid, seconds, items.settings.per_second, start);
 }
@@ -93,7 +93,7 @@ absl::Status CountSequence3(Sequence& sequence, OmniItems& items) {
       span = {.kind = SpanKind::kAudio, .audio = items.next_audio - 1};
       --left.audios;
     } else if (inside == settings.image_id) {
-      POSENC_ASSIGN_OR_RETURN(const PatchGrid grid, items.TakeImage(sequence));
+      POSENC_ASSIGN_OR_RETURN(const PatchGrid grid, items.Take(items.images, sequence));
       POSENC_RETURN_IF_ERROR(writer.Append(FloatPlaces(grid, 1, settings.per_second, start)));
       span = {.kind = SpanKind::kImage, .grid = items.images.next() - 1};
       --left.images;

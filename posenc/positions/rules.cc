@@ -30,19 +30,16 @@ constexpr ReadFields kOmniFields{.input_ids = true,
 
 constexpr std::string_view kGridSentence =
     "Text has one position on all axes; an image's or video's token has its frame, row and column, and the text after "
-    "it "
-    "continues after the larger side.";
+    "it continues after the larger side.";
 constexpr std::string_view kFrameSentence =
     "Text has one position on all axes; each frame of a video is an image of its own, whose tokens have row and "
-    "column, "
-    "and the text after it continues after the larger side.";
+    "column, and the text after it continues after the larger side.";
 constexpr std::string_view kSecondsSentence =
     "Text has one position on all axes; an image's or video's token has its frame, row and column, where frames are "
     "tokens_per_second times their seconds apart, and the text after it continues after the larger side.";
 constexpr std::string_view kMergedSentence =
     "Text has one position on all axes; an image's or video's token has its frame, row and column, where a video's "
-    "frames "
-    "are merged, and the text after it continues after the larger side.";
+    "frames are merged, and the text after it continues after the larger side.";
 constexpr std::string_view kOmniSentence =
     "Text and audio have one position on all axes; an image's or video's token has its time, row and column, and what "
     "follows continues after the largest.";
