@@ -27,7 +27,7 @@ namespace {
 // The request's tensor that the n-th tensor of the answer may overwrite while it is computed; null: none.
 const google::protobuf::Message* InPlaceOf(const google::protobuf::Message& request, size_t n) {
   if (const auto* rotary = dynamic_cast<const v1::ApplyRotaryRequest*>(&request)) {
-    return n == 0 ? &rotary->q().tensor() : &rotary->k().tensor();
+    return n == 0 && rotary->has_q() ? &rotary->q().tensor() : &rotary->k().tensor();
   }
   if (const auto* bias = dynamic_cast<const v1::AddBiasRequest*>(&request)) return &bias->scores();
   const auto* add_to = request.GetDescriptor()->FindFieldByName("add_to");

@@ -30,6 +30,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 // cosines and sines, already rounded.
 struct Tile {
   HWY_ALIGN double inv_freq[kTile];
+  HWY_ALIGN double from_inv_freq[kTile];  // of differences
   HWY_ALIGN double cos[kTile];
   HWY_ALIGN double sin[kTile];
   uint16_t unproven[kTile];
@@ -65,6 +66,28 @@ HWY_INLINE hn::Mask<D> Angle(D d, V position, V inv_freq, V& x_hi, V& x_lo) {
   }
 }
 
+// Sets x_hi + x_lo to position * inv_freq - from * from_inv_freq, and `error` to a bound of its absolute error. Returns
+// the lanes in which the angle is zero; NaN is the angle in lanes that are out of range.
+//
+// The products and the sum of their leading parts are exact. Of the three additions that remain, two are rounded, on
+// numbers of at most 2^-52 (|product| + |from_product|): an error below 2^-104 times that.
+template <class D, class V>
+HWY_INLINE hn::Mask<D> AngleDifference(D d, V position, V inv_freq, V from, V from_inv_freq, V& x_hi, V& x_lo,
+                                       V& error) {
+  V product_lo, from_lo, sum_lo;
+  const V product = TwoProduct(d, position, inv_freq, product_lo);
+  const V from_product = TwoProduct(d, from, from_inv_freq, from_lo);
+  const V sum = TwoSum(product, hn::Neg(from_product), sum_lo);
+  x_hi = TwoSum(sum, hn::Add(hn::Sub(product_lo, from_lo), sum_lo), x_lo);
+  error = hn::Mul(hn::Add(hn::Abs(product), hn::Abs(from_product)), hn::Set(d, 0x1p-104));
+  const auto is_usable = [d](V a, V b, V ab) HWY_ATTR {
+    return hn::Or(OrdinaryAngle(d, ab), hn::Or(hn::Eq(a, hn::Zero(d)), hn::Eq(b, hn::Zero(d))));
+  };
+  const auto usable = hn::And(is_usable(position, inv_freq, product), is_usable(from, from_inv_freq, from_product));
+  x_hi = hn::IfThenElse(usable, x_hi, hn::NaN(d));
+  return hn::Eq(x_hi, hn::Zero(d));
+}
+
 // Ziv's test: rounds `value` in place. True where everything within the error bound rounds to the same number. The
 // rounding error of the sum value + error is far below the slack in the bounds.
 template <class D, class V>
@@ -91,40 +114,49 @@ HWY_INLINE hn::Mask<D> RoundIfProven(D d, V turn_error, const Constants& constan
   return proven;
 }
 
+// `angle_error`: bound of the angle's absolute error.
 template <bool kWide, class D, class V>
-HWY_INLINE hn::Mask<D> RoundedSinCos(D d, V x_hi, V x_lo, const Constants& constants, V& cos, V& sin) {
+HWY_INLINE hn::Mask<D> RoundedSinCos(D d, V x_hi, V x_lo, V angle_error, const Constants& constants, V& cos, V& sin) {
   const V scale = hn::Set(d, constants.first.scale.hi);
+  const V size = hn::Abs(scale);
   V turns;
   if constexpr (kWide) {
     V cos_lo, sin_lo;
     WideSinCos(d, x_hi, x_lo, cos, cos_lo, sin, sin_lo, turns);
-    const V turn_error = hn::Mul(turns, hn::Mul(hn::Abs(scale), hn::Set(d, kWidePerTurn)));
+    const V turn_error = hn::Mul(size, hn::MulAdd(turns, hn::Set(d, kWidePerTurn), angle_error));
     const auto cos_proven = RoundIfProven(d, turn_error, constants, cos, cos_lo);
     return hn::And(cos_proven, RoundIfProven(d, turn_error, constants, sin, sin_lo));
   } else {
     NarrowSinCos(d, x_hi, x_lo, cos, sin, turns);
     cos = hn::Mul(cos, scale);
     sin = hn::Mul(sin, scale);
-    const V turn_error = hn::Mul(turns, hn::Mul(hn::Abs(scale), hn::Set(d, kNarrowPerTurn)));
+    const V turn_error = hn::Mul(size, hn::MulAdd(turns, hn::Set(d, kNarrowPerTurn), angle_error));
     const auto cos_proven = RoundIfProven(d, turn_error, constants, cos);
     return hn::And(cos_proven, RoundIfProven(d, turn_error, constants, sin));
   }
 }
 
 // Computes one position's cosines and sines for the tile's first `count` frequencies; lists unproven ones in `tile`.
-template <Frequencies kFrequencies, bool kWide>
-HWY_NOINLINE void FillTile(const Constants& constants, double position, size_t count, Tile& tile) {
+// `from`: the position that is subtracted, times the tile's from_inv_freq, if kDifference.
+template <Frequencies kFrequencies, bool kWide, bool kDifference>
+HWY_NOINLINE void FillTile(const Constants& constants, double position, double from, size_t count, Tile& tile) {
   const Doubles d;
   using V = hn::Vec<Doubles>;
   const size_t lanes = hn::Lanes(d);
   // Within these bounds, an ordinary angle cannot overflow or underflow; a NaN fails every comparison below.
-  const bool usable = constants.first.in_range && OrdinaryPosition(position);
+  const bool usable = constants.first.in_range && OrdinaryPosition(position) && OrdinaryPosition(from);
   const V p = hn::Set(d, usable ? position : std::numeric_limits<double>::quiet_NaN());
   tile.unproven_count = 0;
   for (size_t i = 0; i < count; i += lanes) {
-    V x_hi, x_lo, cos, sin;
-    const auto zero = Angle<kFrequencies>(d, p, hn::Load(d, tile.inv_freq + i), x_hi, x_lo);
-    auto proven = RoundedSinCos<kWide>(d, x_hi, x_lo, constants, cos, sin);
+    V x_hi, x_lo, cos, sin, error = hn::Zero(d);
+    hn::Mask<Doubles> zero;
+    if constexpr (kDifference) {
+      zero = AngleDifference(d, p, hn::Load(d, tile.inv_freq + i), hn::Set(d, from),
+                             hn::Load(d, tile.from_inv_freq + i), x_hi, x_lo, error);
+    } else {
+      zero = Angle<kFrequencies>(d, p, hn::Load(d, tile.inv_freq + i), x_hi, x_lo);
+    }
+    auto proven = RoundedSinCos<kWide>(d, x_hi, x_lo, error, constants, cos, sin);
     proven = hn::Or(hn::And(proven, OrdinaryAngle(d, x_hi)), zero);
     hn::Store(hn::IfThenElse(zero, hn::Set(d, constants.zero_cos), cos), d, tile.cos + i);
     hn::Store(hn::IfThenZeroElse(zero, sin), d, tile.sin + i);
@@ -173,15 +205,17 @@ void StoreTile(const double* values, size_t count, void* out) {
   for (; i < count; ++i) StoreAs<kDType>(d1, hn::Load(d1, values + i), bytes + i * SizeOf(kDType));
 }
 
-using FillFunction = void (*)(const Constants&, double, size_t, Tile&);
+using FillFunction = void (*)(const Constants&, double, double, size_t, Tile&);
 using StoreFunction = void (*)(const double*, size_t, void*);
 
 FillFunction FillFunctionFor(const SinCosRows& work) {
+  constexpr Frequencies kExact = Frequencies::kExact;
+  const bool wide = work.dtype == DType::kFP64;
+  if (work.from_positions != nullptr) return wide ? FillTile<kExact, true, true> : FillTile<kExact, false, true>;
   switch (work.frequencies) {
-    case Frequencies::kExact:
-      return work.dtype == DType::kFP64 ? FillTile<Frequencies::kExact, true> : FillTile<Frequencies::kExact, false>;
-    case Frequencies::kFloat32: return FillTile<Frequencies::kFloat32, false>;
-    case Frequencies::kFloat64: return FillTile<Frequencies::kFloat64, true>;
+    case Frequencies::kExact: return wide ? FillTile<kExact, true, false> : FillTile<kExact, false, false>;
+    case Frequencies::kFloat32: return FillTile<Frequencies::kFloat32, false, false>;
+    case Frequencies::kFloat64: return FillTile<Frequencies::kFloat64, true, false>;
   }
   __builtin_unreachable();
 }
@@ -207,9 +241,11 @@ bool CanStream(const SinCosRows& work) {
   return work.large && work.dtype == DType::kFP32 && work.pairs % lanes == 0 && aligned(work.cos) && aligned(work.sin);
 }
 
-// Returns null if an entry takes more than one rounding, if doubles are too narrow, or if the scale is out of range.
+// Returns null if an entry takes more than one rounding or is of a difference, if doubles are too narrow, or if the
+// scale is out of range.
 RunFunction RunFunctionFor(const SinCosRows& work, const Constants& constants) {
   if (work.frequencies != Frequencies::kExact || !constants.first.in_range) return nullptr;
+  if (work.from_positions != nullptr) return nullptr;
   switch (work.dtype) {
     case DType::kFP32:
       return CanStream(work) ? FillRun<DType::kFP32, true, RunTile> : FillRun<DType::kFP32, false, RunTile>;
@@ -225,6 +261,7 @@ void RunOnTarget(const SinCosRows& work, size_t begin, size_t end, SinCosSlowPat
   const StoreFunction store = StoreFunctionFor(work.dtype);
   const RunFunction fill_run = RunFunctionFor(work, constants);
   const size_t element = SizeOf(work.dtype);
+  const bool difference = work.from_positions != nullptr;
   const bool rounded_again =
       work.frequencies != Frequencies::kExact && (work.scale != 1.0 || work.dtype != FirstRounding(work));
   Tile tile;
@@ -233,14 +270,16 @@ void RunOnTarget(const SinCosRows& work, size_t begin, size_t end, SinCosSlowPat
   for (size_t first = 0; first < work.pairs; first += kTile) {
     const size_t count = std::min(kTile, work.pairs - first);
     std::fill_n(std::copy_n(work.inv_freq + first, count, tile.inv_freq), kTile - count, 0.0);
+    if (difference) std::fill_n(std::copy_n(work.from_inv_freq + first, count, tile.from_inv_freq), kTile - count, 0.0);
     const auto fill_row = [&](size_t row) {
       // kFloat32 rounds the position to float32, once per row.
       const double position =
           work.frequencies == Frequencies::kFloat32 ? static_cast<float>(work.positions[row]) : work.positions[row];
-      fill(constants, position, count, tile);
+      fill(constants, position, difference ? work.from_positions[row] : 0.0, count, tile);
       for (size_t k = 0; slow_path != nullptr && k < tile.unproven_count; ++k) {
         const size_t pair = tile.unproven[k];
-        const CosSin value = slow_path(work, position, tile.inv_freq[pair]);
+        const CosSin value = difference ? SinCosSlowOfDifference(work, row, first + pair)
+                                        : slow_path(work, position, tile.inv_freq[pair]);
         tile.cos[pair] = value.cos;
         tile.sin[pair] = value.sin;
       }

@@ -1,4 +1,5 @@
-// Primitive: rows of cosines and sines, angle = position * inv_freq, correctly rounded.
+// Primitive: rows of cosines and sines, angle = position * inv_freq, correctly rounded. With from_positions, the angle
+// is the difference position * inv_freq - from_position * from_inv_freq (kExact only).
 //
 // Three recipes (docs/accuracy.md); "rounded" is to nearest, ties to even, always done correctly:
 //   kExact    cos(p * f) * a (or / a) as if in infinite precision, rounded once, directly to `dtype`.
@@ -35,6 +36,9 @@ struct SinCosRows {
   void* cos;            // [rows, pairs] of dtype, row-major
   void* sin;            // [rows, pairs]
   bool large = false;   // results exceed a core's caches (posenc/base/caches.h)
+
+  const double* from_positions = nullptr;  // [rows], or null
+  const double* from_inv_freq = nullptr;   // [pairs]; with from_positions. Then `divide` must be false
 };
 
 // Computes rows [begin, end). Thread-safe for disjoint ranges. Gives the same bytes on every CPU target.

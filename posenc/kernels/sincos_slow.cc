@@ -79,8 +79,7 @@ bool RoundIfCertain(mpfr_srcptr value, const Format& format, double& rounded) {
 bool RoundBelow(mpfr_srcptr limit, const std::function<int(mpfr_ptr)>& apply_scale, const Format& format,
                 double& rounded) {
   Number value(256), nothing(2);
-  mpfr_set(value, limit, MPFR_RNDN);
-  if (apply_scale(value) != 0) return false;
+  if (mpfr_set(value, limit, MPFR_RNDN) != 0 || apply_scale(value) != 0) return false;
   mpfr_set_zero(nothing, 1);
   mpfr_prec_round(value, 320, MPFR_RNDN);
   mpfr_nexttoward(value, nothing);
@@ -95,22 +94,12 @@ CosSin RoundedSinCos(double position, double inv_freq, double scale, bool divide
   });
 }
 
-}  // namespace
-
-CosSin ScaledSinCos(double position, double inv_freq, DType dtype, const std::function<int(mpfr_ptr)>& apply_scale) {
-  FreeMpfrCachesAtThreadEnd();
-  InterruptionPoint();
-  if (!std::isfinite(position) || !std::isfinite(inv_freq)) {
-    return {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::quiet_NaN()};
-  }
+// ScaledSinCos() of an angle that is a sum of products of doubles, and exact.
+CosSin ScaledSinCosOf(mpfr_srcptr angle, DType dtype, const std::function<int(mpfr_ptr)>& apply_scale) {
   const Format format = FormatOf(dtype);
-  Number angle(2 * std::numeric_limits<double>::digits);  // holds the product of two doubles exactly
-  mpfr_set_d(angle, position, MPFR_RNDN);
-  mpfr_mul_d(angle, angle, inv_freq, MPFR_RNDN);
-
   // Only an angle of zero can give an exact tie (its cosine is the scale or its inverse): an inexact scale that is
-  // undecided above 4096 bits is a tie. The cosine and sine of any other product of doubles, times an algebraic scale,
-  // are transcendental, so some precision decides them. That precision is known only for angles near 0: there
+  // undecided above 4096 bits is a tie. The cosine and sine of any other rational number, times an algebraic scale, are
+  // transcendental, so some precision decides them. That precision is known only for angles near 0: there
   // cos(x) = 1 - x^2/2 can be as near to a tie as x^2/2 >= 2^-4297, and so can sin(x) = x (1 - x^2/6); RoundBelow()
   // needs no such precision. Elsewhere each further bit halves the probability of being undecided.
   constexpr mpfr_prec_t kMostBits = 8192;
@@ -134,11 +123,39 @@ CosSin ScaledSinCos(double position, double inv_freq, DType dtype, const std::fu
     }
     if (!have_sin) have_sin = RoundIfCertain(sin, format, result.sin);
     if (precision >= kMostBits && !(have_cos && have_sin)) {
-      throw ComputationStopped(absl::InternalError(absl::StrCat("cos and sin at position ", position, " and frequency ",
-                                                                inv_freq, " are undecided at ", kMostBits, " bits")));
+      throw ComputationStopped(absl::InternalError(
+          absl::StrCat("cos and sin of ", mpfr_get_d(angle, MPFR_RNDN), " are undecided at ", kMostBits, " bits")));
     }
   }
   return result;
+}
+
+}  // namespace
+
+CosSin ScaledSinCos(double position, double inv_freq, DType dtype, const std::function<int(mpfr_ptr)>& apply_scale) {
+  FreeMpfrCachesAtThreadEnd();
+  InterruptionPoint();
+  if (!std::isfinite(position) || !std::isfinite(inv_freq)) {
+    return {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::quiet_NaN()};
+  }
+  Number angle(2 * std::numeric_limits<double>::digits);  // holds the product of two doubles exactly
+  mpfr_set_d(angle, position, MPFR_RNDN);
+  mpfr_mul_d(angle, angle, inv_freq, MPFR_RNDN);
+  return ScaledSinCosOf(angle, dtype, apply_scale);
+}
+
+CosSin SinCosSlowOfDifference(const SinCosRows& work, size_t row, size_t pair) {
+  FreeMpfrCachesAtThreadEnd();
+  InterruptionPoint();
+  constexpr mpfr_prec_t kBits = 4400;  // holds a sum of products of doubles exactly
+  Number angle(kBits), from(kBits);
+  mpfr_set_d(angle, work.positions[row], MPFR_RNDN);
+  mpfr_mul_d(angle, angle, work.inv_freq[pair], MPFR_RNDN);
+  mpfr_set_d(from, work.from_positions[row], MPFR_RNDN);
+  mpfr_mul_d(from, from, work.from_inv_freq[pair], MPFR_RNDN);
+  mpfr_sub(angle, angle, from, MPFR_RNDN);
+  return ScaledSinCosOf(angle, work.dtype,
+                        [&](mpfr_ptr value) { return mpfr_mul_d(value, value, work.scale, MPFR_RNDN); });
 }
 
 DType FirstRounding(const SinCosRows& work) {

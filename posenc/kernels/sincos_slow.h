@@ -32,8 +32,11 @@ CosSin SinCosSlow(const SinCosRows& work, double position, double inv_freq);
 CosSin ScaledSinCos(double position, double inv_freq, DType dtype,
                     const std::function<int(mpfr_ptr value)>& apply_scale);
 
+// Returns the correctly rounded entry of a `work` with from_positions.
+CosSin SinCosSlowOfDifference(const SinCosRows& work, size_t row, size_t pair);
+
 // ComputeSinCosRows() with another slow path, for tests: for example one that counts calls. Null keeps the fast path's
-// values of unproven entries.
+// values of unproven entries. Entries of differences have SinCosSlowOfDifference().
 using SinCosSlowPath = CosSin (*)(const SinCosRows& work, double position, double inv_freq);
 void RunWithSlowPath(const SinCosRows& work, size_t begin, size_t end, SinCosSlowPath slow_path);
 

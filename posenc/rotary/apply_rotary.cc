@@ -118,14 +118,52 @@ absl::Status PlaceTokens(const GivenTable& table, const TensorAxes& q, Layout la
   return absl::OkStatus();
 }
 
+// Returns the axes of the keys that `pages` lists in the cache k. Sets page_size.
+absl::StatusOr<TensorAxes> AxesOfPages(const KeyPages& pages, const TensorAxes& k, Layout layout, int64_t* page_size) {
+  if (layout == Layout::kTHD) {
+    return InvalidArgument("UNSUPPORTED", "layout", "LAYOUT_THD",
+                           "must be LAYOUT_BSHD or LAYOUT_BHSD: k is a paged cache, B pages of S tokens");
+  }
+  POSENC_RETURN_IF_ERROR(Check(pages, k.sequences, k.length));
+  *page_size = k.length;
+  return TensorAxes{1, pages.tokens, k.heads, k.head_dim};
+}
+
+// Returns the rows that turn cached keys on.
+absl::StatusOr<TableRows> MovedRows(TableRows to, const CachedKeys& cached, const TokenGrid& grid,
+                                    const Limits& limits) {
+  const auto within = [](const absl::Status& status) { return Within("cached_keys", status); };
+  auto positions = TokenPositions::Create(cached.positions, grid, limits);
+  if (!positions.ok()) return within(Within("positions", positions.status()));
+  auto from = TableRows::Create(cached.rotary, *std::move(positions), Direction::kForward, limits);
+  if (!from.ok()) return within(from.status());
+  return TableRows::Moving(std::move(to), *std::move(from), limits);
+}
+
 }  // namespace
 
 absl::StatusOr<RotaryApplication> RotaryApplication::Create(const Rotary& rotary, ApplyRotary call,
                                                             const Limits& limits) {
-  TensorAxes k;
-  POSENC_ASSIGN_OR_RETURN(const TensorAxes q, CheckOperand("q", call.q, call.layout, rotary, limits));
+  TensorAxes q, k;
+  int64_t page_size = 0;
   if (call.k) {
     POSENC_ASSIGN_OR_RETURN(k, CheckOperand("k", *call.k, call.layout, rotary, limits));
+  }
+  if (call.cached) {
+    POSENC_RETURN_IF_ERROR(CheckMove(call.cached->rotary, rotary));
+    if (call.direction != Direction::kForward) {
+      return InvalidArgument("CONFLICT", "direction", "",
+                             "must be DIRECTION_FORWARD with cached_keys: exchange the positions to move keys back");
+    }
+    if (call.cached->pages) {
+      POSENC_ASSIGN_OR_RETURN(k, AxesOfPages(*call.cached->pages, k, call.layout, &page_size));
+    }
+    call.q.tensor = {call.k->tensor.dtype, {0}};
+    q = {k.sequences, k.length, 0, k.head_dim};
+  } else {
+    POSENC_ASSIGN_OR_RETURN(q, CheckOperand("q", call.q, call.layout, rotary, limits));
+  }
+  if (call.k) {
     if (k.sequences != q.sequences || k.length != q.length) {
       return InvalidArgument("MISMATCH", "k.tensor.shape", ToString(call.k->tensor.shape),
                              fmt::format("must have the same {} as q, {}",
@@ -135,15 +173,18 @@ absl::StatusOr<RotaryApplication> RotaryApplication::Create(const Rotary& rotary
   if (rotary.table() != nullptr && rotary.table()->sequences > 0) {
     POSENC_RETURN_IF_ERROR(PlaceTokens(*rotary.table(), q, call.layout, call.positions));
   }
-  auto positions = TokenPositions::Create(
-      std::move(call.positions),
-      {q.sequences, q.length, call.layout == Layout::kTHD, rotary.axes(), rotary.ReadsCacheIndex()}, limits);
+  const TokenGrid grid = {q.sequences, q.length, call.layout == Layout::kTHD, rotary.axes(), rotary.ReadsCacheIndex()};
+  auto positions = TokenPositions::Create(std::move(call.positions), grid, limits);
   if (!positions.ok()) return Within("positions", positions.status());
   POSENC_ASSIGN_OR_RETURN(TableRows rows, TableRows::Create(rotary, *std::move(positions), call.direction, limits));
+  if (call.cached) {
+    POSENC_ASSIGN_OR_RETURN(rows, MovedRows(std::move(rows), *call.cached, grid, limits));
+  }
   RotaryApplication application(std::move(call), q, k, std::move(rows));
   application.input_pairing_ = rotary.input_pairing();
   application.output_pairing_ = rotary.output_pairing();
   application.half_split_parts_ = static_cast<size_t>(rotary.half_split_parts());
+  application.page_size_ = page_size;
   application.by_head_ = rotary.heads() > 1;
   application.differs_in_pair_ = rotary.differs_in_pair();
   return application;
@@ -186,7 +227,7 @@ PairRotation RotaryApplication::Work(const Cells& cells, Operand which) const {
       .tokens = static_cast<size_t>(cells.tokens),
       .heads = static_cast<size_t>(cells.heads),
       .token_stride = heads_first ? row : row * axes.heads,
-      .head_stride = heads_first ? row * axes.length : row,
+      .head_stride = heads_first ? row * (is_paged() ? page_size_ : axes.length) : row,
       .token_entries = rows_.width(),
       .head_entries = by_head_ ? rows_.pairs() * (differs_in_pair_ ? 2 : 1) : 0,
       .second_entry = differs_in_pair_ ? rows_.pairs() : 0,
@@ -196,26 +237,38 @@ PairRotation RotaryApplication::Work(const Cells& cells, Operand which) const {
 // Byte offset of the cells' first head row in the tensor.
 size_t RotaryApplication::Start(const Cells& cells, Operand which) const {
   const TensorAxes& axes = axes_of(which);
-  const int64_t sequence = cells.token / axes.length, within = cells.token % axes.length;
-  const int64_t first = call_.layout == Layout::kBHSD ? (sequence * axes.heads + cells.head) * axes.length + within
-                                                      : cells.token * axes.heads + cells.head;
+  int64_t sequence = cells.token / axes.length, within = cells.token % axes.length, length = axes.length;
+  if (is_paged()) {
+    const KeyPages& pages = *call_.cached->pages;
+    const int64_t slot = pages.first_slot + cells.token;
+    sequence = pages.block_table[slot / page_size_];
+    within = slot % page_size_;
+    length = page_size_;
+  }
+  const int64_t first = call_.layout == Layout::kBHSD ? (sequence * axes.heads + cells.head) * length + within
+                                                      : (sequence * length + within) * axes.heads + cells.head;
   return first * axes.head_dim * SizeOf(operand(which).tensor.dtype);
 }
 
 void RotaryApplication::Rotate(const Cells& cells, Operand which, const SlabTable& table, bool large, Buffers buffers,
                                size_t origin) const {
-  // All heads, unless one token has more bytes than a slab.
-  const int64_t heads = HeadsOfSlab(which, cells.tokens);
+  // All heads, unless one token has more bytes than a slab; the tokens of one page.
   Cells some = cells;
-  for (const int64_t end = cells.head + cells.heads; some.head < end; some.head += heads) {
+  const int64_t end = cells.head + cells.heads, end_token = cells.token + cells.tokens;
+  const auto next = [&] {
+    some.head += some.heads;
+    if (some.head == end) some = {some.token + some.tokens, 0, cells.head, 0};
+  };
+  for (; some.token < end_token; next()) {
+    some.tokens = InOnePage(some.token, end_token - some.token);
     if (some.head > cells.head) InterruptionPoint();
-    some.heads = std::min(heads, end - some.head);
+    some.heads = std::min(HeadsOfSlab(which, some.tokens), end - some.head);
     PairRotation work = Work(some, which);
     work.large = large && !ScalesRows(which);
     work.table_dtype = table.widened();
     work.cos = table.cos();
     work.sin = table.sin();
-    Advance(work, 0, some.head);
+    Advance(work, some.token - cells.token, some.head);
     const size_t start = Start(some, which) - origin;
     if (work.pairs == 0) {
       CopyRows(work, *buffers.x, buffers.y, start);
@@ -224,6 +277,11 @@ void RotaryApplication::Rotate(const Cells& cells, Operand which, const SlabTabl
     }
     if (ScalesRows(which)) ScaleCells(some, which, table, buffers.y + start);
   }
+}
+
+int64_t RotaryApplication::InOnePage(int64_t token, int64_t most) const {
+  if (!is_paged()) return most;
+  return std::min(most, page_size_ - (call_.cached->pages->first_slot + token) % page_size_);
 }
 
 bool RotaryApplication::ScalesRows(Operand which) const {
@@ -331,7 +389,11 @@ RotaryApplication::Tables RotaryApplication::AllTables() const {
 absl::Status RotaryApplication::Rotate(Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled,
                                        Device* device, const Tables* tables) const {
   if (!has_q() && !has_k()) return absl::OkStatus();
-  if (device != nullptr && rows_.has_recipe()) {
+  if (is_paged() && k.x->From(0).data() != k.y) {
+    return InvalidArgument("UNSUPPORTED", "cached_keys.pages", "",
+                           "must be absent unless k is rotated in place, in shared memory or in the caller's process");
+  }
+  if (device != nullptr && CanRunOnDevice()) {
     return RunOn(*device, has_q() ? q : Buffers(), has_k() ? k : Buffers(), pool, cancelled);
   }
 

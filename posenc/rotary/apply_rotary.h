@@ -15,6 +15,7 @@
 #include "posenc/base/tensor.h"
 #include "posenc/base/work_pool.h"
 #include "posenc/device/device.h"
+#include "posenc/rotary/moved_keys.h"
 #include "posenc/rotary/table_rows.h"
 #include "posenc/settings/settings.h"
 
@@ -30,8 +31,9 @@ struct ApplyRotary {
   Layout layout = Layout::kBSHD;
   Direction direction = Direction::kForward;
   Precision precision;
-  RotaryOperand q;
+  RotaryOperand q;  // not read with `cached`
   std::optional<RotaryOperand> k;
+  std::optional<CachedKeys> cached;  // k is rotated already
 };
 
 // A tensor's axis sizes, independent of their order in the layout.
@@ -51,6 +53,8 @@ class RotaryApplication {
   static absl::StatusOr<RotaryApplication> Create(const Rotary& rotary, ApplyRotary call, const Limits& limits);
 
   const TableRows& rows() const { return rows_; }
+  // True if Rotate can use a device for tensors in the host's memory.
+  bool CanRunOnDevice() const { return rows_.has_recipe() && !is_paged(); }
   // Number of device calls that Rotate would split this call into.
   int64_t SlabsOn(const Device& device) const;
 
@@ -142,6 +146,9 @@ class RotaryApplication {
   // `cells` must lie in one sequence. The buffers begin at byte `origin` of the tensor.
   void Rotate(const Cells& cells, Operand which, const SlabTable& table, bool large, Buffers buffers,
               size_t origin) const;
+  bool is_paged() const { return page_size_ != 0; }
+  // Largest number of tokens from `token` on that lie in one page; at most `most`.
+  int64_t InOnePage(int64_t token, int64_t most) const;
 
   ApplyRotary call_;
   TensorAxes q_axes_, k_axes_;
@@ -149,6 +156,7 @@ class RotaryApplication {
   Pairing input_pairing_ = Pairing::kInterleaved;
   Pairing output_pairing_ = Pairing::kInterleaved;
   size_t half_split_parts_ = 1;
+  int64_t page_size_ = 0;         // of call_.cached->pages; 0: there are none
   bool by_head_ = false;          // heads have their own table entries
   bool differs_in_pair_ = false;  // a pair's elements have their own table entries
 };

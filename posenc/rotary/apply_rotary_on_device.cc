@@ -65,7 +65,7 @@ absl::Status RotaryApplication::RotateInPlace(DeviceBuffers q, DeviceBuffers k, 
   const int64_t most = std::max<int64_t>(kEntries / static_cast<int64_t>(rows_.pairs()), 1);
   for (int64_t token = 0; token < rows_.positions().tokens();) {
     POSENC_RETURN_IF_ERROR(cancelled());
-    const int64_t stop = SlabEnd(token, most);
+    const int64_t stop = token + InOnePage(token, SlabEnd(token, most) - token);
     for (const Operand which : {Operand::kQuery, Operand::kKey}) {
       const DeviceBuffers buffers = which == Operand::kQuery ? q : k;
       if (buffers.y == nullptr || operand(which).tensor.empty()) continue;

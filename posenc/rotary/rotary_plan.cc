@@ -395,6 +395,7 @@ void RotaryPlan::AddTo(Fingerprint& fingerprint) const {
   if (terms != 1) fingerprint.Add("terms").Add(terms);
   if (position_divisor != 1) fingerprint.Add("position_divisor").Add(position_divisor);
   if (xpos) fingerprint.Add("xpos").Add(xpos->centre).Add(xpos->scale_base);
+  if (!from_inv_freq.empty()) fingerprint.Add("from_inv_freq").Add(from_inv_freq);
   if (query_scale) {
     fingerprint.Add("query_scale");
     VisitFields(*query_scale, AddToKey{fingerprint});

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "posenc/base/fingerprint.h"
+#include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
 #include "posenc/kernels/sincos_rows.h"
 #include "posenc/kernels/sincos_turns.h"
@@ -116,6 +117,13 @@ bool AreUsual(const TokenPositions& positions, const std::vector<std::shared_ptr
   return true;
 }
 
+absl::Status CheckPlans(size_t plans, size_t pairs, const Limits& limits) {
+  if (static_cast<int64_t>(plans * pairs) <= limits.max_plan_values) return absl::OkStatus();
+  return TooLarge(
+      "sequences", fmt::format("more than {} different lengths", plans - 1),
+      fmt::format("must be at most {1} values (max_plan_values) / {0} frequencies", pairs, limits.max_plan_values));
+}
+
 }  // namespace
 
 absl::StatusOr<TableRows> TableRows::Create(const Rotary& rotary, TokenPositions positions, Direction direction,
@@ -158,11 +166,7 @@ absl::StatusOr<TableRows> TableRows::Create(const Rotary& rotary, TokenPositions
     const auto [known, is_new] = planned.try_emplace(length, rows.plans_.size());
     rows.plan_of_.push_back(known->second);
     if (!is_new) continue;
-    if (static_cast<int64_t>(planned.size() * rows.pairs_) > limits.max_plan_values) {
-      return TooLarge("sequences", fmt::format("more than {} different lengths", planned.size() - 1),
-                      fmt::format("must be at most {1} values (max_plan_values) / {0} frequencies", rows.pairs_,
-                                  limits.max_plan_values));
-    }
+    POSENC_RETURN_IF_ERROR(CheckPlans(planned.size(), rows.pairs_, limits));
     POSENC_ASSIGN_OR_RETURN(auto plan, rotary.Plan(length));
     if (direction == Direction::kInverse && plan->attention_scaling == 0) {
       return InvalidArgument("OUT_OF_RANGE", "direction", "DIRECTION_INVERSE",
@@ -192,6 +196,67 @@ TableRows TableRows::OfPlan(RotaryPlan plan, TokenPositions positions) {
   return rows;
 }
 
+bool TableRows::DifferencesAreExact(const TokenPositions& from) const {
+  const bool once = positions_.same_for_all() && from.same_for_all();
+  const int64_t sequences = once ? std::min<int64_t>(positions_.sequences(), 1) : positions_.sequences();
+  const int64_t axes = positions_.axes_differ() || from.axes_differ() ? positions_.axes() : 1;
+  constexpr int64_t kTogether = 1024;
+  double to[kTogether], at[kTogether];
+  for (int64_t n = 0; n < sequences; ++n) {
+    const int64_t end = positions_.begin(n + 1);
+    for (int64_t token = positions_.begin(n); token < end; token += kTogether) {
+      InterruptionPoint();
+      const int64_t count = std::min(kTogether, end - token);
+      for (int64_t axis = 0; axis < axes; ++axis) {
+        positions_.Fill(token, count, to, axis);
+        from.Fill(token, count, at, axis);
+        for (int64_t i = 0; i < count; ++i) {
+          // Knuth's TwoSum: the rounding error of the difference.
+          const double difference = to[i] - at[i], of_at = difference - to[i];
+          if ((to[i] - (difference - of_at)) - (at[i] + of_at) != 0) return false;
+        }
+      }
+    }
+  }
+  return true;
+}
+
+absl::StatusOr<TableRows> TableRows::Moving(TableRows to, TableRows from, const Limits& limits) {
+  const bool exact = to.DifferencesAreExact(from.positions_);
+  Moved moved{std::move(from.positions_), {}, {}, exact};
+  const size_t entries = std::max(to.plan_of_.size(), from.plan_of_.size());
+  std::map<std::pair<size_t, size_t>, size_t> planned;
+  for (size_t n = 0; n < entries; ++n) {
+    const size_t here = to.plan_of_[to.plan_of_.size() == 1 ? 0 : n];
+    const size_t there = from.plan_of_[from.plan_of_.size() == 1 ? 0 : n];
+    const auto [known, is_new] = planned.try_emplace({here, there}, moved.plans.size());
+    moved.plan_of.push_back(known->second);
+    if (!is_new) continue;
+    POSENC_RETURN_IF_ERROR(CheckPlans(planned.size(), to.pairs_, limits));
+    RotaryPlan& plan = moved.plans.emplace_back(*to.plans_[here]);
+    const RotaryPlan& cached = *from.plans_[there];
+    plan.attention_scaling /= cached.attention_scaling;
+    if (!std::isfinite(plan.attention_scaling) || plan.attention_scaling == 0) {
+      return InvalidArgument(
+          "UNSUPPORTED", cached.attention_scaling == 0 ? "cached_keys.rotary" : "rotary",
+          fmt::format("attention scalings {} after {}", to.plans_[here]->attention_scaling, cached.attention_scaling),
+          "must have a quotient of attention scalings that is finite and not 0");
+    }
+    moved.by_difference = moved.by_difference && plan.inv_freq == cached.inv_freq;
+    plan.from_inv_freq = cached.inv_freq;
+    if (plan.xpos) plan.xpos->centre = 0;  // powers of the difference of both positions
+  }
+  if (moved.by_difference) {
+    for (RotaryPlan& plan : moved.plans) plan.from_inv_freq.clear();
+  } else if (to.plans_[0]->terms > 1 || to.positions_.axes() > 1 || to.plans_[0]->xpos) {
+    return InvalidArgument("UNSUPPORTED", "cached_keys.rotary", "",
+                           fmt::format("must have the same frequencies, and whole positions, as rotary with {}",
+                                       to.plans_[0]->xpos ? "xpos" : "several axes"));
+  }
+  to.moved_ = std::move(moved);
+  return to;
+}
+
 void TableRows::SetColumns() {
   columns_of_.resize(positions_.axes());
   const std::vector<int64_t>& axis = plans_[0]->axis;
@@ -201,6 +266,11 @@ void TableRows::SetColumns() {
 std::vector<double> TableRows::PositionsOf(int64_t token, int64_t count, int64_t axis) const {
   std::vector<double> at(count);
   positions_.Fill(token, count, at.data(), axis);
+  if (moved_ && moved_->by_difference) {
+    std::vector<double> from(count);
+    moved_->positions.Fill(token, count, from.data(), axis);
+    for (int64_t n = 0; n < count; ++n) at[n] -= from[n];
+  }
   const double divisor = plan(positions_.SequenceOf(token)).position_divisor;
   if (divisor == 1) return at;
   for (double& position : at) {
@@ -208,6 +278,12 @@ std::vector<double> TableRows::PositionsOf(int64_t token, int64_t count, int64_t
                                                     : position / divisor;
   }
   return at;
+}
+
+std::vector<double> TableRows::FromPositionsOf(int64_t token, int64_t count) const {
+  std::vector<double> from(count);
+  moved_->positions.Fill(token, count, from.data());
+  return from;
 }
 
 std::vector<double> TableRows::IndexesOf(int64_t token, int64_t count) const {
@@ -245,7 +321,7 @@ void TableRows::LookUp(int64_t token, int64_t count, DType dtype, std::byte* cos
 
 // Computes rows whose angles are sums of products over all axes.
 void TableRows::ComputeSums(int64_t token, int64_t count, DType dtype, std::byte* cos, std::byte* sin) const {
-  const RotaryPlan& sequence_plan = plan(positions_.SequenceOf(token));
+  const RotaryPlan& sequence_plan = ComputedPlan(positions_.SequenceOf(token));
   const auto terms = static_cast<size_t>(sequence_plan.terms);
   std::vector<double> points(count * terms);
   for (size_t axis = 0; axis < terms; ++axis) {
@@ -282,11 +358,29 @@ void TableRows::ComputeSums(int64_t token, int64_t count, DType dtype, std::byte
   }
 }
 
+// Computes rows whose angles are differences of products.
+void TableRows::ComputeDifferences(int64_t token, int64_t count, DType dtype, std::byte* cos, std::byte* sin) const {
+  const RotaryPlan& sequence_plan = ComputedPlan(positions_.SequenceOf(token));
+  const std::vector<double> at = PositionsOf(token, count, 0), from = FromPositionsOf(token, count);
+  ComputeSinCosRows({.frequencies = arithmetic_,
+                     .dtype = dtype,
+                     .positions = at.data(),
+                     .inv_freq = sequence_plan.inv_freq.data(),
+                     .rows = at.size(),
+                     .pairs = width_,
+                     .scale = sequence_plan.attention_scaling,
+                     .cos = cos,
+                     .sin = sin,
+                     .from_positions = from.data(),
+                     .from_inv_freq = sequence_plan.from_inv_freq.data()},
+                    0, at.size());
+}
+
 // Computes the columns of one axis; the kernel takes one position per row. Positions repeat in a grid, so each distinct
 // position is computed once.
 void TableRows::ComputeAxis(int64_t axis, int64_t token, int64_t count, DType dtype, std::byte* cos,
                             std::byte* sin) const {
-  const RotaryPlan& sequence_plan = plan(positions_.SequenceOf(token));
+  const RotaryPlan& sequence_plan = ComputedPlan(positions_.SequenceOf(token));
   const std::vector<size_t>& columns = columns_of_[axis];
   if (columns.empty()) return;
   std::vector<double> inv_freq;
@@ -318,15 +412,16 @@ std::string TableRows::Key(int64_t token, int64_t count, DType dtype, Operand op
   key.Add(static_cast<int64_t>(arithmetic_)).Add(static_cast<int64_t>(direction_)).Add(static_cast<int64_t>(dtype));
   key.Add(differ_by_operand() ? static_cast<int64_t>(operand) : -1).Add(axes());
   for (int64_t axis = 0; axis < axes(); ++axis) key.Add(PositionsOf(token, count, axis));
+  if (moved_ && !moved_->by_difference) key.Add(FromPositionsOf(token, count));
   key.Add(scales_query_ && operand == Operand::kQuery ? IndexesOf(token, count) : std::vector<double>());
   if (width_ != pairs_) key.Add(static_cast<int64_t>(pairs_)).Add(static_cast<int64_t>(differs_in_pair_));
-  plan(positions_.SequenceOf(token)).AddTo(key);  // last: its number of parts varies
+  ComputedPlan(positions_.SequenceOf(token)).AddTo(key);  // last: its number of parts varies
   return text;
 }
 
 std::optional<TableRecipe> TableRows::Recipe(int64_t token, int64_t count, DType dtype) const {
   if (!has_recipe()) return std::nullopt;
-  const RotaryPlan& sequence_plan = plan(positions_.SequenceOf(token));
+  const RotaryPlan& sequence_plan = ComputedPlan(positions_.SequenceOf(token));
   TableRecipe recipe{.frequencies = arithmetic_,
                      .dtype = dtype,
                      .rows = static_cast<size_t>(count),
@@ -353,13 +448,15 @@ int64_t TableRows::RecipeBytes(int64_t rows) const {
 
 void TableRows::Compute(int64_t token, int64_t count, DType dtype, Operand operand, void* cos, void* sin,
                         bool large) const {
-  const RotaryPlan& sequence_plan = plan(positions_.SequenceOf(token));
+  const RotaryPlan& sequence_plan = ComputedPlan(positions_.SequenceOf(token));
   auto *cos_bytes = static_cast<std::byte*>(cos), *sin_bytes = static_cast<std::byte*>(sin);
   if (table_) {
     LookUp(token, count, dtype, cos_bytes, sin_bytes);
   } else if (sequence_plan.terms > 1) {
     ComputeSums(token, count, dtype, cos_bytes, sin_bytes);
-  } else if (positions_.axes_differ()) {
+  } else if (moved_ && !moved_->by_difference) {
+    ComputeDifferences(token, count, dtype, cos_bytes, sin_bytes);
+  } else if (axes_differ()) {
     for (int64_t axis = 0; axis < positions_.axes(); ++axis) {
       ComputeAxis(axis, token, count, dtype, cos_bytes, sin_bytes);
     }

@@ -23,14 +23,14 @@ absl::StatusOr<Output> PlaceOf(const Reader& reader, std::string_view name, cons
 
 // Device whose memory holds all tensors (RequestRegions ensures that it is one device); null: host memory.
 Device* HomeOf(const v1::ApplyRotaryRequest& request, const Payloads& payloads) {
-  const v1::Tensor& q = request.q().tensor();
-  return q.has_region() ? payloads.DeviceOf(q.region()) : nullptr;
+  const v1::Tensor& any = request.has_q() ? request.q().tensor() : request.k().tensor();
+  return any.has_region() ? payloads.DeviceOf(any.region()) : nullptr;
 }
 
 // Prepares a rotation in the memory of the device `home`.
-absl::Status PrepareInPlace(const v1::CallHints& hints, std::shared_ptr<const RotaryApplication> application,
+absl::Status PrepareInPlace(const v1::ApplyRotaryRequest& request, std::shared_ptr<const RotaryApplication> application,
                             Device* home, const CallContext& context, v1::ApplyRotaryResponse* response, Job* job) {
-  if (const std::string& asked = hints.device(); !asked.empty() && !IsNamedBy(asked, home->name())) {
+  if (const std::string& asked = request.hints().device(); !asked.empty() && !IsNamedBy(asked, home->name())) {
     return InvalidArgument("CONFLICT", "hints.device", Quote(asked),
                            fmt::format("must be {}, where the tensors lie", home->name()));
   }
@@ -41,13 +41,14 @@ absl::Status PrepareInPlace(const v1::CallHints& hints, std::shared_ptr<const Ro
         fmt::format("must be of a layer that rotates: the tensors stay as they are on {}", home->name()));
   }
   response->mutable_info()->set_device(home->name());
-  job->run = [application = std::move(application), operands = job->operands, home](
-                 const Payloads& from, absl::Span<std::byte* const> buffers, WorkPool&, const Cancellation& cancelled) {
-    const auto of = [&](size_t n) -> RotaryApplication::DeviceBuffers {
+  job->run = [application = std::move(application), operands = job->operands, home, has_q = request.has_q(),
+              has_k = request.has_k()](const Payloads& from, absl::Span<std::byte* const> buffers, WorkPool&,
+                                       const Cancellation& cancelled) {
+    const auto of = [&](bool given, size_t n) -> RotaryApplication::DeviceBuffers {
+      if (!given) return {};
       return {from.At(operands[n]->region()), buffers[n]};
     };
-    return application->RotateInPlace(of(0), operands.size() > 1 ? of(1) : RotaryApplication::DeviceBuffers(), *home,
-                                      cancelled);
+    return application->RotateInPlace(of(has_q, 0), of(has_k, operands.size() - 1), *home, cancelled);
   };
   return absl::OkStatus();
 }
@@ -59,8 +60,10 @@ absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payload
   const Reader reader{payloads, context.limits, context.plan_source};
   int64_t bytes = 0;  // in the answer message itself, not in regions
   Job job;
-  job.operands = {&request.q().tensor()};
-  POSENC_ASSIGN_OR_RETURN(job.outputs.emplace_back(), PlaceOf(reader, "q", request.q(), response->mutable_q()));
+  if (request.has_q()) {
+    job.operands.push_back(&request.q().tensor());
+    POSENC_ASSIGN_OR_RETURN(job.outputs.emplace_back(), PlaceOf(reader, "q", request.q(), response->mutable_q()));
+  }
   if (request.has_k()) {
     job.operands.push_back(&request.k().tensor());
     POSENC_ASSIGN_OR_RETURN(job.outputs.emplace_back(), PlaceOf(reader, "k", request.k(), response->mutable_k()));
@@ -68,19 +71,18 @@ absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payload
   for (const Output& output : job.outputs) bytes += output.region() == nullptr ? static_cast<int64_t>(output.bytes) : 0;
   POSENC_RETURN_IF_ERROR(CheckOutput(bytes, context.limits));
   POSENC_ASSIGN_OR_RETURN(PreparedRotary prepared, PrepareRotary(reader, request, Bytes::kInRequest));
-  WriteShape(prepared.q, response->mutable_q());
+  if (request.has_q()) WriteShape(prepared.q, response->mutable_q());
   if (request.has_k()) WriteShape(prepared.k, response->mutable_k());
   CopyInfo(prepared.info, response->mutable_info());
 
   if (Device* home = HomeOf(request, payloads); home != nullptr) {
-    POSENC_RETURN_IF_ERROR(
-        PrepareInPlace(request.hints(), std::move(prepared.application), home, context, response, &job));
+    POSENC_RETURN_IF_ERROR(PrepareInPlace(request, std::move(prepared.application), home, context, response, &job));
     return job;
   }
   int64_t operand_bytes = 0;
   for (const Output& output : job.outputs) operand_bytes += static_cast<int64_t>(output.bytes);
   Devices::Slabs slabs;
-  if (prepared.application != nullptr && prepared.application->rows().has_recipe()) {
+  if (prepared.application != nullptr && prepared.application->CanRunOnDevice()) {
     slabs = [&](const Device& one) { return prepared.application->SlabsOn(one); };
   }
   POSENC_ASSIGN_OR_RETURN(const DeviceLease device, ChooseDevice(request.hints(), DeviceWork::kRotation, operand_bytes,

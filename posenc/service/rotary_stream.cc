@@ -10,6 +10,7 @@
 #include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/base/tensor.h"
+#include "posenc/mapping/cached_keys.h"
 #include "posenc/mapping/computed_positions.h"
 #include "posenc/mapping/rotary_source.h"
 #include "posenc/service/rotary_offset.h"
@@ -52,7 +53,11 @@ absl::Status CheckNoOffset(const std::string& name, const v1::RotaryOperand& mes
 }  // namespace
 
 absl::StatusOr<PreparedRotary> PrepareRotary(const Reader& reader, const v1::ApplyRotaryRequest& request, Bytes bytes) {
-  if (!request.has_q()) return InvalidArgument("MISSING", "q", "", "must be given; to rotate k alone, send an empty q");
+  const bool moves = request.has_cached_keys();
+  if (moves && reader.plan_source == PlanSource::kCacheOnly) return WouldBlock();
+  if (!moves && !request.has_q()) {
+    return InvalidArgument("MISSING", "q", "", "must be given; to rotate k alone, send an empty q");
+  }
   POSENC_ASSIGN_OR_RETURN(ResolvedRotary resolved, ResolveRotary(reader, request.rotary(), request.precision()));
   ApplyRotary call;
   call.precision = resolved.precision;
@@ -67,8 +72,11 @@ absl::StatusOr<PreparedRotary> PrepareRotary(const Reader& reader, const v1::App
                                                              {v1::DIRECTION_FORWARD, Direction::kForward},
                                                              {v1::DIRECTION_TRANSPOSE, Direction::kTranspose},
                                                              {v1::DIRECTION_INVERSE, Direction::kInverse}})));
-  POSENC_ASSIGN_OR_RETURN(call.q, ReadOperand(reader, "q", request.q(), bytes));
-  POSENC_RETURN_IF_ERROR(PlaceRotation("q", request.q(), &resolved, &call.q));
+  call.q.tensor = {DType::kFP32, {0}};
+  if (request.has_q()) {
+    POSENC_ASSIGN_OR_RETURN(call.q, ReadOperand(reader, "q", request.q(), bytes));
+    POSENC_RETURN_IF_ERROR(PlaceRotation("q", request.q(), &resolved, &call.q));
+  }
   if (request.has_k()) {
     POSENC_ASSIGN_OR_RETURN(call.k, ReadOperand(reader, "k", request.k(), bytes));
     POSENC_RETURN_IF_ERROR(PlaceRotation("k", request.k(), &resolved, &*call.k));
@@ -80,6 +88,12 @@ absl::StatusOr<PreparedRotary> PrepareRotary(const Reader& reader, const v1::App
   const int64_t offset_q = call.q.rotary_offset, offset_k = call.k ? call.k->rotary_offset : 0;
   POSENC_ASSIGN_OR_RETURN(call.positions,
                           ReadPositionsOf(reader, request.rotary(), request.positions(), IdsFor::kTensor));
+  if (moves) {
+    POSENC_ASSIGN_OR_RETURN(call.cached, ReadCachedKeys(reader, request, call.positions, &resolved));
+    if (call.cached->pages && bytes == Bytes::kInChunks) {
+      return InvalidArgument("UNSUPPORTED", "cached_keys.pages", "", "must be absent in a stream: send the tokens");
+    }
+  }
   if (resolved.rotary) {
     SettleLengthRule(request.rotary(), *resolved.rotary, call.positions, &resolved.notes);
     POSENC_RETURN_IF_ERROR(SettleCacheIndex(request.rotary(), *resolved.rotary, call.positions, &resolved.notes));

@@ -255,7 +255,13 @@ def rotations():
     by_model = rotary(numpy.ones((1, 2, 1, 16)), numpy.ones((1, 2, 1, 24)))
     by_model.rotary.model.CopyFrom(llama())
     by_model.k.rotates_first = True
-    return [packed, by_ids, by_axes, by_table(), alternating, on_axes, by_model, *scaled_queries(),
+
+    moved = rotary(k=numpy.ones((1, 2, 1, 8)), offset=7)
+    moved.ClearField("q")
+    moved.cached_keys.positions.offset = 500
+    moved.cached_keys.rotary.settings.CopyFrom(rope_settings())
+    moved.cached_keys.rotary.settings.rope_parameters.rope_theta = 5e5
+    return [packed, by_ids, by_axes, by_table(), alternating, on_axes, by_model, moved, *scaled_queries(),
             *own_entries()]
 
 

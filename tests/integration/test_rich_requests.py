@@ -5,7 +5,7 @@ from posenc.v1 import service_pb2
 from rich_requests import rich_requests
 
 # What names memory that must be registered, or a device that the server must have.
-ELSEWHERE = {"Region", "region", "output", "cos_output", "sin_output", "device"}
+ELSEWHERE = {"Region", "region", "output", "cos_output", "sin_output", "device", "KvPages", "pages"}
 
 
 def fields_of(descriptor, found):

@@ -52,13 +52,19 @@ double RoundTo(DType dtype, double value) {
   return result;
 }
 
-OracleEntry Exact(double position, double inv_freq, double scale, bool divide, DType dtype, int bits) {
-  mpfr_t angle, cos, sin;
-  mpfr_init2(angle, 106);
+// The angle is position * inv_freq - from * from_inv_freq.
+OracleEntry Exact(double position, double inv_freq, double scale, bool divide, DType dtype, int bits, double from = 0,
+                  double from_inv_freq = 0) {
+  mpfr_t angle, subtracted, cos, sin;
+  mpfr_init2(angle, from == 0 ? 106 : 4400);
+  mpfr_init2(subtracted, 106);
   mpfr_init2(cos, bits);
   mpfr_init2(sin, bits);
   mpfr_set_d(angle, position, MPFR_RNDN);
   mpfr_mul_d(angle, angle, inv_freq, MPFR_RNDN);
+  mpfr_set_d(subtracted, from, MPFR_RNDN);
+  mpfr_mul_d(subtracted, subtracted, from_inv_freq, MPFR_RNDN);
+  mpfr_sub(angle, angle, subtracted, MPFR_RNDN);
   mpfr_cos(cos, angle, MPFR_RNDN);
   mpfr_sin(sin, angle, MPFR_RNDN);
   if (divide) {
@@ -70,7 +76,7 @@ OracleEntry Exact(double position, double inv_freq, double scale, bool divide, D
   }
   OracleEntry entry{RoundTo(dtype, cos), RoundTo(dtype, sin)};
   if (mpfr_zero_p(angle)) entry.sin = 0.0;
-  mpfr_clears(angle, cos, sin, static_cast<mpfr_ptr>(nullptr));
+  mpfr_clears(angle, subtracted, cos, sin, static_cast<mpfr_ptr>(nullptr));
   return entry;
 }
 
@@ -98,6 +104,11 @@ OracleEntry SinCosOracle(const SinCosRows& work, double position, double inv_fre
     }
   }
   __builtin_unreachable();
+}
+
+OracleEntry DifferenceOracle(const SinCosRows& work, size_t row, size_t pair, int bits) {
+  return Exact(work.positions[row], work.inv_freq[pair], work.scale, false, work.dtype, bits, work.from_positions[row],
+               work.from_inv_freq[pair]);
 }
 
 double Element(const void* data, size_t index, DType dtype) {

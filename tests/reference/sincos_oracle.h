@@ -14,6 +14,9 @@ struct OracleEntry {
 // entry of the test needs.
 OracleEntry SinCosOracle(const SinCosRows& work, double position, double inv_freq, int bits = 400);
 
+// The entry of `work`, which has from_positions.
+OracleEntry DifferenceOracle(const SinCosRows& work, size_t row, size_t pair, int bits = 400);
+
 // Element `index` of an array of dtype, as a double.
 double Element(const void* data, size_t index, DType dtype);
 

@@ -103,7 +103,7 @@ def _targets(encoded: Request, kind: _tensors.Kind, shapes: Sequence[str], out: 
     for n, path in enumerate(shapes):
         tensor, address, size = None, 0, 0
         view = encoded.views[paths.index(path)] if path in paths else None
-        if n < len(out):
+        if n < len(out) and out[n] is not None:
             tensor = out[n]
             to = _tensors.destination(_tensors.kind_of(tensor), tensor, f"out[{n}]")
             if view is not None:

@@ -49,7 +49,8 @@ class _Exchange:
                  shared: SharedMemory | None):
         self._rpc, self._request, self._kind, self._out = rpc, request, _tensors.kind_of(like), out
         for n, tensor in enumerate(out or ()):
-            _tensors.destination(_tensors.kind_of(tensor), tensor, f"out[{n}]")
+            if tensor is not None:
+                _tensors.destination(_tensors.kind_of(tensor), tensor, f"out[{n}]")
         self._shared = shared
         self._large = {} if shared is None else shared.large(rpc, request)
         self._leases: dict[str, Lease] = {}
@@ -110,7 +111,8 @@ class _Exchange:
             lease.end_call()
             answer.put(name, lease.answer(self._kind))
         for n, (name, tensor) in enumerate(zip(own_tensors(self._rpc.response), self._out or ())):
-            answer.put(name, _tensors.copy_into(tensor, getattr(answer, name), f"out[{n}]"))
+            if tensor is not None:
+                answer.put(name, _tensors.copy_into(tensor, getattr(answer, name), f"out[{n}]"))
         return answer
 
 

@@ -198,11 +198,11 @@ def destination(kind: Kind, tensor: Any, field: str) -> View:
 
 
 def outputs(out: Any) -> Sequence[Any] | None:
-    """Returns the tensors that a caller gave as `out`: a list of them, or a single one. Raises an error if two of them have
-    memory in common: one result would overwrite the other."""
+    """Returns the tensors that a caller gave as `out`: a list of them, None where there is none, or a single one. Raises an
+    error if two of them have memory in common: one result would overwrite the other."""
     given = cast("Sequence[Any] | None", out if out is None or isinstance(out, (list, tuple)) else [out])
     several: Sequence[Any] = given if given is not None and len(given) > 1 else []
-    views = [destination(kind_of(tensor), tensor, f"out[{n}]") for n, tensor in enumerate(several)]
+    views = [destination(kind_of(tensor), tensor, f"out[{n}]") for n, tensor in enumerate(several) if tensor is not None]
     for (n, one), (m, other) in itertools.combinations(enumerate(views), 2):
         if one.overlaps(other):
             raise invalid(f"out[{m}]", f"in the memory of out[{n}]", "must not overlap another output", "CONFLICT")

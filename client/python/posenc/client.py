@@ -70,6 +70,25 @@ class Client(abc.ABC):
                    "k": operand(k, k_fields)}
         return self._call("ApplyRotary", request, q, timeout, ("q.tensor", "k.tensor"), out)
 
+    def move_keys(self, k: T, *, from_positions: Any, model: ModelLike | None = None, settings: f.RotarySettings | None = None,
+                        layer: int | str | None = None, component: str | None = None, from_model: ModelLike | None = None,
+                        from_settings: f.RotarySettings | None = None, pages: f.KvPages | None = None,
+                        k_fields: f.RotaryOperand | None = None, out: T | None = None, timeout: float | None = None,
+                        **fields: Unpack[f.ApplyRotaryFields]) -> m.ApplyRotaryResponse[T]:
+        """Turns keys of a KV cache, rotated at `from_positions`, to `positions`, in one exact rotation.
+
+            (k,) = client.move_keys(k, model="config.json", from_positions=4096, positions=0, layout="BSHD")
+
+        `from_model`, `from_settings`: by which they were rotated, if not by `model` or `settings`. `pages`: k is the whole
+        cache, B pages of S tokens, and these pages turn in place (local clients only). `out`: a tensor of k's shape and
+        type that gets the result; it may be k.
+        """
+        origin = {"positions": from_positions, "rotary": source(from_model, from_settings, layer, component), "pages": pages}
+        request = {"rotary": source(model, settings, layer, component), **fields, "cached_keys": origin,
+                   "k": operand(k, k_fields)}
+        into = k if pages is not None and out is None else out
+        return self._call("ApplyRotary", request, k, timeout, ("q.tensor", "k.tensor"), None if into is None else (None, into))
+
     def rope_in_chunks(self, q: T, k: T | None = None, *, model: ModelLike | None = None,
                              settings: f.RotarySettings | None = None, layer: int | str | None = None,
                              component: str | None = None, q_fields: f.RotaryOperand | None = None,
