@@ -2871,6 +2871,146 @@ func (x *RotaryOperand) GetTensor() *Tensor {
 	return nil
 }
 
+// Keys of a KV cache, which are rotated already: k is turned from these positions to the call's, in one rotation.
+//
+// A pair's angle is the difference of both angles, position * inv_freq - from_position * from_inv_freq, as if in infinite
+// precision, and the factor is the quotient of both attention scalings, rounded to float64. A table entry is rounded once.
+// Against keys that are rotated afresh, the answer has two roundings, because the cached keys were rounded already.
+//
+// Only FREQUENCY_ARITHMETIC_EXACT and DIRECTION_FORWARD. Both rotations must have the same width, heads, axes and xpos,
+// and the cache's pairing as input and output pairing. With several axes, or xpos, frequencies must be equal, too. Given
+// tables, pairs with two angles and an attention scaling of 0 are UNSUPPORTED. query_scale is of queries, and not read.
+type CachedKeys struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Positions at which k was rotated. Required. Rules as for the call's positions; cu_seqlens must be equal.
+	Positions *Positions `protobuf:"bytes,1,opt,name=positions,proto3" json:"positions,omitempty"`
+	// Rotary embedding by which k was rotated. Absent: the call's.
+	Rotary *RotarySource `protobuf:"bytes,2,opt,name=rotary,proto3" json:"rotary,omitempty"`
+	// k is a paged cache. Absent: k has the tokens themselves.
+	Pages         *KvPages `protobuf:"bytes,3,opt,name=pages,proto3" json:"pages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CachedKeys) Reset() {
+	*x = CachedKeys{}
+	mi := &file_posenc_v1_rotary_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CachedKeys) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CachedKeys) ProtoMessage() {}
+
+func (x *CachedKeys) ProtoReflect() protoreflect.Message {
+	mi := &file_posenc_v1_rotary_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CachedKeys.ProtoReflect.Descriptor instead.
+func (*CachedKeys) Descriptor() ([]byte, []int) {
+	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *CachedKeys) GetPositions() *Positions {
+	if x != nil {
+		return x.Positions
+	}
+	return nil
+}
+
+func (x *CachedKeys) GetRotary() *RotarySource {
+	if x != nil {
+		return x.Rotary
+	}
+	return nil
+}
+
+func (x *CachedKeys) GetPages() *KvPages {
+	if x != nil {
+		return x.Pages
+	}
+	return nil
+}
+
+// Pages of a KV cache that hold the tokens of one sequence. The tensor is the whole cache, B pages of S tokens (layouts
+// BSHD and BHSD): [B, S, H, D] in vLLM and FlashInfer's NHD, [B, H, S, D] in HND. Where keys and values alternate, B counts
+// both: page n of [pages, 2, S, H, D] has the keys at 2n. Token t has slot (first_slot + t) % S of page
+// block_table[(first_slot + t) / S]. The other slots keep their bytes. In place only: in shared memory, on a device, or in
+// the caller's process.
+type KvPages struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Pages in the order of the sequence, each once. 0 .. B-1.
+	BlockTable []int64 `protobuf:"varint,1,rep,packed,name=block_table,json=blockTable,proto3" json:"block_table,omitempty"`
+	// Slot of the first token in the first page, 0 .. S-1.
+	FirstSlot int64 `protobuf:"varint,2,opt,name=first_slot,json=firstSlot,proto3" json:"first_slot,omitempty"`
+	// Number of tokens. 0 .. the slots from first_slot on.
+	Tokens        int64 `protobuf:"varint,3,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KvPages) Reset() {
+	*x = KvPages{}
+	mi := &file_posenc_v1_rotary_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KvPages) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KvPages) ProtoMessage() {}
+
+func (x *KvPages) ProtoReflect() protoreflect.Message {
+	mi := &file_posenc_v1_rotary_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KvPages.ProtoReflect.Descriptor instead.
+func (*KvPages) Descriptor() ([]byte, []int) {
+	return file_posenc_v1_rotary_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *KvPages) GetBlockTable() []int64 {
+	if x != nil {
+		return x.BlockTable
+	}
+	return nil
+}
+
+func (x *KvPages) GetFirstSlot() int64 {
+	if x != nil {
+		return x.FirstSlot
+	}
+	return 0
+}
+
+func (x *KvPages) GetTokens() int64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
 var File_posenc_v1_rotary_proto protoreflect.FileDescriptor
 
 const file_posenc_v1_rotary_proto_rawDesc = "" +
@@ -3076,7 +3216,18 @@ const file_posenc_v1_rotary_proto_rawDesc = "" +
 	"\rrotary_offset\x18\x01 \x01(\x03R\frotaryOffset\x12)\n" +
 	"\x06output\x18\x02 \x01(\v2\x11.posenc.v1.RegionR\x06output\x12#\n" +
 	"\rrotates_first\x18\x03 \x01(\bR\frotatesFirst\x12)\n" +
-	"\x06tensor\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x06tensor*S\n" +
+	"\x06tensor\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x06tensor\"\x9b\x01\n" +
+	"\n" +
+	"CachedKeys\x122\n" +
+	"\tpositions\x18\x01 \x01(\v2\x14.posenc.v1.PositionsR\tpositions\x12/\n" +
+	"\x06rotary\x18\x02 \x01(\v2\x17.posenc.v1.RotarySourceR\x06rotary\x12(\n" +
+	"\x05pages\x18\x03 \x01(\v2\x12.posenc.v1.KvPagesR\x05pages\"a\n" +
+	"\aKvPages\x12\x1f\n" +
+	"\vblock_table\x18\x01 \x03(\x03R\n" +
+	"blockTable\x12\x1d\n" +
+	"\n" +
+	"first_slot\x18\x02 \x01(\x03R\tfirstSlot\x12\x16\n" +
+	"\x06tokens\x18\x03 \x01(\x03R\x06tokens*S\n" +
 	"\aPairing\x12\x17\n" +
 	"\x13PAIRING_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13PAIRING_INTERLEAVED\x10\x01\x12\x16\n" +
@@ -3172,7 +3323,7 @@ func file_posenc_v1_rotary_proto_rawDescGZIP() []byte {
 }
 
 var file_posenc_v1_rotary_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
-var file_posenc_v1_rotary_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_posenc_v1_rotary_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_posenc_v1_rotary_proto_goTypes = []any{
 	(Pairing)(0),              // 0: posenc.v1.Pairing
 	(MropeOrder)(0),           // 1: posenc.v1.MropeOrder
@@ -3208,17 +3359,19 @@ var file_posenc_v1_rotary_proto_goTypes = []any{
 	(*Precision)(nil),         // 31: posenc.v1.Precision
 	(*PrecisionAxes)(nil),     // 32: posenc.v1.PrecisionAxes
 	(*RotaryOperand)(nil),     // 33: posenc.v1.RotaryOperand
-	(*Tensor)(nil),            // 34: posenc.v1.Tensor
-	(*TokenDescription)(nil),  // 35: posenc.v1.TokenDescription
-	(*LatentDescription)(nil), // 36: posenc.v1.LatentDescription
-	(*Region)(nil),            // 37: posenc.v1.Region
+	(*CachedKeys)(nil),        // 34: posenc.v1.CachedKeys
+	(*KvPages)(nil),           // 35: posenc.v1.KvPages
+	(*Tensor)(nil),            // 36: posenc.v1.Tensor
+	(*TokenDescription)(nil),  // 37: posenc.v1.TokenDescription
+	(*LatentDescription)(nil), // 38: posenc.v1.LatentDescription
+	(*Region)(nil),            // 39: posenc.v1.Region
 }
 var file_posenc_v1_rotary_proto_depIdxs = []int32{
 	2,  // 0: posenc.v1.RopeParameters.longrope_branch:type_name -> posenc.v1.LongropeBranch
 	1,  // 1: posenc.v1.RopeParameters.mrope_order:type_name -> posenc.v1.MropeOrder
 	18, // 2: posenc.v1.AxialRope.axes:type_name -> posenc.v1.AxialAxis
-	34, // 3: posenc.v1.GivenTable.cos:type_name -> posenc.v1.Tensor
-	34, // 4: posenc.v1.GivenTable.sin:type_name -> posenc.v1.Tensor
+	36, // 3: posenc.v1.GivenTable.cos:type_name -> posenc.v1.Tensor
+	36, // 4: posenc.v1.GivenTable.sin:type_name -> posenc.v1.Tensor
 	13, // 5: posenc.v1.GivenTable.form:type_name -> posenc.v1.TableForm
 	3,  // 6: posenc.v1.QueryScale.function:type_name -> posenc.v1.QueryScaleFunction
 	4,  // 7: posenc.v1.QueryScale.position_source:type_name -> posenc.v1.PositionSource
@@ -3236,11 +3389,11 @@ var file_posenc_v1_rotary_proto_depIdxs = []int32{
 	23, // 19: posenc.v1.RotarySource.model:type_name -> posenc.v1.ModelConfig
 	22, // 20: posenc.v1.RotarySource.settings:type_name -> posenc.v1.RotarySettings
 	26, // 21: posenc.v1.Positions.offsets:type_name -> posenc.v1.PositionOffsets
-	34, // 22: posenc.v1.Positions.ids:type_name -> posenc.v1.Tensor
+	36, // 22: posenc.v1.Positions.ids:type_name -> posenc.v1.Tensor
 	27, // 23: posenc.v1.Positions.segments:type_name -> posenc.v1.PositionSegments
-	35, // 24: posenc.v1.Positions.tokens:type_name -> posenc.v1.TokenDescription
-	36, // 25: posenc.v1.Positions.latents:type_name -> posenc.v1.LatentDescription
-	34, // 26: posenc.v1.Positions.cu_seqlens:type_name -> posenc.v1.Tensor
+	37, // 24: posenc.v1.Positions.tokens:type_name -> posenc.v1.TokenDescription
+	38, // 25: posenc.v1.Positions.latents:type_name -> posenc.v1.LatentDescription
+	36, // 26: posenc.v1.Positions.cu_seqlens:type_name -> posenc.v1.Tensor
 	6,  // 27: posenc.v1.Positions.scaling_length_rule:type_name -> posenc.v1.ScalingLengthRule
 	5,  // 28: posenc.v1.Positions.axis_dimension:type_name -> posenc.v1.AxisDimension
 	28, // 29: posenc.v1.PositionSegments.segment:type_name -> posenc.v1.PositionSegment
@@ -3251,13 +3404,16 @@ var file_posenc_v1_rotary_proto_depIdxs = []int32{
 	8,  // 34: posenc.v1.PrecisionAxes.frequencies:type_name -> posenc.v1.FrequencyArithmetic
 	9,  // 35: posenc.v1.PrecisionAxes.table_dtype:type_name -> posenc.v1.TableDtype
 	10, // 36: posenc.v1.PrecisionAxes.rounding:type_name -> posenc.v1.Rounding
-	37, // 37: posenc.v1.RotaryOperand.output:type_name -> posenc.v1.Region
-	34, // 38: posenc.v1.RotaryOperand.tensor:type_name -> posenc.v1.Tensor
-	39, // [39:39] is the sub-list for method output_type
-	39, // [39:39] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	39, // 37: posenc.v1.RotaryOperand.output:type_name -> posenc.v1.Region
+	36, // 38: posenc.v1.RotaryOperand.tensor:type_name -> posenc.v1.Tensor
+	25, // 39: posenc.v1.CachedKeys.positions:type_name -> posenc.v1.Positions
+	24, // 40: posenc.v1.CachedKeys.rotary:type_name -> posenc.v1.RotarySource
+	35, // 41: posenc.v1.CachedKeys.pages:type_name -> posenc.v1.KvPages
+	42, // [42:42] is the sub-list for method output_type
+	42, // [42:42] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_posenc_v1_rotary_proto_init() }
@@ -3309,7 +3465,7 @@ func file_posenc_v1_rotary_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_posenc_v1_rotary_proto_rawDesc), len(file_posenc_v1_rotary_proto_rawDesc)),
 			NumEnums:      15,
-			NumMessages:   19,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

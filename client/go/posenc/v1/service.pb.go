@@ -2106,9 +2106,12 @@ type ApplyRotaryRequest struct {
 	Direction Direction              `protobuf:"varint,4,opt,name=direction,proto3,enum=posenc.v1.Direction" json:"direction,omitempty"`
 	Precision *Precision             `protobuf:"bytes,5,opt,name=precision,proto3" json:"precision,omitempty"`
 	Hints     *CallHints             `protobuf:"bytes,6,opt,name=hints,proto3" json:"hints,omitempty"`
-	// Required. Empty tensors are legal: to rotate k alone with xpos or query_scale, send an empty q.
-	Q             *RotaryOperand `protobuf:"bytes,7,opt,name=q,proto3" json:"q,omitempty"`
-	K             *RotaryOperand `protobuf:"bytes,8,opt,name=k,proto3" json:"k,omitempty"`
+	// Required, but not with cached_keys, where it is not allowed. Empty tensors are legal: to rotate k alone with xpos or
+	// query_scale, send an empty q.
+	Q *RotaryOperand `protobuf:"bytes,7,opt,name=q,proto3" json:"q,omitempty"`
+	K *RotaryOperand `protobuf:"bytes,8,opt,name=k,proto3" json:"k,omitempty"`
+	// k is rotated already, and moves. Absent: it is not.
+	CachedKeys    *CachedKeys `protobuf:"bytes,9,opt,name=cached_keys,json=cachedKeys,proto3" json:"cached_keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2195,6 +2198,13 @@ func (x *ApplyRotaryRequest) GetQ() *RotaryOperand {
 func (x *ApplyRotaryRequest) GetK() *RotaryOperand {
 	if x != nil {
 		return x.K
+	}
+	return nil
+}
+
+func (x *ApplyRotaryRequest) GetCachedKeys() *CachedKeys {
+	if x != nil {
+		return x.CachedKeys
 	}
 	return nil
 }
@@ -4538,7 +4548,7 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\n" +
 	"comparison\x18\n" +
 	" \x01(\v2\x1d.posenc.v1.PositionComparisonR\n" +
-	"comparison\"\x88\x03\n" +
+	"comparison\"\xc0\x03\n" +
 	"\x12ApplyRotaryRequest\x12/\n" +
 	"\x06rotary\x18\x01 \x01(\v2\x17.posenc.v1.RotarySourceR\x06rotary\x122\n" +
 	"\tpositions\x18\x02 \x01(\v2\x14.posenc.v1.PositionsR\tpositions\x12)\n" +
@@ -4547,7 +4557,9 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\tprecision\x18\x05 \x01(\v2\x14.posenc.v1.PrecisionR\tprecision\x12*\n" +
 	"\x05hints\x18\x06 \x01(\v2\x14.posenc.v1.CallHintsR\x05hints\x12&\n" +
 	"\x01q\x18\a \x01(\v2\x18.posenc.v1.RotaryOperandR\x01q\x12&\n" +
-	"\x01k\x18\b \x01(\v2\x18.posenc.v1.RotaryOperandR\x01k\"\x82\x01\n" +
+	"\x01k\x18\b \x01(\v2\x18.posenc.v1.RotaryOperandR\x01k\x126\n" +
+	"\vcached_keys\x18\t \x01(\v2\x15.posenc.v1.CachedKeysR\n" +
+	"cachedKeys\"\x82\x01\n" +
 	"\x13ApplyRotaryResponse\x12)\n" +
 	"\x04info\x18\x01 \x01(\v2\x15.posenc.v1.AnswerInfoR\x04info\x12\x1f\n" +
 	"\x01q\x18\x02 \x01(\v2\x11.posenc.v1.TensorR\x01q\x12\x1f\n" +
@@ -4839,30 +4851,31 @@ var file_posenc_v1_service_proto_goTypes = []any{
 	(Layout)(0),                       // 65: posenc.v1.Layout
 	(Direction)(0),                    // 66: posenc.v1.Direction
 	(*RotaryOperand)(nil),             // 67: posenc.v1.RotaryOperand
-	(Operand)(0),                      // 68: posenc.v1.Operand
-	(*TensorChunk)(nil),               // 69: posenc.v1.TensorChunk
-	(DataType)(0),                     // 70: posenc.v1.DataType
-	(TableForm)(0),                    // 71: posenc.v1.TableForm
-	(*Region)(nil),                    // 72: posenc.v1.Region
-	(*Learned)(nil),                   // 73: posenc.v1.Learned
-	(*Timestep)(nil),                  // 74: posenc.v1.Timestep
-	(*Grid)(nil),                      // 75: posenc.v1.Grid
-	(*Fourier)(nil),                   // 76: posenc.v1.Fourier
-	(*BiasGeometry)(nil),              // 77: posenc.v1.BiasGeometry
-	(*Mask)(nil),                      // 78: posenc.v1.Mask
-	(BiasForm)(0),                     // 79: posenc.v1.BiasForm
-	(*RelativeMethod)(nil),            // 80: posenc.v1.RelativeMethod
-	(*Shaw)(nil),                      // 81: posenc.v1.Shaw
-	(*RotationEvidence)(nil),          // 82: posenc.v1.RotationEvidence
-	(*TableEvidence)(nil),             // 83: posenc.v1.TableEvidence
-	(*Explanation)(nil),               // 84: posenc.v1.Explanation
-	(*MeasuredRotation)(nil),          // 85: posenc.v1.MeasuredRotation
-	(*Undecided)(nil),                 // 86: posenc.v1.Undecided
-	(*Verdict)(nil),                   // 87: posenc.v1.Verdict
-	(*MeasuredMask)(nil),              // 88: posenc.v1.MeasuredMask
-	(BiasFollows)(0),                  // 89: posenc.v1.BiasFollows
-	(*BiasCell)(nil),                  // 90: posenc.v1.BiasCell
-	(*BiasExplanation)(nil),           // 91: posenc.v1.BiasExplanation
+	(*CachedKeys)(nil),                // 68: posenc.v1.CachedKeys
+	(Operand)(0),                      // 69: posenc.v1.Operand
+	(*TensorChunk)(nil),               // 70: posenc.v1.TensorChunk
+	(DataType)(0),                     // 71: posenc.v1.DataType
+	(TableForm)(0),                    // 72: posenc.v1.TableForm
+	(*Region)(nil),                    // 73: posenc.v1.Region
+	(*Learned)(nil),                   // 74: posenc.v1.Learned
+	(*Timestep)(nil),                  // 75: posenc.v1.Timestep
+	(*Grid)(nil),                      // 76: posenc.v1.Grid
+	(*Fourier)(nil),                   // 77: posenc.v1.Fourier
+	(*BiasGeometry)(nil),              // 78: posenc.v1.BiasGeometry
+	(*Mask)(nil),                      // 79: posenc.v1.Mask
+	(BiasForm)(0),                     // 80: posenc.v1.BiasForm
+	(*RelativeMethod)(nil),            // 81: posenc.v1.RelativeMethod
+	(*Shaw)(nil),                      // 82: posenc.v1.Shaw
+	(*RotationEvidence)(nil),          // 83: posenc.v1.RotationEvidence
+	(*TableEvidence)(nil),             // 84: posenc.v1.TableEvidence
+	(*Explanation)(nil),               // 85: posenc.v1.Explanation
+	(*MeasuredRotation)(nil),          // 86: posenc.v1.MeasuredRotation
+	(*Undecided)(nil),                 // 87: posenc.v1.Undecided
+	(*Verdict)(nil),                   // 88: posenc.v1.Verdict
+	(*MeasuredMask)(nil),              // 89: posenc.v1.MeasuredMask
+	(BiasFollows)(0),                  // 90: posenc.v1.BiasFollows
+	(*BiasCell)(nil),                  // 91: posenc.v1.BiasCell
+	(*BiasExplanation)(nil),           // 92: posenc.v1.BiasExplanation
 }
 var file_posenc_v1_service_proto_depIdxs = []int32{
 	5,   // 0: posenc.v1.GetServerInfoResponse.devices:type_name -> posenc.v1.Device
@@ -4917,155 +4930,156 @@ var file_posenc_v1_service_proto_depIdxs = []int32{
 	52,  // 49: posenc.v1.ApplyRotaryRequest.hints:type_name -> posenc.v1.CallHints
 	67,  // 50: posenc.v1.ApplyRotaryRequest.q:type_name -> posenc.v1.RotaryOperand
 	67,  // 51: posenc.v1.ApplyRotaryRequest.k:type_name -> posenc.v1.RotaryOperand
-	53,  // 52: posenc.v1.ApplyRotaryResponse.info:type_name -> posenc.v1.AnswerInfo
-	57,  // 53: posenc.v1.ApplyRotaryResponse.q:type_name -> posenc.v1.Tensor
-	57,  // 54: posenc.v1.ApplyRotaryResponse.k:type_name -> posenc.v1.Tensor
-	23,  // 55: posenc.v1.StreamApplyRotaryRequest.header:type_name -> posenc.v1.ApplyRotaryRequest
-	26,  // 56: posenc.v1.StreamApplyRotaryRequest.chunk:type_name -> posenc.v1.RotaryChunk
-	68,  // 57: posenc.v1.RotaryChunk.operand:type_name -> posenc.v1.Operand
-	69,  // 58: posenc.v1.RotaryChunk.rows:type_name -> posenc.v1.TensorChunk
-	53,  // 59: posenc.v1.StreamApplyRotaryResponse.info:type_name -> posenc.v1.AnswerInfo
-	26,  // 60: posenc.v1.StreamApplyRotaryResponse.chunk:type_name -> posenc.v1.RotaryChunk
-	54,  // 61: posenc.v1.GenerateTableRequest.rotary:type_name -> posenc.v1.RotarySource
-	56,  // 62: posenc.v1.GenerateTableRequest.positions:type_name -> posenc.v1.Positions
-	70,  // 63: posenc.v1.GenerateTableRequest.dtype:type_name -> posenc.v1.DataType
-	71,  // 64: posenc.v1.GenerateTableRequest.form:type_name -> posenc.v1.TableForm
-	51,  // 65: posenc.v1.GenerateTableRequest.precision:type_name -> posenc.v1.Precision
-	52,  // 66: posenc.v1.GenerateTableRequest.hints:type_name -> posenc.v1.CallHints
-	68,  // 67: posenc.v1.GenerateTableRequest.operand:type_name -> posenc.v1.Operand
-	72,  // 68: posenc.v1.GenerateTableRequest.cos_output:type_name -> posenc.v1.Region
-	72,  // 69: posenc.v1.GenerateTableRequest.sin_output:type_name -> posenc.v1.Region
-	53,  // 70: posenc.v1.GenerateTableResponse.info:type_name -> posenc.v1.AnswerInfo
-	57,  // 71: posenc.v1.GenerateTableResponse.cos:type_name -> posenc.v1.Tensor
-	57,  // 72: posenc.v1.GenerateTableResponse.sin:type_name -> posenc.v1.Tensor
-	28,  // 73: posenc.v1.StreamTableRequest.table:type_name -> posenc.v1.GenerateTableRequest
-	53,  // 74: posenc.v1.StreamTableResponse.info:type_name -> posenc.v1.AnswerInfo
-	57,  // 75: posenc.v1.StreamTableResponse.cos:type_name -> posenc.v1.Tensor
-	57,  // 76: posenc.v1.StreamTableResponse.sin:type_name -> posenc.v1.Tensor
-	55,  // 77: posenc.v1.GenerateEmbeddingRequest.sinusoidal:type_name -> posenc.v1.Sinusoidal
-	73,  // 78: posenc.v1.GenerateEmbeddingRequest.learned:type_name -> posenc.v1.Learned
-	74,  // 79: posenc.v1.GenerateEmbeddingRequest.timestep:type_name -> posenc.v1.Timestep
-	75,  // 80: posenc.v1.GenerateEmbeddingRequest.grid:type_name -> posenc.v1.Grid
-	76,  // 81: posenc.v1.GenerateEmbeddingRequest.fourier:type_name -> posenc.v1.Fourier
-	56,  // 82: posenc.v1.GenerateEmbeddingRequest.positions:type_name -> posenc.v1.Positions
-	70,  // 83: posenc.v1.GenerateEmbeddingRequest.dtype:type_name -> posenc.v1.DataType
-	51,  // 84: posenc.v1.GenerateEmbeddingRequest.precision:type_name -> posenc.v1.Precision
-	52,  // 85: posenc.v1.GenerateEmbeddingRequest.hints:type_name -> posenc.v1.CallHints
-	57,  // 86: posenc.v1.GenerateEmbeddingRequest.add_to:type_name -> posenc.v1.Tensor
-	72,  // 87: posenc.v1.GenerateEmbeddingRequest.output:type_name -> posenc.v1.Region
-	53,  // 88: posenc.v1.GenerateEmbeddingResponse.info:type_name -> posenc.v1.AnswerInfo
-	57,  // 89: posenc.v1.GenerateEmbeddingResponse.embedding:type_name -> posenc.v1.Tensor
-	50,  // 90: posenc.v1.GenerateBiasRequest.method:type_name -> posenc.v1.BiasMethod
-	77,  // 91: posenc.v1.GenerateBiasRequest.geometry:type_name -> posenc.v1.BiasGeometry
-	78,  // 92: posenc.v1.GenerateBiasRequest.mask:type_name -> posenc.v1.Mask
-	79,  // 93: posenc.v1.GenerateBiasRequest.form:type_name -> posenc.v1.BiasForm
-	70,  // 94: posenc.v1.GenerateBiasRequest.dtype:type_name -> posenc.v1.DataType
-	51,  // 95: posenc.v1.GenerateBiasRequest.precision:type_name -> posenc.v1.Precision
-	52,  // 96: posenc.v1.GenerateBiasRequest.hints:type_name -> posenc.v1.CallHints
-	72,  // 97: posenc.v1.GenerateBiasRequest.output:type_name -> posenc.v1.Region
-	53,  // 98: posenc.v1.GenerateBiasResponse.info:type_name -> posenc.v1.AnswerInfo
-	57,  // 99: posenc.v1.GenerateBiasResponse.bias:type_name -> posenc.v1.Tensor
-	34,  // 100: posenc.v1.StreamBiasRequest.bias:type_name -> posenc.v1.GenerateBiasRequest
-	53,  // 101: posenc.v1.StreamBiasResponse.info:type_name -> posenc.v1.AnswerInfo
-	57,  // 102: posenc.v1.StreamBiasResponse.bias:type_name -> posenc.v1.Tensor
-	50,  // 103: posenc.v1.AddBiasRequest.method:type_name -> posenc.v1.BiasMethod
-	77,  // 104: posenc.v1.AddBiasRequest.geometry:type_name -> posenc.v1.BiasGeometry
-	78,  // 105: posenc.v1.AddBiasRequest.mask:type_name -> posenc.v1.Mask
-	51,  // 106: posenc.v1.AddBiasRequest.precision:type_name -> posenc.v1.Precision
-	52,  // 107: posenc.v1.AddBiasRequest.hints:type_name -> posenc.v1.CallHints
-	57,  // 108: posenc.v1.AddBiasRequest.scores:type_name -> posenc.v1.Tensor
-	72,  // 109: posenc.v1.AddBiasRequest.output:type_name -> posenc.v1.Region
-	53,  // 110: posenc.v1.AddBiasResponse.info:type_name -> posenc.v1.AnswerInfo
-	57,  // 111: posenc.v1.AddBiasResponse.scores:type_name -> posenc.v1.Tensor
-	80,  // 112: posenc.v1.RelativeScoresRequest.method:type_name -> posenc.v1.RelativeMethod
-	65,  // 113: posenc.v1.RelativeScoresRequest.layout:type_name -> posenc.v1.Layout
-	77,  // 114: posenc.v1.RelativeScoresRequest.geometry:type_name -> posenc.v1.BiasGeometry
-	78,  // 115: posenc.v1.RelativeScoresRequest.mask:type_name -> posenc.v1.Mask
-	70,  // 116: posenc.v1.RelativeScoresRequest.dtype:type_name -> posenc.v1.DataType
-	51,  // 117: posenc.v1.RelativeScoresRequest.precision:type_name -> posenc.v1.Precision
-	52,  // 118: posenc.v1.RelativeScoresRequest.hints:type_name -> posenc.v1.CallHints
-	57,  // 119: posenc.v1.RelativeScoresRequest.q:type_name -> posenc.v1.Tensor
-	57,  // 120: posenc.v1.RelativeScoresRequest.k:type_name -> posenc.v1.Tensor
-	57,  // 121: posenc.v1.RelativeScoresRequest.add_to:type_name -> posenc.v1.Tensor
-	72,  // 122: posenc.v1.RelativeScoresRequest.output:type_name -> posenc.v1.Region
-	53,  // 123: posenc.v1.RelativeScoresResponse.info:type_name -> posenc.v1.AnswerInfo
-	57,  // 124: posenc.v1.RelativeScoresResponse.scores:type_name -> posenc.v1.Tensor
-	81,  // 125: posenc.v1.RelativeValuesRequest.shaw:type_name -> posenc.v1.Shaw
-	65,  // 126: posenc.v1.RelativeValuesRequest.layout:type_name -> posenc.v1.Layout
-	77,  // 127: posenc.v1.RelativeValuesRequest.geometry:type_name -> posenc.v1.BiasGeometry
-	70,  // 128: posenc.v1.RelativeValuesRequest.dtype:type_name -> posenc.v1.DataType
-	51,  // 129: posenc.v1.RelativeValuesRequest.precision:type_name -> posenc.v1.Precision
-	52,  // 130: posenc.v1.RelativeValuesRequest.hints:type_name -> posenc.v1.CallHints
-	57,  // 131: posenc.v1.RelativeValuesRequest.probabilities:type_name -> posenc.v1.Tensor
-	57,  // 132: posenc.v1.RelativeValuesRequest.add_to:type_name -> posenc.v1.Tensor
-	72,  // 133: posenc.v1.RelativeValuesRequest.output:type_name -> posenc.v1.Region
-	53,  // 134: posenc.v1.RelativeValuesResponse.info:type_name -> posenc.v1.AnswerInfo
-	57,  // 135: posenc.v1.RelativeValuesResponse.values:type_name -> posenc.v1.Tensor
-	54,  // 136: posenc.v1.DiagnoseRequest.expected:type_name -> posenc.v1.RotarySource
-	56,  // 137: posenc.v1.DiagnoseRequest.positions:type_name -> posenc.v1.Positions
-	65,  // 138: posenc.v1.DiagnoseRequest.layout:type_name -> posenc.v1.Layout
-	66,  // 139: posenc.v1.DiagnoseRequest.direction:type_name -> posenc.v1.Direction
-	51,  // 140: posenc.v1.DiagnoseRequest.precision:type_name -> posenc.v1.Precision
-	52,  // 141: posenc.v1.DiagnoseRequest.hints:type_name -> posenc.v1.CallHints
-	82,  // 142: posenc.v1.DiagnoseRequest.rotation:type_name -> posenc.v1.RotationEvidence
-	83,  // 143: posenc.v1.DiagnoseRequest.table:type_name -> posenc.v1.TableEvidence
-	57,  // 144: posenc.v1.DiagnoseRequest.inv_freq:type_name -> posenc.v1.Tensor
-	84,  // 145: posenc.v1.DiagnoseResponse.explanations:type_name -> posenc.v1.Explanation
-	85,  // 146: posenc.v1.DiagnoseResponse.measured:type_name -> posenc.v1.MeasuredRotation
-	86,  // 147: posenc.v1.DiagnoseResponse.undecided:type_name -> posenc.v1.Undecided
-	87,  // 148: posenc.v1.DiagnoseResponse.verdict:type_name -> posenc.v1.Verdict
-	50,  // 149: posenc.v1.DiagnoseBiasRequest.expected:type_name -> posenc.v1.BiasMethod
-	51,  // 150: posenc.v1.DiagnoseBiasRequest.precision:type_name -> posenc.v1.Precision
-	52,  // 151: posenc.v1.DiagnoseBiasRequest.hints:type_name -> posenc.v1.CallHints
-	78,  // 152: posenc.v1.DiagnoseBiasRequest.mask:type_name -> posenc.v1.Mask
-	57,  // 153: posenc.v1.DiagnoseBiasRequest.bias:type_name -> posenc.v1.Tensor
-	88,  // 154: posenc.v1.DiagnoseBiasResponse.mask:type_name -> posenc.v1.MeasuredMask
-	89,  // 155: posenc.v1.DiagnoseBiasResponse.follows:type_name -> posenc.v1.BiasFollows
-	90,  // 156: posenc.v1.DiagnoseBiasResponse.contradiction:type_name -> posenc.v1.BiasCell
-	91,  // 157: posenc.v1.DiagnoseBiasResponse.explanations:type_name -> posenc.v1.BiasExplanation
-	86,  // 158: posenc.v1.DiagnoseBiasResponse.undecided:type_name -> posenc.v1.Undecided
-	70,  // 159: posenc.v1.DiagnoseBiasResponse.compared_as:type_name -> posenc.v1.DataType
-	57,  // 160: posenc.v1.DiagnoseBiasResponse.values:type_name -> posenc.v1.Tensor
-	87,  // 161: posenc.v1.DiagnoseBiasResponse.verdict:type_name -> posenc.v1.Verdict
-	1,   // 162: posenc.v1.PositionalEncodingService.GetServerInfo:input_type -> posenc.v1.GetServerInfoRequest
-	11,  // 163: posenc.v1.PositionalEncodingService.Explain:input_type -> posenc.v1.ExplainRequest
-	16,  // 164: posenc.v1.PositionalEncodingService.Analyze:input_type -> posenc.v1.AnalyzeRequest
-	19,  // 165: posenc.v1.PositionalEncodingService.Compare:input_type -> posenc.v1.CompareRequest
-	21,  // 166: posenc.v1.PositionalEncodingService.Positions:input_type -> posenc.v1.PositionsRequest
-	23,  // 167: posenc.v1.PositionalEncodingService.ApplyRotary:input_type -> posenc.v1.ApplyRotaryRequest
-	25,  // 168: posenc.v1.PositionalEncodingService.StreamApplyRotary:input_type -> posenc.v1.StreamApplyRotaryRequest
-	28,  // 169: posenc.v1.PositionalEncodingService.GenerateTable:input_type -> posenc.v1.GenerateTableRequest
-	30,  // 170: posenc.v1.PositionalEncodingService.StreamTable:input_type -> posenc.v1.StreamTableRequest
-	32,  // 171: posenc.v1.PositionalEncodingService.GenerateEmbedding:input_type -> posenc.v1.GenerateEmbeddingRequest
-	34,  // 172: posenc.v1.PositionalEncodingService.GenerateBias:input_type -> posenc.v1.GenerateBiasRequest
-	36,  // 173: posenc.v1.PositionalEncodingService.StreamBias:input_type -> posenc.v1.StreamBiasRequest
-	38,  // 174: posenc.v1.PositionalEncodingService.AddBias:input_type -> posenc.v1.AddBiasRequest
-	40,  // 175: posenc.v1.PositionalEncodingService.RelativeScores:input_type -> posenc.v1.RelativeScoresRequest
-	42,  // 176: posenc.v1.PositionalEncodingService.RelativeValues:input_type -> posenc.v1.RelativeValuesRequest
-	44,  // 177: posenc.v1.PositionalEncodingService.Diagnose:input_type -> posenc.v1.DiagnoseRequest
-	46,  // 178: posenc.v1.PositionalEncodingService.DiagnoseBias:input_type -> posenc.v1.DiagnoseBiasRequest
-	2,   // 179: posenc.v1.PositionalEncodingService.GetServerInfo:output_type -> posenc.v1.GetServerInfoResponse
-	12,  // 180: posenc.v1.PositionalEncodingService.Explain:output_type -> posenc.v1.ExplainResponse
-	17,  // 181: posenc.v1.PositionalEncodingService.Analyze:output_type -> posenc.v1.AnalyzeResponse
-	20,  // 182: posenc.v1.PositionalEncodingService.Compare:output_type -> posenc.v1.CompareResponse
-	22,  // 183: posenc.v1.PositionalEncodingService.Positions:output_type -> posenc.v1.PositionsResponse
-	24,  // 184: posenc.v1.PositionalEncodingService.ApplyRotary:output_type -> posenc.v1.ApplyRotaryResponse
-	27,  // 185: posenc.v1.PositionalEncodingService.StreamApplyRotary:output_type -> posenc.v1.StreamApplyRotaryResponse
-	29,  // 186: posenc.v1.PositionalEncodingService.GenerateTable:output_type -> posenc.v1.GenerateTableResponse
-	31,  // 187: posenc.v1.PositionalEncodingService.StreamTable:output_type -> posenc.v1.StreamTableResponse
-	33,  // 188: posenc.v1.PositionalEncodingService.GenerateEmbedding:output_type -> posenc.v1.GenerateEmbeddingResponse
-	35,  // 189: posenc.v1.PositionalEncodingService.GenerateBias:output_type -> posenc.v1.GenerateBiasResponse
-	37,  // 190: posenc.v1.PositionalEncodingService.StreamBias:output_type -> posenc.v1.StreamBiasResponse
-	39,  // 191: posenc.v1.PositionalEncodingService.AddBias:output_type -> posenc.v1.AddBiasResponse
-	41,  // 192: posenc.v1.PositionalEncodingService.RelativeScores:output_type -> posenc.v1.RelativeScoresResponse
-	43,  // 193: posenc.v1.PositionalEncodingService.RelativeValues:output_type -> posenc.v1.RelativeValuesResponse
-	45,  // 194: posenc.v1.PositionalEncodingService.Diagnose:output_type -> posenc.v1.DiagnoseResponse
-	47,  // 195: posenc.v1.PositionalEncodingService.DiagnoseBias:output_type -> posenc.v1.DiagnoseBiasResponse
-	179, // [179:196] is the sub-list for method output_type
-	162, // [162:179] is the sub-list for method input_type
-	162, // [162:162] is the sub-list for extension type_name
-	162, // [162:162] is the sub-list for extension extendee
-	0,   // [0:162] is the sub-list for field type_name
+	68,  // 52: posenc.v1.ApplyRotaryRequest.cached_keys:type_name -> posenc.v1.CachedKeys
+	53,  // 53: posenc.v1.ApplyRotaryResponse.info:type_name -> posenc.v1.AnswerInfo
+	57,  // 54: posenc.v1.ApplyRotaryResponse.q:type_name -> posenc.v1.Tensor
+	57,  // 55: posenc.v1.ApplyRotaryResponse.k:type_name -> posenc.v1.Tensor
+	23,  // 56: posenc.v1.StreamApplyRotaryRequest.header:type_name -> posenc.v1.ApplyRotaryRequest
+	26,  // 57: posenc.v1.StreamApplyRotaryRequest.chunk:type_name -> posenc.v1.RotaryChunk
+	69,  // 58: posenc.v1.RotaryChunk.operand:type_name -> posenc.v1.Operand
+	70,  // 59: posenc.v1.RotaryChunk.rows:type_name -> posenc.v1.TensorChunk
+	53,  // 60: posenc.v1.StreamApplyRotaryResponse.info:type_name -> posenc.v1.AnswerInfo
+	26,  // 61: posenc.v1.StreamApplyRotaryResponse.chunk:type_name -> posenc.v1.RotaryChunk
+	54,  // 62: posenc.v1.GenerateTableRequest.rotary:type_name -> posenc.v1.RotarySource
+	56,  // 63: posenc.v1.GenerateTableRequest.positions:type_name -> posenc.v1.Positions
+	71,  // 64: posenc.v1.GenerateTableRequest.dtype:type_name -> posenc.v1.DataType
+	72,  // 65: posenc.v1.GenerateTableRequest.form:type_name -> posenc.v1.TableForm
+	51,  // 66: posenc.v1.GenerateTableRequest.precision:type_name -> posenc.v1.Precision
+	52,  // 67: posenc.v1.GenerateTableRequest.hints:type_name -> posenc.v1.CallHints
+	69,  // 68: posenc.v1.GenerateTableRequest.operand:type_name -> posenc.v1.Operand
+	73,  // 69: posenc.v1.GenerateTableRequest.cos_output:type_name -> posenc.v1.Region
+	73,  // 70: posenc.v1.GenerateTableRequest.sin_output:type_name -> posenc.v1.Region
+	53,  // 71: posenc.v1.GenerateTableResponse.info:type_name -> posenc.v1.AnswerInfo
+	57,  // 72: posenc.v1.GenerateTableResponse.cos:type_name -> posenc.v1.Tensor
+	57,  // 73: posenc.v1.GenerateTableResponse.sin:type_name -> posenc.v1.Tensor
+	28,  // 74: posenc.v1.StreamTableRequest.table:type_name -> posenc.v1.GenerateTableRequest
+	53,  // 75: posenc.v1.StreamTableResponse.info:type_name -> posenc.v1.AnswerInfo
+	57,  // 76: posenc.v1.StreamTableResponse.cos:type_name -> posenc.v1.Tensor
+	57,  // 77: posenc.v1.StreamTableResponse.sin:type_name -> posenc.v1.Tensor
+	55,  // 78: posenc.v1.GenerateEmbeddingRequest.sinusoidal:type_name -> posenc.v1.Sinusoidal
+	74,  // 79: posenc.v1.GenerateEmbeddingRequest.learned:type_name -> posenc.v1.Learned
+	75,  // 80: posenc.v1.GenerateEmbeddingRequest.timestep:type_name -> posenc.v1.Timestep
+	76,  // 81: posenc.v1.GenerateEmbeddingRequest.grid:type_name -> posenc.v1.Grid
+	77,  // 82: posenc.v1.GenerateEmbeddingRequest.fourier:type_name -> posenc.v1.Fourier
+	56,  // 83: posenc.v1.GenerateEmbeddingRequest.positions:type_name -> posenc.v1.Positions
+	71,  // 84: posenc.v1.GenerateEmbeddingRequest.dtype:type_name -> posenc.v1.DataType
+	51,  // 85: posenc.v1.GenerateEmbeddingRequest.precision:type_name -> posenc.v1.Precision
+	52,  // 86: posenc.v1.GenerateEmbeddingRequest.hints:type_name -> posenc.v1.CallHints
+	57,  // 87: posenc.v1.GenerateEmbeddingRequest.add_to:type_name -> posenc.v1.Tensor
+	73,  // 88: posenc.v1.GenerateEmbeddingRequest.output:type_name -> posenc.v1.Region
+	53,  // 89: posenc.v1.GenerateEmbeddingResponse.info:type_name -> posenc.v1.AnswerInfo
+	57,  // 90: posenc.v1.GenerateEmbeddingResponse.embedding:type_name -> posenc.v1.Tensor
+	50,  // 91: posenc.v1.GenerateBiasRequest.method:type_name -> posenc.v1.BiasMethod
+	78,  // 92: posenc.v1.GenerateBiasRequest.geometry:type_name -> posenc.v1.BiasGeometry
+	79,  // 93: posenc.v1.GenerateBiasRequest.mask:type_name -> posenc.v1.Mask
+	80,  // 94: posenc.v1.GenerateBiasRequest.form:type_name -> posenc.v1.BiasForm
+	71,  // 95: posenc.v1.GenerateBiasRequest.dtype:type_name -> posenc.v1.DataType
+	51,  // 96: posenc.v1.GenerateBiasRequest.precision:type_name -> posenc.v1.Precision
+	52,  // 97: posenc.v1.GenerateBiasRequest.hints:type_name -> posenc.v1.CallHints
+	73,  // 98: posenc.v1.GenerateBiasRequest.output:type_name -> posenc.v1.Region
+	53,  // 99: posenc.v1.GenerateBiasResponse.info:type_name -> posenc.v1.AnswerInfo
+	57,  // 100: posenc.v1.GenerateBiasResponse.bias:type_name -> posenc.v1.Tensor
+	34,  // 101: posenc.v1.StreamBiasRequest.bias:type_name -> posenc.v1.GenerateBiasRequest
+	53,  // 102: posenc.v1.StreamBiasResponse.info:type_name -> posenc.v1.AnswerInfo
+	57,  // 103: posenc.v1.StreamBiasResponse.bias:type_name -> posenc.v1.Tensor
+	50,  // 104: posenc.v1.AddBiasRequest.method:type_name -> posenc.v1.BiasMethod
+	78,  // 105: posenc.v1.AddBiasRequest.geometry:type_name -> posenc.v1.BiasGeometry
+	79,  // 106: posenc.v1.AddBiasRequest.mask:type_name -> posenc.v1.Mask
+	51,  // 107: posenc.v1.AddBiasRequest.precision:type_name -> posenc.v1.Precision
+	52,  // 108: posenc.v1.AddBiasRequest.hints:type_name -> posenc.v1.CallHints
+	57,  // 109: posenc.v1.AddBiasRequest.scores:type_name -> posenc.v1.Tensor
+	73,  // 110: posenc.v1.AddBiasRequest.output:type_name -> posenc.v1.Region
+	53,  // 111: posenc.v1.AddBiasResponse.info:type_name -> posenc.v1.AnswerInfo
+	57,  // 112: posenc.v1.AddBiasResponse.scores:type_name -> posenc.v1.Tensor
+	81,  // 113: posenc.v1.RelativeScoresRequest.method:type_name -> posenc.v1.RelativeMethod
+	65,  // 114: posenc.v1.RelativeScoresRequest.layout:type_name -> posenc.v1.Layout
+	78,  // 115: posenc.v1.RelativeScoresRequest.geometry:type_name -> posenc.v1.BiasGeometry
+	79,  // 116: posenc.v1.RelativeScoresRequest.mask:type_name -> posenc.v1.Mask
+	71,  // 117: posenc.v1.RelativeScoresRequest.dtype:type_name -> posenc.v1.DataType
+	51,  // 118: posenc.v1.RelativeScoresRequest.precision:type_name -> posenc.v1.Precision
+	52,  // 119: posenc.v1.RelativeScoresRequest.hints:type_name -> posenc.v1.CallHints
+	57,  // 120: posenc.v1.RelativeScoresRequest.q:type_name -> posenc.v1.Tensor
+	57,  // 121: posenc.v1.RelativeScoresRequest.k:type_name -> posenc.v1.Tensor
+	57,  // 122: posenc.v1.RelativeScoresRequest.add_to:type_name -> posenc.v1.Tensor
+	73,  // 123: posenc.v1.RelativeScoresRequest.output:type_name -> posenc.v1.Region
+	53,  // 124: posenc.v1.RelativeScoresResponse.info:type_name -> posenc.v1.AnswerInfo
+	57,  // 125: posenc.v1.RelativeScoresResponse.scores:type_name -> posenc.v1.Tensor
+	82,  // 126: posenc.v1.RelativeValuesRequest.shaw:type_name -> posenc.v1.Shaw
+	65,  // 127: posenc.v1.RelativeValuesRequest.layout:type_name -> posenc.v1.Layout
+	78,  // 128: posenc.v1.RelativeValuesRequest.geometry:type_name -> posenc.v1.BiasGeometry
+	71,  // 129: posenc.v1.RelativeValuesRequest.dtype:type_name -> posenc.v1.DataType
+	51,  // 130: posenc.v1.RelativeValuesRequest.precision:type_name -> posenc.v1.Precision
+	52,  // 131: posenc.v1.RelativeValuesRequest.hints:type_name -> posenc.v1.CallHints
+	57,  // 132: posenc.v1.RelativeValuesRequest.probabilities:type_name -> posenc.v1.Tensor
+	57,  // 133: posenc.v1.RelativeValuesRequest.add_to:type_name -> posenc.v1.Tensor
+	73,  // 134: posenc.v1.RelativeValuesRequest.output:type_name -> posenc.v1.Region
+	53,  // 135: posenc.v1.RelativeValuesResponse.info:type_name -> posenc.v1.AnswerInfo
+	57,  // 136: posenc.v1.RelativeValuesResponse.values:type_name -> posenc.v1.Tensor
+	54,  // 137: posenc.v1.DiagnoseRequest.expected:type_name -> posenc.v1.RotarySource
+	56,  // 138: posenc.v1.DiagnoseRequest.positions:type_name -> posenc.v1.Positions
+	65,  // 139: posenc.v1.DiagnoseRequest.layout:type_name -> posenc.v1.Layout
+	66,  // 140: posenc.v1.DiagnoseRequest.direction:type_name -> posenc.v1.Direction
+	51,  // 141: posenc.v1.DiagnoseRequest.precision:type_name -> posenc.v1.Precision
+	52,  // 142: posenc.v1.DiagnoseRequest.hints:type_name -> posenc.v1.CallHints
+	83,  // 143: posenc.v1.DiagnoseRequest.rotation:type_name -> posenc.v1.RotationEvidence
+	84,  // 144: posenc.v1.DiagnoseRequest.table:type_name -> posenc.v1.TableEvidence
+	57,  // 145: posenc.v1.DiagnoseRequest.inv_freq:type_name -> posenc.v1.Tensor
+	85,  // 146: posenc.v1.DiagnoseResponse.explanations:type_name -> posenc.v1.Explanation
+	86,  // 147: posenc.v1.DiagnoseResponse.measured:type_name -> posenc.v1.MeasuredRotation
+	87,  // 148: posenc.v1.DiagnoseResponse.undecided:type_name -> posenc.v1.Undecided
+	88,  // 149: posenc.v1.DiagnoseResponse.verdict:type_name -> posenc.v1.Verdict
+	50,  // 150: posenc.v1.DiagnoseBiasRequest.expected:type_name -> posenc.v1.BiasMethod
+	51,  // 151: posenc.v1.DiagnoseBiasRequest.precision:type_name -> posenc.v1.Precision
+	52,  // 152: posenc.v1.DiagnoseBiasRequest.hints:type_name -> posenc.v1.CallHints
+	79,  // 153: posenc.v1.DiagnoseBiasRequest.mask:type_name -> posenc.v1.Mask
+	57,  // 154: posenc.v1.DiagnoseBiasRequest.bias:type_name -> posenc.v1.Tensor
+	89,  // 155: posenc.v1.DiagnoseBiasResponse.mask:type_name -> posenc.v1.MeasuredMask
+	90,  // 156: posenc.v1.DiagnoseBiasResponse.follows:type_name -> posenc.v1.BiasFollows
+	91,  // 157: posenc.v1.DiagnoseBiasResponse.contradiction:type_name -> posenc.v1.BiasCell
+	92,  // 158: posenc.v1.DiagnoseBiasResponse.explanations:type_name -> posenc.v1.BiasExplanation
+	87,  // 159: posenc.v1.DiagnoseBiasResponse.undecided:type_name -> posenc.v1.Undecided
+	71,  // 160: posenc.v1.DiagnoseBiasResponse.compared_as:type_name -> posenc.v1.DataType
+	57,  // 161: posenc.v1.DiagnoseBiasResponse.values:type_name -> posenc.v1.Tensor
+	88,  // 162: posenc.v1.DiagnoseBiasResponse.verdict:type_name -> posenc.v1.Verdict
+	1,   // 163: posenc.v1.PositionalEncodingService.GetServerInfo:input_type -> posenc.v1.GetServerInfoRequest
+	11,  // 164: posenc.v1.PositionalEncodingService.Explain:input_type -> posenc.v1.ExplainRequest
+	16,  // 165: posenc.v1.PositionalEncodingService.Analyze:input_type -> posenc.v1.AnalyzeRequest
+	19,  // 166: posenc.v1.PositionalEncodingService.Compare:input_type -> posenc.v1.CompareRequest
+	21,  // 167: posenc.v1.PositionalEncodingService.Positions:input_type -> posenc.v1.PositionsRequest
+	23,  // 168: posenc.v1.PositionalEncodingService.ApplyRotary:input_type -> posenc.v1.ApplyRotaryRequest
+	25,  // 169: posenc.v1.PositionalEncodingService.StreamApplyRotary:input_type -> posenc.v1.StreamApplyRotaryRequest
+	28,  // 170: posenc.v1.PositionalEncodingService.GenerateTable:input_type -> posenc.v1.GenerateTableRequest
+	30,  // 171: posenc.v1.PositionalEncodingService.StreamTable:input_type -> posenc.v1.StreamTableRequest
+	32,  // 172: posenc.v1.PositionalEncodingService.GenerateEmbedding:input_type -> posenc.v1.GenerateEmbeddingRequest
+	34,  // 173: posenc.v1.PositionalEncodingService.GenerateBias:input_type -> posenc.v1.GenerateBiasRequest
+	36,  // 174: posenc.v1.PositionalEncodingService.StreamBias:input_type -> posenc.v1.StreamBiasRequest
+	38,  // 175: posenc.v1.PositionalEncodingService.AddBias:input_type -> posenc.v1.AddBiasRequest
+	40,  // 176: posenc.v1.PositionalEncodingService.RelativeScores:input_type -> posenc.v1.RelativeScoresRequest
+	42,  // 177: posenc.v1.PositionalEncodingService.RelativeValues:input_type -> posenc.v1.RelativeValuesRequest
+	44,  // 178: posenc.v1.PositionalEncodingService.Diagnose:input_type -> posenc.v1.DiagnoseRequest
+	46,  // 179: posenc.v1.PositionalEncodingService.DiagnoseBias:input_type -> posenc.v1.DiagnoseBiasRequest
+	2,   // 180: posenc.v1.PositionalEncodingService.GetServerInfo:output_type -> posenc.v1.GetServerInfoResponse
+	12,  // 181: posenc.v1.PositionalEncodingService.Explain:output_type -> posenc.v1.ExplainResponse
+	17,  // 182: posenc.v1.PositionalEncodingService.Analyze:output_type -> posenc.v1.AnalyzeResponse
+	20,  // 183: posenc.v1.PositionalEncodingService.Compare:output_type -> posenc.v1.CompareResponse
+	22,  // 184: posenc.v1.PositionalEncodingService.Positions:output_type -> posenc.v1.PositionsResponse
+	24,  // 185: posenc.v1.PositionalEncodingService.ApplyRotary:output_type -> posenc.v1.ApplyRotaryResponse
+	27,  // 186: posenc.v1.PositionalEncodingService.StreamApplyRotary:output_type -> posenc.v1.StreamApplyRotaryResponse
+	29,  // 187: posenc.v1.PositionalEncodingService.GenerateTable:output_type -> posenc.v1.GenerateTableResponse
+	31,  // 188: posenc.v1.PositionalEncodingService.StreamTable:output_type -> posenc.v1.StreamTableResponse
+	33,  // 189: posenc.v1.PositionalEncodingService.GenerateEmbedding:output_type -> posenc.v1.GenerateEmbeddingResponse
+	35,  // 190: posenc.v1.PositionalEncodingService.GenerateBias:output_type -> posenc.v1.GenerateBiasResponse
+	37,  // 191: posenc.v1.PositionalEncodingService.StreamBias:output_type -> posenc.v1.StreamBiasResponse
+	39,  // 192: posenc.v1.PositionalEncodingService.AddBias:output_type -> posenc.v1.AddBiasResponse
+	41,  // 193: posenc.v1.PositionalEncodingService.RelativeScores:output_type -> posenc.v1.RelativeScoresResponse
+	43,  // 194: posenc.v1.PositionalEncodingService.RelativeValues:output_type -> posenc.v1.RelativeValuesResponse
+	45,  // 195: posenc.v1.PositionalEncodingService.Diagnose:output_type -> posenc.v1.DiagnoseResponse
+	47,  // 196: posenc.v1.PositionalEncodingService.DiagnoseBias:output_type -> posenc.v1.DiagnoseBiasResponse
+	180, // [180:197] is the sub-list for method output_type
+	163, // [163:180] is the sub-list for method input_type
+	163, // [163:163] is the sub-list for extension type_name
+	163, // [163:163] is the sub-list for extension extendee
+	0,   // [0:163] is the sub-list for field type_name
 }
 
 func init() { file_posenc_v1_service_proto_init() }

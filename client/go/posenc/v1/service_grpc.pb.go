@@ -59,7 +59,7 @@ type PositionalEncodingServiceClient interface {
 	Compare(ctx context.Context, in *CompareRequest, opts ...grpc.CallOption) (*CompareResponse, error)
 	// Computes the position ids of tokens as the model's class does, from a description of text, images, videos and audio.
 	Positions(ctx context.Context, in *PositionsRequest, opts ...grpc.CallOption) (*PositionsResponse, error)
-	// Rotates q and, optionally, k.
+	// Rotates q and, optionally, k; or moves keys of a KV cache, which are rotated already, to other positions.
 	ApplyRotary(ctx context.Context, in *ApplyRotaryRequest, opts ...grpc.CallOption) (*ApplyRotaryResponse, error)
 	// Rotates q and, optionally, k of any size in chunks. Only the chunks in flight are in memory.
 	StreamApplyRotary(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[StreamApplyRotaryRequest, StreamApplyRotaryResponse], error)
@@ -306,7 +306,7 @@ type PositionalEncodingServiceServer interface {
 	Compare(context.Context, *CompareRequest) (*CompareResponse, error)
 	// Computes the position ids of tokens as the model's class does, from a description of text, images, videos and audio.
 	Positions(context.Context, *PositionsRequest) (*PositionsResponse, error)
-	// Rotates q and, optionally, k.
+	// Rotates q and, optionally, k; or moves keys of a KV cache, which are rotated already, to other positions.
 	ApplyRotary(context.Context, *ApplyRotaryRequest) (*ApplyRotaryResponse, error)
 	// Rotates q and, optionally, k of any size in chunks. Only the chunks in flight are in memory.
 	StreamApplyRotary(grpc.BidiStreamingServer[StreamApplyRotaryRequest, StreamApplyRotaryResponse]) error

@@ -947,6 +947,46 @@ pub struct RotaryOperand {
     #[prost(message, optional, tag = "15")]
     pub tensor: ::core::option::Option<Tensor>,
 }
+/// Keys of a KV cache, which are rotated already: k is turned from these positions to the call's, in one rotation.
+///
+/// A pair's angle is the difference of both angles, position * inv_freq - from_position * from_inv_freq, as if in infinite
+/// precision, and the factor is the quotient of both attention scalings, rounded to float64. A table entry is rounded once.
+/// Against keys that are rotated afresh, the answer has two roundings, because the cached keys were rounded already.
+///
+/// Only FREQUENCY_ARITHMETIC_EXACT and DIRECTION_FORWARD. Both rotations must have the same width, heads, axes and xpos,
+/// and the cache's pairing as input and output pairing. With several axes, or xpos, frequencies must be equal, too. Given
+/// tables, pairs with two angles and an attention scaling of 0 are UNSUPPORTED. query_scale is of queries, and not read.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CachedKeys {
+    /// Positions at which k was rotated. Required. Rules as for the call's positions; cu_seqlens must be equal.
+    #[prost(message, optional, tag = "1")]
+    pub positions: ::core::option::Option<Positions>,
+    /// Rotary embedding by which k was rotated. Absent: the call's.
+    #[prost(message, optional, tag = "2")]
+    pub rotary: ::core::option::Option<RotarySource>,
+    /// k is a paged cache. Absent: k has the tokens themselves.
+    #[prost(message, optional, tag = "3")]
+    pub pages: ::core::option::Option<KvPages>,
+}
+/// Pages of a KV cache that hold the tokens of one sequence. The tensor is the whole cache, B pages of S tokens (layouts
+/// BSHD and BHSD): \[B, S, H, D\] in vLLM and FlashInfer's NHD, \[B, H, S, D\] in HND. Where keys and values alternate, B counts
+/// both: page n of \[pages, 2, S, H, D\] has the keys at 2n. Token t has slot (first_slot + t) % S of page
+/// block_table\[(first_slot + t) / S\]. The other slots keep their bytes. In place only: in shared memory, on a device, or in
+/// the caller's process.
+#[allow(clippy::all)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KvPages {
+    /// Pages in the order of the sequence, each once. 0 .. B-1.
+    #[prost(int64, repeated, tag = "1")]
+    pub block_table: ::prost::alloc::vec::Vec<i64>,
+    /// Slot of the first token in the first page, 0 .. S-1.
+    #[prost(int64, tag = "2")]
+    pub first_slot: i64,
+    /// Number of tokens. 0 .. the slots from first_slot on.
+    #[prost(int64, tag = "3")]
+    pub tokens: i64,
+}
 /// Element pairs for the rotation; there are P = rotary_dim / 2 pairs:
 ///
 /// interleaved  \[x0 x1 | x2 x3 | ...\]   pair k = (2k, 2k+1)    GPT-J, FLUX, Meta's Llama release
@@ -4626,11 +4666,15 @@ pub struct ApplyRotaryRequest {
     pub precision: ::core::option::Option<Precision>,
     #[prost(message, optional, tag = "6")]
     pub hints: ::core::option::Option<CallHints>,
-    /// Required. Empty tensors are legal: to rotate k alone with xpos or query_scale, send an empty q.
+    /// Required, but not with cached_keys, where it is not allowed. Empty tensors are legal: to rotate k alone with xpos or
+    /// query_scale, send an empty q.
     #[prost(message, optional, tag = "7")]
     pub q: ::core::option::Option<RotaryOperand>,
     #[prost(message, optional, tag = "8")]
     pub k: ::core::option::Option<RotaryOperand>,
+    /// k is rotated already, and moves. Absent: it is not.
+    #[prost(message, optional, tag = "9")]
+    pub cached_keys: ::core::option::Option<CachedKeys>,
 }
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -5432,7 +5476,7 @@ pub mod positional_encoding_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// Rotates q and, optionally, k.
+        /// Rotates q and, optionally, k; or moves keys of a KV cache, which are rotated already, to other positions.
         pub async fn apply_rotary(
             &mut self,
             request: impl tonic::IntoRequest<super::ApplyRotaryRequest>,
