@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from posenc import fields as f
     from posenc._retry import RetryPolicy
+    from posenc._tensors import TensorLike
     from posenc._tls import TLS
 
     Array = np.ndarray[Any, Any]
@@ -70,8 +71,9 @@ class Client(abc.ABC):
                    "k": operand(k, k_fields)}
         return self._call("ApplyRotary", request, q, timeout, ("q.tensor", "k.tensor"), out)
 
-    def move_keys(self, k: T, *, from_positions: Any, model: ModelLike | None = None, settings: f.RotarySettings | None = None,
-                        layer: int | str | None = None, component: str | None = None, from_model: ModelLike | None = None,
+    def move_keys(self, k: T, *, from_positions: f.Positions | TensorLike | int, model: ModelLike | None = None,
+                        settings: f.RotarySettings | None = None, layer: int | str | None = None,
+                        component: str | None = None, from_model: ModelLike | None = None,
                         from_settings: f.RotarySettings | None = None, pages: f.KvPages | None = None,
                         k_fields: f.RotaryOperand | None = None, out: T | None = None, timeout: float | None = None,
                         **fields: Unpack[f.ApplyRotaryFields]) -> m.ApplyRotaryResponse[T]:
