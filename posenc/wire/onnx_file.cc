@@ -94,7 +94,9 @@ absl::StatusOr<std::string> Halves(const OnnxTensor& tensor, std::string_view va
     value = 0;
     shift = 0;
   }
-  if (shift != 0) return InvalidArgument("MALFORMED", TensorPath(tensor), "", "int32_data ends within a varint");
+  if (shift != 0) {
+    return InvalidArgument("MALFORMED", TensorPath(tensor) + ".int32_data", "", "must end with a whole varint");
+  }
   return bytes;
 }
 
@@ -148,7 +150,7 @@ class OnnxFiles {
     auto bytes = file->Read(offset, length);
     if (bytes.ok()) return bytes;
     return InvalidArgument("MALFORMED", TensorPath(tensor) + ".external_data", tensor.location,
-                           std::string(bytes.status().message()));
+                           absl::StrCat("must hold the data, but ", bytes.status().message()));
   }
 
   absl::StatusOr<const InputFile*> Open(const OnnxTensor& tensor) {
@@ -161,9 +163,8 @@ class OnnxFiles {
     POSENC_RETURN_IF_ERROR(CheckLocation(tensor));
     auto file = InputFile::Open((folder_ / tensor.location).string(), kMostTableBytes);
     if (!file.ok()) {
-      return InvalidArgument(absl::IsNotFound(file.status()) ? "NOT_FOUND" : "UNSUPPORTED",
-                             TensorPath(tensor) + ".external_data.location", tensor.location,
-                             std::string(file.status().message()));
+      return InvalidArgument("UNSUPPORTED", TensorPath(tensor) + ".external_data.location", tensor.location,
+                             absl::StrCat("must be a file beside the graph: ", file.status().message()));
     }
     return &opened_.emplace(tensor.location, *std::move(file)).first->second;
   }
