@@ -290,7 +290,7 @@ absl::StatusOr<OnnxAttribute> ReadAttribute(OnnxReading& file, const OnnxField& 
   constexpr std::string_view kPath = "graph.node.attribute";
   POSENC_RETURN_IF_ERROR(file.AddNumber(kPath));
   OnnxAttribute attribute;
-  POSENC_RETURN_IF_ERROR(EachFieldIn(file, message, kPath, [&](const OnnxField& field) -> absl::Status {
+  const auto read = [&](const OnnxField& field) -> absl::Status {
     switch (field.number) {
       case 1: return Assign(file.String(field, kPath), &attribute.name);
       case 2: {
@@ -314,7 +314,8 @@ absl::StatusOr<OnnxAttribute> ReadAttribute(OnnxReading& file, const OnnxField& 
       case 21: return Assign(file.String(field, kPath), &attribute.ref_attr_name);
       default: return absl::OkStatus();
     }
-  }));
+  };
+  POSENC_RETURN_IF_ERROR(EachFieldIn(file, message, kPath, read));
   return attribute;
 }
 

@@ -87,10 +87,7 @@ class RotaryVisit {
   absl::Status Graph(const Frame& frame) {
     InterruptionPoint();
     for (const OnnxNode& node : frame.graph->nodes) {
-      if (++visits_ > kMostVisits) {
-        return InvalidArgument("OUT_OF_RANGE", "onnx.functions", "more calls",
-                               fmt::format("must lead to at most {} nodes", kMostVisits));
-      }
+      if (++visits_ > kMostVisits) return TooManyVisits();
       for (const OnnxGraph& graph : node.graphs) POSENC_RETURN_IF_ERROR(Graph({.graph = &graph, .around = &frame}));
       if (const OnnxFunction* function = FunctionOf(node); function != nullptr) {
         const Frame inner = Called(*function, node, frame);
@@ -140,6 +137,7 @@ class RotaryVisit {
     use.node = !node.name.empty() || node.outputs.empty() ? node.name : node.outputs[0];
     const std::vector<OnnxOrigin> cos = OriginsOf(InputOf(node, operation->cos), frame, 0),
                                   sin = OriginsOf(InputOf(node, operation->sin), frame, 0);
+    if (visits_ > kMostVisits) return TooManyVisits();
     if (cos.size() != sin.size() || cos.empty()) {
       return InvalidArgument("MALFORMED", "onnx.graph.node." + Quote(use.node),
                              fmt::format("{} tables of cosines, {} of sines", cos.size(), sin.size()),
@@ -186,6 +184,10 @@ class RotaryVisit {
     return rotation;
   }
 
+  static absl::Status TooManyVisits() {
+    return InvalidArgument("OUT_OF_RANGE", "onnx.functions", "more calls and branches",
+                           fmt::format("must lead to at most {} nodes", kMostVisits));
+  }
   static std::vector<OnnxOrigin> Stored(const OnnxTensor& tensor) { return {{&tensor, 0, ""}}; }
   static std::vector<OnnxOrigin> NotStored(std::string why) { return {{nullptr, 0, std::move(why)}}; }
 

@@ -172,7 +172,9 @@ TEST(Onnx, EveryTruncationNamesAFieldAndAByte) {
     ++refused;
     const ErrorDetails details = DetailsOf(model.status());
     EXPECT_TRUE(details.field.starts_with("onnx.")) << details.field;
-    if (details.reason != "MISSING") EXPECT_NE(details.value.find("at byte"), std::string::npos) << details.value;
+    if (details.reason != "MISSING") {
+      EXPECT_NE(details.value.find("at byte"), std::string::npos) << details.value;
+    }
   }
   EXPECT_GT(refused, 100);
 }
@@ -213,10 +215,7 @@ TEST(Onnx, RefusesCallsWithoutEnd) {
     ifs += Nodes({Node("If", {}, {"c" + std::to_string(n + 1)}, GraphAttribute(branch) + GraphAttribute(branch))});
   }
   ifs += Nodes({Node("RotaryEmbedding", {"x", "c60", "c60", "ids"}, {"y"})});
-  const auto model = ReadOnnx(Model(ifs));
-  ASSERT_THAT(model, IsOk());
-  const auto uses = FindRotary(*model);
-  if (uses.ok()) EXPECT_EQ(uses->uses[0].cos.tensor, nullptr);
+  EXPECT_NE(ErrorOf(Model(ifs)).find("at most 1048576 nodes"), std::string::npos);
 }
 
 }  // namespace

@@ -29,13 +29,14 @@ std::string OperatorOf(const OnnxRotation& rotation) {
 std::string MeasuredFrequencies(const v1::MeasuredRotation& measured) {
   const int pairs = measured.inv_freq_size();
   std::string text = "of no formula that the table alone shows";
-  if (measured.attention_scaling() != 1) text += fmt::format("; attention scaling {:.6g}", measured.attention_scaling());
+  if (std::fabs(measured.attention_scaling() - 1) > kSameFrequency) text += fmt::format("; attention scaling {:.6g}", measured.attention_scaling());
   if (pairs < 2 || !(measured.inv_freq(1) > 0) || std::fabs(measured.inv_freq(0) - 1) > kSameFrequency) return text;
-  const double theta = std::pow(measured.inv_freq(1), -static_cast<double>(pairs));
   const auto unscaled = [&](int pair) { return std::pow(measured.inv_freq(1), pair); };
   int kept = 0;
   while (kept < pairs && std::fabs(measured.inv_freq(kept) / unscaled(kept) - 1) < kSameFrequency) ++kept;
   if (kept < 3) return text;  // two pairs always agree
+  // The last of these pairs is rounded as the others are, and has the largest exponent.
+  const double theta = std::pow(measured.inv_freq(kept - 1), -static_cast<double>(pairs) / (kept - 1));
   text += fmt::format("; pairs 0-{} have those of rope_theta {:.6g}", kept - 1, theta);
   if (kept == pairs) return text;
   return text + fmt::format(", pair {} has its one divided by {:.4g}: compare the graph with its config.json", pairs - 1,
@@ -144,6 +145,18 @@ nlohmann::ordered_json Json(const OnnxExplanation& explanation) {
   return json;
 }
 
+// True if the operators differ in their heads only, as those for q and k do.
+bool RotateAlike(const OnnxRotary& a, const OnnxRotary& b) {
+  if (!a.settings || !b.settings || a.rotation.domain != b.rotation.domain || a.rotation.op_type != b.rotation.op_type) {
+    return false;
+  }
+  const v1::GivenTable &table_a = a.settings->given_table(), &table_b = b.settings->given_table();
+  return a.rotation.interleaved == b.rotation.interleaved && a.rotation.rotary_offset == b.rotation.rotary_offset &&
+         table_a.cos().dtype() == table_b.cos().dtype() &&
+         std::ranges::equal(table_a.cos().shape(), table_b.cos().shape()) &&
+         table_a.cos().data() == table_b.cos().data() && table_a.sin().data() == table_b.sin().data();
+}
+
 // Names of nodes need not be UTF-8.
 std::string Dump(const nlohmann::ordered_json& json) {
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
@@ -173,7 +186,14 @@ absl::StatusOr<std::vector<OnnxRotary>> ChooseOnnx(const OnnxFile& file, const s
   std::vector<OnnxRotary> chosen;
   for (const OnnxRotary& rotary : file.rotary) {
     const bool has_node = std::find(rotary.nodes.begin(), rotary.nodes.end(), node) != rotary.nodes.end();
-    if (node.empty() || has_node) chosen.push_back(rotary);
+    if (!node.empty() && !has_node) continue;
+    const auto alike = std::find_if(chosen.begin(), chosen.end(),
+                                    [&rotary](const OnnxRotary& other) { return RotateAlike(rotary, other); });
+    if (alike == chosen.end()) {
+      chosen.push_back(rotary);
+    } else {
+      alike->nodes.insert(alike->nodes.end(), rotary.nodes.begin(), rotary.nodes.end());
+    }
   }
   if (!chosen.empty()) return chosen;
   return UsageError(fmt::format("{}: no operator that rotates is the node {}; posenc explain lists them", path, node));

@@ -36,7 +36,7 @@ std::string NameOfOnnx(const OnnxRotary& rotary);
 // Reads the file; a usage error if it has no operator that rotates.
 absl::StatusOr<OnnxFile> ReadRotaryOnnx(const std::string& path);
 
-// The operators of the file that `node` chooses, or all.
+// Returns the operators of the file that `node` chooses, or all. Those that differ in their heads only are one.
 absl::StatusOr<std::vector<OnnxRotary>> ChooseOnnx(const OnnxFile& file, const std::string& path, const std::string& node);
 
 // Diagnoses the table, whose row p is for position p; against `expected` if it is not null.
