@@ -4,13 +4,16 @@ computed in float32, as transformers does; tests/conformance/check_onnx.py expor
 import json
 import os
 import resource
+import re
 import subprocess
 
 import numpy
 import onnx_file
 import pytest
+from conftest import ROOT
 from onnx_file import MICROSOFT, Graph, Reference, bfloat16, function, inv_freq, model, node, rotary, rotating, tables, tensor
 
+PAGE = (ROOT / "docs" / "onnx.md").read_text()
 KINDS = ("standard", "microsoft", "gqa")
 NAMES = {"standard": "ai.onnx RotaryEmbedding (opset 23), 4 nodes",
          "microsoft": "com.microsoft RotaryEmbedding (opset 1), 4 nodes",
@@ -316,3 +319,21 @@ def test_a_graph_of_gigabytes_is_not_loaded(command_program, folder):
     done = subprocess.run([*command_program, "explain", "graph.onnx"], cwd=folder, capture_output=True, text=True,
                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)))
     assert done.returncode == 0 and "rope_theta 10000" in done.stdout, done.stderr
+
+
+def test_the_page(posenc, folder):
+    """docs/onnx.md: each command of its transcripts prints what the page shows."""
+    angles = (numpy.arange(4096, dtype="f4")[:, None] * inv_freq(64)).astype("f8")
+    cos, sin = numpy.cos(angles).astype("f4"), numpy.sin(angles).astype("f4")
+    (folder / "config.json").write_text(json.dumps(LLAMA | {"max_position_embeddings": 4096}))
+    for name, interleaved in (("model.onnx", 0), ("wrong.onnx", 1)):
+        write(folder, rotating("microsoft", cos, sin, interleaved=interleaved), name)
+    transcripts = re.findall(r"^```console\n\$ posenc ([^\n]*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert len(transcripts) == 3
+    for command, output in transcripts:
+        assert posenc(*command.split(), exit_code=(0, 1)).stdout == output
+    commands = re.findall(r"^(posenc (?:diagnose|rope) .*)$", PAGE, re.MULTILINE)
+    assert len(commands) == 2
+    numpy.save(folder / "q.npy", numpy.random.default_rng(1).standard_normal((1, 8, 4, 64)).astype("f4"))
+    for command in reversed(commands):  # the rotation, then its diagnosis
+        posenc(*command.split()[1:])
