@@ -118,7 +118,8 @@ class OnnxReading {
   static absl::Status TooMany(std::string_view path, const std::string& value, uint64_t most, std::string_view noun) {
     return InvalidArgument("OUT_OF_RANGE", OnnxPath(path), value, fmt::format("must be at most {} {}", most, noun));
   }
-  absl::Status Count(uint64_t more, uint64_t most, uint64_t* count, std::string_view path, std::string_view noun) const {
+  absl::Status Count(uint64_t more, uint64_t most, uint64_t* count, std::string_view path,
+                     std::string_view noun) const {
     if (more <= most - *count) {
       *count += more;
       return absl::OkStatus();
@@ -424,7 +425,8 @@ absl::StatusOr<OnnxModel> ReadOnnx(const OnnxSource& source) {
       default: return absl::OkStatus();
     }
   }));
-  if (!has_graph) return InvalidArgument("MISSING", OnnxPath("graph"), "", "must be given: a file without one is no model");
+  if (!has_graph)
+    return InvalidArgument("MISSING", OnnxPath("graph"), "", "must be given: a file without one is no model");
   if (!version.empty()) model.producer += " " + version;
   return model;
 }

@@ -61,7 +61,8 @@ struct OnnxGraph {
   std::vector<OnnxNode> nodes;
   std::vector<OnnxTensor> initializers;
   std::vector<std::string> inputs, outputs;
-  std::map<std::string, std::vector<int64_t>, std::less<>> shapes;  // of typed values; a dimension without a number is 0
+  std::map<std::string, std::vector<int64_t>, std::less<>>
+      shapes;  // of typed values; a dimension without a number is 0
   // Indices of `nodes` by output, and of `initializers` by name.
   std::map<std::string, size_t, std::less<>> node_of, initializer_of;
 };
@@ -73,15 +74,15 @@ struct OnnxFunction {
 };
 
 struct OnnxModel {
-  std::string producer;  // name and version
+  std::string producer;                   // name and version
   std::map<std::string, int64_t> opsets;  // version by domain; "": ai.onnx
   OnnxGraph graph;
   std::vector<OnnxFunction> functions;
 };
 
 // Reads all but the data of tensors, which it passes over. INVALID_ARGUMENT names the field and the byte where the file
-// breaks the format or a limit: graphs 16 deep, 262,144 nodes, graphs and functions, 262,144 tensors, 4,194,304 sizes of
-// shapes and attributes, strings of 4 KiB, 2,097,152 of them with 64 MiB, and 256 MiB besides the data of tensors.
+// breaks the format or a limit: graphs 16 deep, 262,144 nodes, graphs and functions, 262,144 tensors, 4,194,304 sizes
+// of shapes and attributes, strings of 4 KiB, 2,097,152 of them with 64 MiB, and 256 MiB besides the data of tensors.
 absl::StatusOr<OnnxModel> ReadOnnx(const OnnxSource& source);
 // Overload for a file in memory.
 absl::StatusOr<OnnxModel> ReadOnnx(std::string_view bytes);

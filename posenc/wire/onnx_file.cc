@@ -137,7 +137,8 @@ class OnnxFiles {
   }
 
   absl::StatusOr<std::string> ReadExternal(const OnnxTensor& tensor, uint64_t needed) {
-    const auto number = [&tensor](std::string_view key, const std::string& text, uint64_t otherwise) -> absl::StatusOr<uint64_t> {
+    const auto number = [&tensor](std::string_view key, const std::string& text,
+                                  uint64_t otherwise) -> absl::StatusOr<uint64_t> {
       uint64_t value = otherwise;
       if (text.empty() || absl::SimpleAtoi(text, &value)) return value;
       return InvalidArgument("MALFORMED", fmt::format("{}.external_data.{}", TensorPath(tensor), key), text,
@@ -299,10 +300,9 @@ absl::StatusOr<OnnxFile> Collect(const OnnxModel& model, const InputFile& file) 
 
 absl::StatusOr<OnnxFile> ReadUnnamed(const std::string& path) {
   POSENC_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path, kMostTableBytes));
-  POSENC_ASSIGN_OR_RETURN(const OnnxModel model,
-                          ReadOnnx(OnnxSource{file.size(), [&file](uint64_t offset, uint64_t count) {
-                                                return file.Read(offset, count);
-                                              }}));
+  POSENC_ASSIGN_OR_RETURN(
+      const OnnxModel model,
+      ReadOnnx(OnnxSource{file.size(), [&file](uint64_t offset, uint64_t count) { return file.Read(offset, count); }}));
   return Collect(model, file);
 }
 

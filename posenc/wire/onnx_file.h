@@ -29,12 +29,13 @@ struct OnnxRotary {
 struct OnnxFile {
   std::string producer;
   std::vector<OnnxRotary> rotary;
-  std::vector<std::string> unread;  // operators that rotate, but are not read: "com.microsoft MRotaryEmbedding, 4 nodes"
+  std::vector<std::string>
+      unread;  // operators that rotate, but are not read: "com.microsoft MRotaryEmbedding, 4 nodes"
 };
 
 // Reads a graph without its weights, and the tables of its operators (onnx_rotary.h) from it or from files beside it.
-// Tables are FP32, FP16, BF16 or FP64, [rows, width] or [1, rows, width]; at most 128 MiB each, 4,096 that are read, and
-// 512 MiB of different ones. INVALID_ARGUMENT names the field or tensor that breaks the format or a limit, and for
+// Tables are FP32, FP16, BF16 or FP64, [rows, width] or [1, rows, width]; at most 128 MiB each, 4,096 that are read,
+// and 512 MiB of different ones. INVALID_ARGUMENT names the field or tensor that breaks the format or a limit, and for
 // external data a path that leaves the folder of the graph; other errors are InputFile's. All name the file.
 absl::StatusOr<OnnxFile> ReadOnnxFile(const std::string& path);
 

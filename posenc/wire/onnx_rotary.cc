@@ -23,7 +23,7 @@ struct RotaryOperator {
   std::string_view domain, op_type;
   size_t cos, sin;
   std::string_view interleaved;
-  bool needs_do_rotary;  // rotates only with this attribute
+  bool needs_do_rotary;             // rotates only with this attribute
   std::optional<size_t> positions;  // input without which row s is for token s
 };
 // onnxruntime 1.32 has these inputs; its documentation gives the first four.
@@ -35,12 +35,12 @@ constexpr RotaryOperator kRotaryOperators[] = {
     {kMicrosoft, "PagedAttention", 8, 9, "rotary_interleaved", true, std::nullopt},
 };
 
-// A graph that is being visited, and where its names come from: a subgraph sees those of the graph around it, a function
-// its arguments.
+// A graph that is being visited, and where its names come from: a subgraph sees those of the graph around it, a
+// function its arguments.
 struct Frame {
   const OnnxGraph* graph;
-  const Frame* around = nullptr;            // subgraphs
-  const OnnxFunction* function = nullptr;   // functions: with the call, and the frame that it is in
+  const Frame* around = nullptr;           // subgraphs
+  const OnnxFunction* function = nullptr;  // functions: with the call, and the frame that it is in
   const OnnxNode* call = nullptr;
   const Frame* caller = nullptr;
   int calls = 0;  // deep
@@ -111,7 +111,8 @@ class RotaryVisit {
     return found == functions_.end() ? nullptr : found->second;
   }
   static Frame Called(const OnnxFunction& function, const OnnxNode& node, const Frame& frame) {
-    return {.graph = &function.body, .function = &function, .call = &node, .caller = &frame, .calls = DepthOf(frame) + 1};
+    return {
+        .graph = &function.body, .function = &function, .call = &node, .caller = &frame, .calls = DepthOf(frame) + 1};
   }
   static int DepthOf(const Frame& frame) {
     const Frame* outer = &frame;
@@ -120,10 +121,9 @@ class RotaryVisit {
   }
 
   absl::Status Node(const OnnxNode& node, const Frame& frame) {
-    const auto* operation =
-        std::find_if(std::begin(kRotaryOperators), std::end(kRotaryOperators), [&node](const RotaryOperator& one) {
-          return one.domain == node.domain && one.op_type == node.op_type;
-        });
+    const auto* operation = std::find_if(
+        std::begin(kRotaryOperators), std::end(kRotaryOperators),
+        [&node](const RotaryOperator& one) { return one.domain == node.domain && one.op_type == node.op_type; });
     const bool does_rotary = IntOf(node, "do_rotary", frame) != 0;
     if (operation == std::end(kRotaryOperators)) {
       if (node.domain == kMicrosoft && (does_rotary || absl::StrContains(node.op_type, "Rotary"))) {
@@ -213,7 +213,8 @@ class RotaryVisit {
     const size_t index = std::find(node.outputs.begin(), node.outputs.end(), name) - node.outputs.begin();
     if (const OnnxFunction* function = FunctionOf(node); function != nullptr) {
       const Frame inner = Called(*function, node, frame);
-      if (inner.calls > kDeepestCall || index >= function->body.outputs.size()) return NotStored("computed by a function");
+      if (inner.calls > kDeepestCall || index >= function->body.outputs.size())
+        return NotStored("computed by a function");
       return OriginsOf(function->body.outputs[index], inner, way + 1);
     }
     const bool is_standard = node.domain.empty();

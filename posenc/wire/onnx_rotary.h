@@ -14,13 +14,13 @@ namespace posenc {
 
 // What an operator rotates by, without the table.
 struct OnnxRotation {
-  std::string domain, op_type;   // domain "": ai.onnx
-  int64_t opset = 0;             // version of the domain's operators; 0: the file does not say
-  bool interleaved = false;      // else half-split
+  std::string domain, op_type;       // domain "": ai.onnx
+  int64_t opset = 0;                 // version of the domain's operators; 0: the file does not say
+  bool interleaved = false;          // else half-split
   int64_t rotary_embedding_dim = 0;  // attributes; 0: absent
   int64_t num_heads = 0, kv_num_heads = 0;
-  int64_t rotary_offset = 0;     // first element of a head row that rotates
-  float scale = 0;               // 0: absent
+  int64_t rotary_offset = 0;  // first element of a head row that rotates
+  float scale = 0;            // 0: absent
   bool is_packed_batching = false;
   bool has_position_ids = true;  // else row s of the table is for token s
   int64_t head_size = 0;         // 0: unknown

@@ -25,10 +25,13 @@ std::string Texts(int field, const std::vector<std::string>& texts) {
 
 // Messages of onnx.in.proto.
 std::string IntAttribute(const std::string& name, int64_t value) { return Text(5, Text(1, name) + Number(3, value)); }
-std::string ReferenceTo(const std::string& name, const std::string& of) { return Text(5, Text(1, name) + Text(21, of)); }
+std::string ReferenceTo(const std::string& name, const std::string& of) {
+  return Text(5, Text(1, name) + Text(21, of));
+}
 std::string GraphAttribute(const std::string& graph) { return Text(5, Text(1, "g") + Text(6, graph)); }
 std::string Node(const std::string& op_type, const std::vector<std::string>& inputs,
-                 const std::vector<std::string>& outputs, const std::string& more = "", const std::string& domain = "") {
+                 const std::vector<std::string>& outputs, const std::string& more = "",
+                 const std::string& domain = "") {
   return Texts(1, inputs) + Texts(2, outputs) + Text(4, op_type) + more + Text(7, domain);
 }
 std::string FloatTensor(const std::string& name, int64_t rows, int64_t width) {
@@ -84,10 +87,9 @@ TEST(Onnx, FieldsMayComeInAnyOrder) {
 }
 
 TEST(Onnx, FollowsTablesThroughNodesThatKeepThem) {
-  const std::vector<std::string> way = {Node("Identity", {"cos"}, {"cos1"}),
-                                        Node("Cast", {"cos1"}, {"cos2"}, IntAttribute("to", kOnnxFloat16)),
-                                        Node("Gather", {"cos2", "ids"}, {"cos3"}),
-                                        Node("RotaryEmbedding", {"x", "cos3", "sin"}, {"y"})};
+  const std::vector<std::string> way = {
+      Node("Identity", {"cos"}, {"cos1"}), Node("Cast", {"cos1"}, {"cos2"}, IntAttribute("to", kOnnxFloat16)),
+      Node("Gather", {"cos2", "ids"}, {"cos3"}), Node("RotaryEmbedding", {"x", "cos3", "sin"}, {"y"})};
   OnnxModel model;
   const auto uses = UsesOf(Model(Nodes(way) + Tables()), &model);
   ASSERT_EQ(uses.size(), 1);
@@ -107,13 +109,14 @@ TEST(Onnx, FollowsTablesThroughNodesThatKeepThem) {
 }
 
 TEST(Onnx, EntersSubgraphsAndFunctions) {
-  const std::string branch = Nodes({Node("Constant", {}, {"c"}, Text(5, Text(1, "value") + Text(5, FloatTensor("", 4, 2))))}) +
-                             Texts(12, {Text(1, "c")});
+  const std::string branch =
+      Nodes({Node("Constant", {}, {"c"}, Text(5, Text(1, "value") + Text(5, FloatTensor("", 4, 2))))}) +
+      Texts(12, {Text(1, "c")});
   const std::string chosen = Node("If", {"long"}, {"c"}, GraphAttribute(branch) + GraphAttribute(branch));
-  const std::string function = Text(1, "Rotate") + Texts(4, {"a", "t"}) + Texts(5, {"b"}) + Texts(6, {"pairing"}) +
-                               Text(7, Node("RotaryEmbedding", {"a", "t", "t", "ids"}, {"b"},
-                                            ReferenceTo("interleaved", "pairing"))) +
-                               Text(10, "local");
+  const std::string function =
+      Text(1, "Rotate") + Texts(4, {"a", "t"}) + Texts(5, {"b"}) + Texts(6, {"pairing"}) +
+      Text(7, Node("RotaryEmbedding", {"a", "t", "t", "ids"}, {"b"}, ReferenceTo("interleaved", "pairing"))) +
+      Text(10, "local");
   const std::string call = Node("Rotate", {"x", "c"}, {"y"}, IntAttribute("pairing", 1), "local");
   const std::string loop = Node("Loop", {"n"}, {"o"}, GraphAttribute(Nodes({call})));
   OnnxModel model;
@@ -127,10 +130,11 @@ TEST(Onnx, EntersSubgraphsAndFunctions) {
 }
 
 TEST(Onnx, ListsOperatorsThatItDoesNotRead) {
-  const auto model = ReadOnnx(Model(Nodes({Node("MRotaryEmbedding", {"x"}, {"y"}, "", "com.microsoft"),
-                                           Node("Attention", {"x"}, {"y"}, IntAttribute("do_rotary", 1), "com.microsoft"),
-                                           Node("Attention", {"x"}, {"y"}, "", "com.microsoft"),
-                                           Node("GroupQueryAttention", {"x"}, {"y"}, "", "com.microsoft")})));
+  const auto model =
+      ReadOnnx(Model(Nodes({Node("MRotaryEmbedding", {"x"}, {"y"}, "", "com.microsoft"),
+                            Node("Attention", {"x"}, {"y"}, IntAttribute("do_rotary", 1), "com.microsoft"),
+                            Node("Attention", {"x"}, {"y"}, "", "com.microsoft"),
+                            Node("GroupQueryAttention", {"x"}, {"y"}, "", "com.microsoft")})));
   ASSERT_THAT(model, IsOk());
   const auto uses = FindRotary(*model);
   ASSERT_THAT(uses, IsOk());
@@ -141,7 +145,8 @@ TEST(Onnx, ListsOperatorsThatItDoesNotRead) {
 TEST(Onnx, ReadsLittleOfALargeFile) {
   // An initializer of 1 TiB, which is not in memory.
   constexpr uint64_t kData = uint64_t{1} << 40;
-  const std::string head = Number(1, 1 << 20) + Number(2, kOnnxFloat) + Text(8, "w") + Varint(9 << 3 | 2) + Varint(kData);
+  const std::string head =
+      Number(1, 1 << 20) + Number(2, kOnnxFloat) + Text(8, "w") + Varint(9 << 3 | 2) + Varint(kData);
   const std::string tensor = Varint(5 << 3 | 2) + Varint(head.size() + kData) + head;
   const std::string tail = Nodes({kRotary}) + Tables();
   const std::string begin = Varint(7 << 3 | 2) + Varint(tensor.size() + kData + tail.size()) + tensor;

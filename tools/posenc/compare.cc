@@ -214,7 +214,8 @@ absl::Status RunCompare(const CompareFlags& flags, Session& session) {
 Subcommand AddCompare(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand(
       "compare",
-      "Whether two models (config.json, GGUF or ONNX) or settings give the same positional encoding, and where they differ.\n"
+      "Whether two models (config.json, GGUF or ONNX) or settings give the same positional encoding, and where they "
+      "differ.\n"
       "Exit code: 0 they are the same, 1 they differ, 3 usage or another error, 4 their biases differ by what softmax "
       "cancels");
   const auto flags = std::make_shared<CompareFlags>();

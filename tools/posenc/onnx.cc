@@ -29,7 +29,8 @@ std::string OperatorOf(const OnnxRotation& rotation) {
 std::string MeasuredFrequencies(const v1::MeasuredRotation& measured) {
   const int pairs = measured.inv_freq_size();
   std::string text = "of no formula that the table alone shows";
-  if (std::fabs(measured.attention_scaling() - 1) > kSameFrequency) text += fmt::format("; attention scaling {:.6g}", measured.attention_scaling());
+  if (std::fabs(measured.attention_scaling() - 1) > kSameFrequency)
+    text += fmt::format("; attention scaling {:.6g}", measured.attention_scaling());
   if (pairs < 2 || !(measured.inv_freq(1) > 0) || std::fabs(measured.inv_freq(0) - 1) > kSameFrequency) return text;
   const auto unscaled = [&](int pair) { return std::pow(measured.inv_freq(1), pair); };
   int kept = 0;
@@ -39,8 +40,8 @@ std::string MeasuredFrequencies(const v1::MeasuredRotation& measured) {
   const double theta = std::pow(measured.inv_freq(kept - 1), -static_cast<double>(pairs) / (kept - 1));
   text += fmt::format("; pairs 0-{} have those of rope_theta {:.6g}", kept - 1, theta);
   if (kept == pairs) return text;
-  return text + fmt::format(", pair {} has its one divided by {:.4g}: compare the graph with its config.json", pairs - 1,
-                            unscaled(pairs - 1) / measured.inv_freq(pairs - 1));
+  return text + fmt::format(", pair {} has its one divided by {:.4g}: compare the graph with its config.json",
+                            pairs - 1, unscaled(pairs - 1) / measured.inv_freq(pairs - 1));
 }
 
 // Returns what the table is, from the table alone.
@@ -74,7 +75,8 @@ void AppendRare(const OnnxRotation& rotation, Rows* rows) {
 
 std::string NodesOf(const OnnxRotary& rotary) {
   const size_t count = std::min(rotary.nodes.size(), kShownNodes);
-  std::string text = absl::StrJoin(rotary.nodes.begin(), rotary.nodes.begin() + static_cast<std::ptrdiff_t>(count), ", ");
+  std::string text =
+      absl::StrJoin(rotary.nodes.begin(), rotary.nodes.begin() + static_cast<std::ptrdiff_t>(count), ", ");
   if (count < rotary.nodes.size()) text += fmt::format(" and {} more", rotary.nodes.size() - count);
   return text;
 }
@@ -87,8 +89,7 @@ struct OnnxExplanation {
 std::string Report(const OnnxExplanation& explanation) {
   const OnnxRotary& rotary = *explanation.rotary;
   const OnnxRotation& rotation = rotary.rotation;
-  Rows rows = {{"nodes", NodesOf(rotary)},
-               {"pairing", rotation.interleaved ? "interleaved" : "half-split"}};
+  Rows rows = {{"nodes", NodesOf(rotary)}, {"pairing", rotation.interleaved ? "interleaved" : "half-split"}};
   if (!rotary.settings) {
     rows.emplace_back("heads", HeadsOf(rotation));
     AppendRare(rotation, &rows);
@@ -98,7 +99,8 @@ std::string Report(const OnnxExplanation& explanation) {
   const v1::Tensor& cos = rotary.settings->given_table().cos();
   const int64_t width = 2 * cos.shape(1);
   const bool partial = rotation.head_size > width;
-  rows.emplace_back("rotary_dim", partial ? fmt::format("{} of head_size {}", width, rotation.head_size) : Decimal(width));
+  rows.emplace_back("rotary_dim",
+                    partial ? fmt::format("{} of head_size {}", width, rotation.head_size) : Decimal(width));
   rows.emplace_back("heads", HeadsOf(rotation));
   AppendRare(rotation, &rows);
   rows.emplace_back("table", fmt::format("{}, {} and {}, {}", TensorReport(HeaderOf("", cos)), rotary.cos_name,
@@ -147,7 +149,8 @@ nlohmann::ordered_json Json(const OnnxExplanation& explanation) {
 
 // True if the operators differ in their heads only, as those for q and k do.
 bool RotateAlike(const OnnxRotary& a, const OnnxRotary& b) {
-  if (!a.settings || !b.settings || a.rotation.domain != b.rotation.domain || a.rotation.op_type != b.rotation.op_type) {
+  if (!a.settings || !b.settings || a.rotation.domain != b.rotation.domain ||
+      a.rotation.op_type != b.rotation.op_type) {
     return false;
   }
   const v1::GivenTable &table_a = a.settings->given_table(), &table_b = b.settings->given_table();
@@ -205,8 +208,8 @@ absl::StatusOr<v1::RotarySettings> RotaryOfOnnx(const std::string& path, const s
   if (chosen.size() > 1) {
     std::vector<std::string> names;
     for (const OnnxRotary& rotary : chosen) names.push_back(rotary.nodes[0]);
-    return UsageError(fmt::format("{}: has {} different rotary embeddings; give --component with a node of one: {}", path,
-                                  chosen.size(), fmt::join(names, ", ")));
+    return UsageError(fmt::format("{}: has {} different rotary embeddings; give --component with a node of one: {}",
+                                  path, chosen.size(), fmt::join(names, ", ")));
   }
   if (!chosen[0].settings) return absl::InvalidArgumentError(fmt::format("{}: {}", path, chosen[0].not_stored));
   return *chosen[0].settings;

@@ -37,7 +37,8 @@ std::string NameOfOnnx(const OnnxRotary& rotary);
 absl::StatusOr<OnnxFile> ReadRotaryOnnx(const std::string& path);
 
 // Returns the operators of the file that `node` chooses, or all. Those that differ in their heads only are one.
-absl::StatusOr<std::vector<OnnxRotary>> ChooseOnnx(const OnnxFile& file, const std::string& path, const std::string& node);
+absl::StatusOr<std::vector<OnnxRotary>> ChooseOnnx(const OnnxFile& file, const std::string& path,
+                                                   const std::string& node);
 
 // Diagnoses the table, whose row p is for position p; against `expected` if it is not null.
 absl::StatusOr<v1::DiagnoseResponse> DiagnoseOnnx(const v1::RotarySettings& table, const v1::RotarySource* expected,

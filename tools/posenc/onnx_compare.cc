@@ -59,7 +59,9 @@ struct OnnxMatch {
   // Fewer is nearer.
   int distance() const {
     return (same_pairing ? 0 : 1) + (same_width ? 0 : 4) +
-           (same_table() ? 0 : table.verdict().kind() == v1::VERDICT_KIND_UNKNOWN ? 3 : 2);
+           (same_table()                                         ? 0
+            : table.verdict().kind() == v1::VERDICT_KIND_UNKNOWN ? 3
+                                                                 : 2);
   }
 };
 
@@ -186,7 +188,8 @@ absl::StatusOr<OnnxMatch> NearestLayers(const v1::RotarySettings& graph, const s
 // Compares the operators of a graph with the layers of a model, or with settings.
 class OnnxWithOther {
  public:
-  OnnxWithOther(bool graph_is_a, std::vector<OtherLayers> others) : graph_is_a_(graph_is_a), others_(std::move(others)) {}
+  OnnxWithOther(bool graph_is_a, std::vector<OtherLayers> others)
+      : graph_is_a_(graph_is_a), others_(std::move(others)) {}
 
   absl::Status Add(const OnnxRotary& rotary, Session& session) {
     OnnxFinding& finding = findings_.emplace_back();
@@ -202,9 +205,9 @@ class OnnxWithOther {
     }
     AddPairing(rotary, layers, match, &finding);
     const int64_t width = 2 * rotary.settings->given_table().cos().shape(1);
-    finding.rows.emplace_back("rotary_dim", match.same_width ? Decimal(width)
-                                                             : Both(graph_is_a_, Decimal(width),
-                                                                    Decimal(layers.info.rotary_dim())));
+    finding.rows.emplace_back("rotary_dim", match.same_width
+                                                ? Decimal(width)
+                                                : Both(graph_is_a_, Decimal(width), Decimal(layers.info.rotary_dim())));
     if (!match.same_width) finding.differences.emplace_back("rotary_dim");
     POSENC_RETURN_IF_ERROR(AddTable(rotary, layers, match, session, &finding));
     rows_.push_back(rotary.settings->given_table().cos().shape(0));
@@ -360,9 +363,9 @@ absl::Status CompareOnnx(const OnnxSide& a, const OnnxSide& b, const std::vector
   std::string report = same ? "same: a and b give the same positional encoding\n"
                             : "different: a and b do not give the same positional encoding\n";
   for (const OnnxFinding& finding : findings) {
-    report += fmt::format("\n{}: {}\n", finding.title,
-                          finding.differences.empty() ? "same"
-                                                      : fmt::format("different: {}", fmt::join(finding.differences, ", ")));
+    report += fmt::format(
+        "\n{}: {}\n", finding.title,
+        finding.differences.empty() ? "same" : fmt::format("different: {}", fmt::join(finding.differences, ", ")));
     report += Aligned(finding.rows, "  ");
     nlohmann::ordered_json& entry = json["rotary"].emplace_back();
     entry = {{"title", finding.title}, {"differences", finding.differences}};

@@ -35,10 +35,11 @@ void ModelFlags::Add(CLI::App& app, bool argument) {
                  "A model's config.json or GGUF, a folder that has one, an ONNX graph, or -: standard input")
       ->type_name("PATH")
       ->group("Model");
-  AddFieldFlags(app, "Model", &config_,
-                {{"component", "Part of the model, such as \"text\", if the file has several; of an ONNX graph: a node"},
-                 {"layer_type", "Layer type, such as \"sliding_attention\", if layers differ"},
-                 {"layer_index", "Index of a layer, from 0, if layers differ"}});
+  AddFieldFlags(
+      app, "Model", &config_,
+      {{"component", "Part of the model, such as \"text\", if the file has several; of an ONNX graph: a node"},
+       {"layer_type", "Layer type, such as \"sliding_attention\", if layers differ"},
+       {"layer_index", "Index of a layer, from 0, if layers differ"}});
 }
 
 absl::Status ModelFlags::CheckUnused() const {
@@ -229,7 +230,8 @@ absl::StatusOr<v1::RotarySource> RotaryFlags::Get() const {
   if (IsOnnxPath(model_.path())) {
     v1::ModelConfig layer = model_.choice();
     layer.clear_component();
-    if (IsSet(layer)) return UsageError(FirstFlagOf(layer) + ": not with an ONNX graph; --component chooses a node of it");
+    if (IsSet(layer))
+      return UsageError(FirstFlagOf(layer) + ": not with an ONNX graph; --component chooses a node of it");
     POSENC_ASSIGN_OR_RETURN(*source.mutable_settings(), RotaryOfOnnx(model_.path(), model_.choice().component()));
     source.mutable_settings()->MergeFrom(pairings_);
     return source;
