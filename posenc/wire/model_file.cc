@@ -16,6 +16,7 @@
 #include "posenc/base/gguf.h"
 #include "posenc/base/interruption.h"
 #include "posenc/base/status.h"
+#include "posenc/wire/onnx_file.h"
 
 namespace posenc {
 namespace {
@@ -59,6 +60,10 @@ absl::StatusOr<v1::ModelConfig> ReadModel(const std::string& path, Streams strea
     POSENC_ASSIGN_OR_RETURN(const Gguf gguf, ReadGguf(GgufSource{file.size(), read}));
     model.set_gguf(WriteGguf(gguf));
     return model;
+  }
+  if (IsOnnxPath(path)) {
+    return absl::InvalidArgumentError(
+        "is an ONNX graph, whose tables are no settings of a model: posenc explain, compare and what rotates read it");
   }
   if (file.size() > kMostBytes) {
     return absl::InvalidArgumentError(

@@ -19,6 +19,7 @@ import conftest  # noqa: E402, F401: makes the messages importable
 import gguf_file  # noqa: E402
 import mutations  # noqa: E402
 import numpy  # noqa: E402
+import onnx_file  # noqa: E402
 import samples  # noqa: E402
 import shared_memory  # noqa: E402
 import test_oip_limits  # noqa: E402
@@ -155,6 +156,31 @@ def gguf_files():
                               rope__scaling__finetuned=True, attention__max_alibi_bias=8.0)
 
 
+def onnx_graphs():
+    """Each operator, kind of tensor and way of a table, with small tables. The fuzzer has a file weights.bin."""
+    node, graph, model, tensor = onnx_file.node, onnx_file.Graph, onnx_file.model, onnx_file.tensor
+    cos, sin = onnx_file.tables(onnx_file.inv_freq(8), 4)
+    for kind in ("standard", "microsoft", "gqa"):
+        yield onnx_file.rotating(kind, cos, sin, interleaved=1)
+    for convert in (onnx_file.bfloat16, lambda x: x.astype("<f2"), lambda x: x.astype("<f4"), lambda x: x.astype("<f8")):
+        for typed in (False, True):
+            yield onnx_file.rotating("standard", convert(cos), convert(sin), typed=typed)
+    place = {"location": "weights.bin", "offset": 16, "length": cos.nbytes}
+    yield onnx_file.rotating("microsoft", cos, sin, external=[place, place], rotary_embedding_dim=8, num_heads=4, scale=0.5)
+    constants = [node("Constant", [], [name], value=tensor("", table)) for name, table in (("c", cos), ("s", sin))]
+    branch = graph([], [tensor("b0", cos), tensor("b1", sin)], (), ["b0", "b1"])
+    choice = node("If", ["long"], ["c", "s"], then_branch=branch, else_branch=branch)
+    inside = onnx_file.function("local", "Rotate", ["q0", "k0", "t0", "t1"], ["q0_rotated"], onnx_file.rotary(
+        "standard", onnx_file.Reference("pairing"), layers=1, cos="t0", sin="t1"), pairing=1)
+    call = node("Rotate", ["q", "k", "c", "s"], ["a"], "local", pairing=0)
+    for tables in (constants, [choice]):
+        yield model(graph([*tables, node("Loop", ["n"], ["o"], body=graph([call]))]), [inside])
+    way = [node("Identity", ["cos_cache"], ["c1"]), node("Cast", ["c1"], ["c2"], to=10), node("Gather", ["c2", "ids"], ["c3"], axis=0)]
+    yield model(graph([*way, *onnx_file.rotary("standard", cos="c3")], [tensor("cos_cache", cos), tensor("sin_cache", sin)]))
+    for operator in ("SparseAttention", "PagedAttention", "MRotaryEmbedding"):
+        yield model(graph([node(operator, list("abcdefghijk"), ["o"], onnx_file.MICROSOFT, do_rotary=1)]))
+
+
 def flags():
     yield b"--help"
     yield b"--version"
@@ -177,7 +203,7 @@ def main(directory):
         "wire": [bytes([2 * number]) + text for number, text in numbered],
         "model_config": [rotary_pb2.ModelConfig(**file).SerializeToString() for file in
                          [{"config_json": text} for text in model_configs(configs)] + [{"gguf": data} for data in gguf_files()]],
-        "inference": list(inference_calls()), "tensor_file": tensor_files(), "side_socket": packets(), "flags": flags()}
+        "inference": list(inference_calls()), "onnx": onnx_graphs(), "tensor_file": tensor_files(), "side_socket": packets(), "flags": flags()}
     for target, texts in seeds.items():
         (directory / target).mkdir(parents=True, exist_ok=True)
         for text in texts:

@@ -12,6 +12,7 @@
 #include "tools/posenc/deliver.h"
 #include "tools/posenc/field_flags.h"
 #include "tools/posenc/messages.h"
+#include "tools/posenc/onnx.h"
 #include "tools/posenc/report.h"
 #include "tools/posenc/session.h"
 
@@ -176,11 +177,30 @@ std::string Report(const v1::CompareResponse& response) {
   return text;
 }
 
+// Reads a side of a comparison with an ONNX graph. Of the graph, `choice` can name a node only, as its component.
+absl::StatusOr<OnnxSide> ReadOnnxSide(const std::string& path, v1::ModelConfig choice) {
+  OnnxSide side;
+  if (!IsOnnxPath(path)) {
+    POSENC_RETURN_IF_ERROR(ReadSide(path, choice, &side.other));
+    return side;
+  }
+  side.graph = path;
+  side.node = choice.component();
+  choice.clear_component();
+  if (IsSet(choice)) return UsageError(FirstFlagOf(choice) + ": not with an ONNX graph");
+  return side;
+}
+
 absl::Status RunCompare(const CompareFlags& flags, Session& session) {
   Missing missing;
   missing.Add(flags.a.empty(), "FILE, one side of the comparison");
   missing.Add(flags.b.empty(), "FILE, the other side");
   POSENC_RETURN_IF_ERROR(missing.Get());
+  if (IsOnnxPath(flags.a) || IsOnnxPath(flags.b)) {
+    POSENC_ASSIGN_OR_RETURN(const OnnxSide a, ReadOnnxSide(flags.a, flags.choice_a));
+    POSENC_ASSIGN_OR_RETURN(const OnnxSide b, ReadOnnxSide(flags.b, flags.choice_b));
+    return CompareOnnx(a, b, {flags.request.seq_len().begin(), flags.request.seq_len().end()}, session);
+  }
   v1::CompareRequest request = flags.request;
   POSENC_RETURN_IF_ERROR(ReadSide(flags.a, flags.choice_a, request.mutable_a()));
   POSENC_RETURN_IF_ERROR(ReadSide(flags.b, flags.choice_b, request.mutable_b()));
@@ -194,18 +214,20 @@ absl::Status RunCompare(const CompareFlags& flags, Session& session) {
 Subcommand AddCompare(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand(
       "compare",
-      "Whether two models (config.json or GGUF) or settings give the same positional encoding, and where they differ.\n"
+      "Whether two models (config.json, GGUF or ONNX) or settings give the same positional encoding, and where they "
+      "differ.\n"
       "Exit code: 0 they are the same, 1 they differ, 3 usage or another error, 4 their biases differ by what softmax "
       "cancels");
   const auto flags = std::make_shared<CompareFlags>();
   constexpr char kFile[] =
-      "A config.json or GGUF, a folder that has one, -: standard input, or settings: a JSON object {\"rotary\": "
-      "RotarySettings} or {\"bias\": BiasMethod} with the fields of the proto files";
+      "A config.json or GGUF, a folder that has one, an ONNX graph, -: standard input, or settings: a JSON object "
+      "{\"rotary\": RotarySettings} or {\"bias\": BiasMethod} with the fields of the proto files";
   app->add_option("a", flags->a, kFile)->type_name("FILE");
   app->add_option("b", flags->b, "The other side, likewise")->type_name("FILE");
   AddFieldFlags(
       *app, "Model a", &flags->choice_a,
-      {{"component", "Part of the model, e.g. text, if the file has several", "--a-component"},
+      {{"component", "Part of the model, e.g. text, if the file has several; of an ONNX graph: a node that rotates",
+        "--a-component"},
        {"layer_type", "Layers to compare with all of b; absent: each with b's of its index", "--a-layer-type"},
        {"layer_index", "Layer to compare with all of b", "--a-layer-index"},
        {"input_pairing", "Pairing of q and k, if the file's model_type is not known", "--a-input-pairing"}});

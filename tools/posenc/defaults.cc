@@ -166,6 +166,10 @@ void CompleteLayout(v1::RelativeValuesRequest* request, Session* session) {
   Assume(request->layout(), kShapes, session);
 }
 
+int64_t MaxPositionsOf(const v1::ModelConfig& model) {
+  return NumberOf(model, {"max_position_embeddings"}, "context_length");
+}
+
 v1::DataType UsualDtype(const v1::ModelConfig* model, const std::string& out, Session* session) {
   const nlohmann::json name = model == nullptr ? nlohmann::json() : FieldOf(*model, {"dtype", "torch_dtype"});
   const bool bf16 = name == "bfloat16" && !out.ends_with(".npy");

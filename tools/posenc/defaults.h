@@ -27,4 +27,7 @@ v1::DataType UsualDtype(const v1::ModelConfig* model, const std::string& out, Se
 void CompleteTableLayout(v1::BiasMethod* method, Session* session);
 void CompleteTableLayout(v1::Tupe* tupe, Session* session);
 
+// Returns the file's max_position_embeddings, or the GGUF's context_length; 0 if it has none.
+int64_t MaxPositionsOf(const v1::ModelConfig& model);
+
 }  // namespace posenc::command

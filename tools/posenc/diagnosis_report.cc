@@ -37,16 +37,6 @@ std::string PrecisionName(const v1::PrecisionAxes& axes) {
                       ", rounding ", EnumName(axes.rounding()));
 }
 
-std::string Agreement(const v1::Explanation& explanation) {
-  const char* of = explanation.complete() ? "" : " of a sample";
-  if (explanation.equal_elements() == explanation.elements()) {
-    return absl::StrFormat("all %d elements%s, bit for bit", explanation.elements(), of);
-  }
-  const double percent = std::min(100 * explanation.equal_share(), 99.99);  // never 100 % if a few elements differ
-  return absl::StrFormat("%d of %d elements%s (%.4g %%); worst %u ulp, median %u", explanation.equal_elements(),
-                         explanation.elements(), of, percent, explanation.worst_ulp(), explanation.median_ulp());
-}
-
 std::string FirstDifference(const v1::FirstDifference& first) {
   const std::string name = first.operand() == v1::OPERAND_UNSPECIFIED ? "" : EnumName(first.operand()) + " ";
   return absl::StrFormat("at %s[%s]: %.9g computed, %.9g given", name, absl::StrJoin(first.index(), ", "),
@@ -54,7 +44,7 @@ std::string FirstDifference(const v1::FirstDifference& first) {
 }
 
 std::string ExplanationReport(const v1::Explanation& explanation, int number) {
-  Rows rows = {{"equal", Agreement(explanation)}};
+  Rows rows = {{"equal", AgreementText(explanation)}};
   if (explanation.has_first_difference()) {
     rows.emplace_back("first difference", FirstDifference(explanation.first_difference()));
   }
@@ -105,6 +95,16 @@ std::string MeasuredReport(const v1::MeasuredRotation& measured) {
 }
 
 }  // namespace
+
+std::string AgreementText(const v1::Explanation& explanation) {
+  const char* of = explanation.complete() ? "" : " of a sample";
+  if (explanation.equal_elements() == explanation.elements()) {
+    return absl::StrFormat("all %d elements%s, bit for bit", explanation.elements(), of);
+  }
+  const double percent = std::min(100 * explanation.equal_share(), 99.99);  // never 100 % if a few elements differ
+  return absl::StrFormat("%d of %d elements%s (%.4g %%); worst %u ulp, median %u", explanation.equal_elements(),
+                         explanation.elements(), of, percent, explanation.worst_ulp(), explanation.median_ulp());
+}
 
 std::string KindOf(const v1::Verdict& verdict) {
   std::string kind = v1::VerdictKind_Name(verdict.kind()).substr(std::string_view("VERDICT_KIND_").size());

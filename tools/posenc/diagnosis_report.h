@@ -13,6 +13,8 @@
 
 namespace posenc::command {
 
+// "250810 of 262144 elements (95.68 %); worst 1 ulp, median 0"
+std::string AgreementText(const v1::Explanation& explanation);
 // "MATCHES", "DIFFERS", "SEVERAL FAULTS" or "UNKNOWN".
 std::string KindOf(const v1::Verdict& verdict);
 // The kind and the sentence.

@@ -6,6 +6,7 @@
 #include "tools/posenc/bias_flags.h"
 #include "tools/posenc/deliver.h"
 #include "tools/posenc/field_flags.h"
+#include "tools/posenc/onnx.h"
 #include "tools/posenc/report.h"
 #include "tools/posenc/request_flags.h"
 #include "tools/posenc/session.h"
@@ -21,6 +22,13 @@ struct ExplainFlags {
 };
 
 absl::Status RunExplain(const ExplainFlags& flags, Session& session) {
+  if (IsOnnxPath(flags.rotary.model_path())) {
+    POSENC_RETURN_IF_ERROR(flags.rotary.CheckPathOnly());
+    if (!flags.bias.First().empty() || flags.precision.given() || IsSet(flags.request)) {
+      return UsageError("explain: an ONNX graph says all; give no other flag with it");
+    }
+    return ExplainOnnx(flags.rotary.model_path(), session);
+  }
   v1::ExplainRequest request = flags.request;
   if (!flags.bias.First().empty()) {
     if (flags.rotary.given()) return UsageError("explain: give a rotary embedding (or --model) or a bias, not both");
@@ -52,7 +60,7 @@ absl::Status RunExplain(const ExplainFlags& flags, Session& session) {
 
 Subcommand AddExplain(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand(
-      "explain", "Explains a config.json or settings: formula, frequencies, scaling, slopes, notes");
+      "explain", "Explains a config.json, an ONNX graph or settings: formula, frequencies, scaling, slopes, notes");
   const auto flags = std::make_shared<ExplainFlags>();
   flags->rotary.Add(*app, true);
   flags->bias.Add(*app);

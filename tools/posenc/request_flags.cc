@@ -11,6 +11,7 @@
 #include "posenc/wire/model_file.h"
 #include "tools/files/json.h"
 #include "tools/posenc/field_flags.h"
+#include "tools/posenc/onnx.h"
 #include "tools/posenc/session.h"
 
 namespace posenc::command {
@@ -31,13 +32,14 @@ std::string ReadBy(std::string_view field, std::string_view help = "") {
 
 void ModelFlags::Add(CLI::App& app, bool argument) {
   app.add_option(argument ? "model,--model" : "--model", path_,
-                 "A model's config.json or GGUF, a folder that has one, or -: standard input")
+                 "A model's config.json or GGUF, a folder that has one, an ONNX graph, or -: standard input")
       ->type_name("PATH")
       ->group("Model");
-  AddFieldFlags(app, "Model", &config_,
-                {{"component", "Part of the model, such as \"text\", if the file has several"},
-                 {"layer_type", "Layer type, such as \"sliding_attention\", if layers differ"},
-                 {"layer_index", "Index of a layer, from 0, if layers differ"}});
+  AddFieldFlags(
+      app, "Model", &config_,
+      {{"component", "Part of the model, such as \"text\", if the file has several; of an ONNX graph: a node"},
+       {"layer_type", "Layer type, such as \"sliding_attention\", if layers differ"},
+       {"layer_index", "Index of a layer, from 0, if layers differ"}});
 }
 
 absl::Status ModelFlags::CheckUnused() const {
@@ -198,6 +200,22 @@ absl::StatusOr<v1::RotarySettings> RotaryFlags::Settings() const {
   return settings;
 }
 
+absl::Status RotaryFlags::CheckNoSettings() const {
+  for (const google::protobuf::Message* message : SettingsMessages()) {
+    if (IsSet(*message)) return UsageError(FirstFlagOf(*message) + ": not allowed with --model, which sets it");
+  }
+  return parameters_json_.empty() ? absl::OkStatus() : UsageError("--rope-parameters: not allowed with --model");
+}
+
+absl::Status RotaryFlags::CheckPathOnly() const {
+  POSENC_RETURN_IF_ERROR(CheckNoSettings());
+  for (const google::protobuf::Message* message :
+       std::initializer_list<const google::protobuf::Message*>{&model_.choice(), &pairings_}) {
+    if (IsSet(*message)) return UsageError(FirstFlagOf(*message) + ": not with an ONNX graph");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<v1::RotarySource> RotaryFlags::Get() const {
   v1::RotarySource source;
   if (!model_.given()) {
@@ -208,10 +226,16 @@ absl::StatusOr<v1::RotarySource> RotaryFlags::Get() const {
     POSENC_ASSIGN_OR_RETURN(*source.mutable_settings(), Settings());
     return source;
   }
-  for (const google::protobuf::Message* message : SettingsMessages()) {
-    if (IsSet(*message)) return UsageError(FirstFlagOf(*message) + ": not allowed with --model, which sets it");
+  POSENC_RETURN_IF_ERROR(CheckNoSettings());
+  if (IsOnnxPath(model_.path())) {
+    v1::ModelConfig layer = model_.choice();
+    layer.clear_component();
+    if (IsSet(layer))
+      return UsageError(FirstFlagOf(layer) + ": not with an ONNX graph; --component chooses a node of it");
+    POSENC_ASSIGN_OR_RETURN(*source.mutable_settings(), RotaryOfOnnx(model_.path(), model_.choice().component()));
+    source.mutable_settings()->MergeFrom(pairings_);
+    return source;
   }
-  if (!parameters_json_.empty()) return UsageError("--rope-parameters: not allowed with --model");
   POSENC_ASSIGN_OR_RETURN(*source.mutable_model(), model_.Get());
   source.mutable_model()->set_input_pairing(pairings_.input_pairing());
   source.mutable_model()->set_output_pairing(pairings_.output_pairing());
@@ -231,6 +255,8 @@ void PrecisionFlags::Add(CLI::App& app) {
                  {"table_dtype", "Type of cos and sin when they are multiplied with the data"},
                  {"rounding", "Round once at the end, or after each operation"}});
 }
+
+bool PrecisionFlags::given() const { return IsSet(precision_) || IsSet(axes_); }
 
 absl::StatusOr<std::optional<v1::Precision>> PrecisionFlags::Get() const {
   if (IsSet(precision_) && IsSet(axes_)) return UsageError(FirstFlagOf(axes_) + ": not allowed with --precision");

@@ -27,6 +27,8 @@ class ModelFlags {
   const std::string& path() const { return path_; }
   // Call it if --model is absent: returns a usage error if a flag that needs --model was given.
   absl::Status CheckUnused() const;
+  // The part and the layer that were chosen.
+  const v1::ModelConfig& choice() const { return config_; }
   // Reads the file; also returns its read errors.
   absl::StatusOr<v1::ModelConfig> Get() const;
   // Reads the file, if --model was given, into the field `model` of the message that holds a method's weights.
@@ -44,6 +46,8 @@ class RotaryFlags {
  public:
   void Add(CLI::App& app, bool model_as_argument = false);
   bool given() const;
+  // Returns a usage error if a flag but --model was given.
+  absl::Status CheckPathOnly() const;
   // Adds the source of the settings to what is missing, if no flag gives one.
   void AddMissing(Missing* missing) const;
   absl::StatusOr<v1::RotarySource> Get() const;
@@ -51,6 +55,7 @@ class RotaryFlags {
 
  private:
   absl::StatusOr<v1::RotarySettings> Settings() const;
+  absl::Status CheckNoSettings() const;  // with --model
   // Settings that --model replaces.
   std::vector<const google::protobuf::Message*> SettingsMessages() const;
 
@@ -70,6 +75,7 @@ class RotaryFlags {
 class PrecisionFlags {
  public:
   void Add(CLI::App& app);
+  bool given() const;
   // Sets request->precision if a flag was given.
   template <typename Request>
   absl::Status Put(Request* request) const {

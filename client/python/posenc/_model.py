@@ -92,7 +92,7 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
     if not config.is_dir():
         try:
             with open_file(config) as file:
-                if file.read(len(_GGUF)) != _GGUF and config.suffix != ".gguf":
+                if file.read(len(_GGUF)) != _GGUF and config.suffix not in (".gguf", ".onnx"):
                     file.seek(0)
                     return {"config_json": read_all(file, _MOST_CONFIG)}
         except OSError as error:
