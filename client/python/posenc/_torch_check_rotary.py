@@ -1,0 +1,247 @@
+"""Compares a rotary module of a live model with the exact tables of its config.
+
+A module is accused only if its class, made anew from the same config, returns the exact tables and the module does not; or
+if its frequencies are no frequencies at all. What the class itself computes otherwise is not understood.
+"""
+
+from __future__ import annotations
+
+import copy
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from posenc._torch_layers import Layers, Learned, ask, learn, real, rotations_of
+from posenc._torch_report import Finding
+from posenc._torch_table import Table, client, rates, rotary_table
+from posenc.errors import Error
+
+# Relative error of a frequency or an angle that float32's own arithmetic may have. It is the bound of Diagnose for
+# frequencies. transformers' chains are off by 4 * 2^-24 = 2.4e-7 at most (docs/accuracy.md); frequencies rounded to float16
+# are off by up to 4.9e-4, to bfloat16 by up to 3.9e-3.
+TOLERANCE = 1e-6
+_LONGEST = 131072  # positions; beyond, float32's angles are evidence of little
+_ADJACENT = 64  # first positions of a table
+
+Say = Callable[..., Finding]
+
+
+def check_rotary(live: torch.nn.Module, fresh: torch.nn.Module | None, config: Any, say: Say) -> Iterator[Finding]:
+    """Yields a finding for each type of layers. `fresh` is the module that its class makes from the config."""
+    lost = _lost(live)
+    try:
+        if fresh is None:  # its answers may be right all the same
+            fresh = copied(live, config)
+        learned = learn(config, fresh, None)
+    except Exception as error:  # whatever the forward of another package raises
+        yield _by_buffers(live, live if fresh is None else fresh, config, lost, say, f"{error}")
+        return
+    for label, layers in learned.layers.items():
+        found = say("ok", described(layers.table.rotary, len(layers.inv_freq)), [])
+        found.layer_type, found.inv_freq = label, _inv_freq(live, label)
+        try:
+            found.details = lost or _differences(copied(live, config), label, layers, learned, config, found)
+        except Exception as error:
+            found.details = [f"its forward fails: {type(error).__name__}: {error}"]
+        if found.details:
+            found.status = "differs"
+        yield found
+
+
+def described(rotary: dict[str, Any], pairs: int) -> str:
+    """Returns the settings in words."""
+    parameters: dict[str, Any] = rotary.get("rope_parameters", {})
+    words = [f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}"
+             for key, value in parameters.items() if isinstance(value, (bool, int, float, str))]
+    return ", ".join([*words, f"{pairs} pairs"])
+
+
+def copied(module: torch.nn.Module, config: Any = None) -> torch.nn.Module:
+    """Returns a copy on the CPU, whose forward may change its state."""
+    shared: dict[int, Any] = {} if config is None else {id(config): config}
+    return copy.deepcopy(module, shared).cpu().eval()
+
+
+def tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Returns the tensors that a class computes for itself: buffers outside checkpoints, frequencies, plain attributes."""
+    outside = module._non_persistent_buffers_set
+    found = {name: buffer for name, buffer in module.named_buffers(recurse=False) if name in outside or "inv_freq" in name}
+    return found | {name: value for name, value in vars(module).items() if isinstance(value, torch.Tensor)}
+
+
+def no_numbers(tensor: torch.Tensor) -> str:
+    """Returns what is wrong with a tensor that has no usable numbers at all; empty: nothing is."""
+    if tensor.is_meta:
+        return "is still on the meta device: it was never given values"
+    if not (tensor.is_floating_point() or tensor.is_complex()) or not tensor.numel():
+        return ""
+    bad = int((~torch.isfinite(tensor.detach())).sum())
+    if bad:
+        return f"has {bad} of {tensor.numel()} values that are NaN or infinite, as memory that was never initialised"
+    return "" if bool(tensor.detach().any()) else "has only zeros"
+
+
+def far(got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    """Returns where values differ by more than float32's arithmetic does."""
+    got, expected = (one.detach().cpu().to(torch.complex128 if one.is_complex() else torch.float64) for one in (got, expected))
+    return (got - expected).abs() > TOLERANCE * torch.clamp(expected.abs(), min=2.0**-100)
+
+
+def _lost(live: torch.nn.Module) -> list[str]:
+    """Returns the frequencies that have no numbers. Zeros are some classes' own, but not in all pairs."""
+    found = {name: no_numbers(value) for name, value in tensors(live).items() if name.endswith("inv_freq")}
+    return [f"{name} {fault}" for name, fault in found.items() if fault and not name.endswith("original_inv_freq")]
+
+
+def _inv_freq(live: torch.nn.Module, label: str | None) -> Any:
+    for name in (f"{label}_inv_freq", "inv_freq"):
+        value = getattr(live, name, None)
+        if isinstance(value, torch.Tensor) and value.dim() == 1 and not value.is_meta:
+            return value.detach().cpu().float().numpy()
+    return None
+
+
+def _by_buffers(live: torch.nn.Module, fresh: torch.nn.Module, config: Any, lost: list[str], say: Say, why: str) -> Finding:
+    """Compares a module whose answers are in no table with the one made anew, and its frequencies with the config's."""
+    found = say("ok", "", [])
+    found.inv_freq = _inv_freq(live, None)
+    mine, own = tensors(live), tensors(fresh)
+    details = list(lost)
+    for name, expected in own.items():
+        if name not in mine or mine[name].is_meta or any(line.startswith(f"{name} ") for line in lost):
+            continue
+        got = mine[name].detach().cpu()
+        if got.shape != expected.shape:
+            details.append(f"{name} has the shape {list(got.shape)}; its class makes {list(expected.shape)}")
+        elif (got.is_floating_point() or got.is_complex()) and bool((off := far(got, expected)).any()):
+            details.append(f"{name} differs from what its class makes of the config, in {int(off.sum())} of {got.numel()} "
+                           f"values{rounded(got, expected)}")
+    if details:
+        found.status, found.details = "differs", details
+        return found
+    known = next((one for one in _known(config) if _has(own, one)), None)
+    if known is not None:
+        found.expected = described(known.rotary, len(known.inv_freq))
+    else:
+        found.status = "not understood"
+        found.details = [(f"{', '.join(own)}: as its class makes it; " if own else "") + f"not compared with a table: {why}"]
+    return found
+
+
+def rounded(got: torch.Tensor, expected: torch.Tensor) -> str:
+    """Returns the type to which values were rounded, in words, if that explains them."""
+    for dtype in (torch.bfloat16, torch.float16):
+        if not got.is_complex() and torch.equal(got.detach().cpu().to(dtype), expected.cpu().to(dtype)) and not bool(
+                far(got, got.to(dtype)).any()):
+            return f": they were rounded to {str(dtype).removeprefix('torch.')}"
+    return ""
+
+
+def _known(config: Any) -> list[Any]:
+    try:
+        return rotations_of(config, None)
+    except (Error, ValueError):
+        return []
+
+
+def _has(own: dict[str, torch.Tensor], rotation: Any) -> bool:
+    """Returns whether one of the tensors has the frequencies of a rotation, or its cosines and sines side by side."""
+    expected = torch.tensor(rotation.inv_freq, dtype=torch.float64)
+    for value in own.values():
+        if value.shape == expected.shape and not bool(far(value, expected).any()):
+            return True
+        if value.dim() == 2 and value.shape[1] == 2 * len(expected) and value.is_floating_point() and not rotation.axis:
+            answer = client().table(settings=rotation.rotary, positions=0, count=value.shape[0], dtype="FP64", form="HALF_WIDTH")
+            cos, sin = (torch.from_numpy(one.copy()).reshape(value.shape[0], -1) for one in answer)
+            bound = TOLERANCE * (1 + torch.arange(value.shape[0], dtype=torch.float64)[:, None])
+            if any(bool(((value.double() - torch.cat(pair, -1)).abs() <= bound).all()) for pair in ((cos, sin), (sin, cos))):
+                return True
+    return False
+
+
+def _positions(layers: Layers, config: Any) -> torch.Tensor:
+    """Returns position_ids of the form that the module takes, up to the longest that the config's frequencies are for."""
+    table, probed = layers.table, layers.probed
+    if probed.dim() == 2 and table.axis_dimension == "NONE":
+        longest = int(getattr(config, "max_position_embeddings", None) or 4096)
+        if table.needs_length:
+            parameters: dict[str, Any] = table.rotary.get("rope_parameters", {})
+            longest = int(parameters.get("original_max_position_embeddings") or longest)
+        longest = min(longest, _LONGEST)
+        spaced = torch.linspace(0, longest - 1, 65).long()
+        return torch.cat([torch.arange(min(_ADJACENT, longest)), spaced]).unique()[None]
+    one = torch.arange(_ADJACENT)
+    axes = len(table.axis_order)
+    each = torch.stack([one.roll(7 * axis) for axis in range(axes)])
+    if table.axis_dimension == "FIRST":
+        return each[:, None]
+    return each.T.contiguous() if probed.dim() == 2 else each.T[None].contiguous()
+
+
+def _differences(live: torch.nn.Module, label: str | None, layers: Layers, learned: Learned, config: Any,
+                 found: Finding) -> list[str]:
+    ids = _positions(layers, config)
+    answers = real(ask(live, ids, label, torch.float32))
+    table = layers.table
+    shape = table.shape(ids)
+    if [list(one.shape) for one in answers] != [shape, shape]:
+        return [f"it returns shapes {[list(one.shape) for one in answers]}; its class returns {shape}"]
+    if table.by_axis(ids) is None:
+        cos, sin = (one.reshape(-1, one.shape[-1]).numpy() for one in answers)
+        found.table, found.positions = {"cos": cos, "sin": sin, "form": table.form}, ids.reshape(-1).numpy()
+    got = torch.stack(answers).double()
+    if not bool(torch.isfinite(got).all()):
+        return ["it returns cosines and sines that are NaN or infinite"]
+    off = _excess(got, ids, table, layers)
+    if not bool((off > 1).any()):
+        return []
+    after: Any = _inv_freq(live, label)  # a dynamic module's forward may have set its frequencies anew
+    return _causes(after if after is not None else found.inv_freq, got, ids, layers, found)
+
+
+def _excess(got: torch.Tensor, ids: torch.Tensor, table: Table, layers: Layers) -> torch.Tensor:
+    """Returns errors of cosines and sines as multiples of the bound."""
+    exact = torch.stack(rotary_table(ids, table.as_text(), torch.float64))
+    by_axis, each = table.by_axis(ids), rates(ids, table.as_text()).abs()
+    angles = ids[..., None].double() * each.sum(-1) if by_axis is None else (
+        by_axis.double().movedim(0, -1) @ each[:, list(table.axis_order)].T)
+    return (got - exact).abs() / (layers.attention_scaling * TOLERANCE * (1 + angles.abs().reshape(exact.shape[1:])))
+
+
+def _causes(inv_freq: Any, got: torch.Tensor, ids: torch.Tensor, layers: Layers, found: Finding) -> list[str]:
+    details: list[str] = []
+    expected = torch.tensor(layers.inv_freq, dtype=torch.float64)
+    if inv_freq is not None and inv_freq.shape == tuple(expected.shape):
+        have = torch.from_numpy(inv_freq).double()
+        if bool(far(have, expected).any()):
+            details.append(_sentence(settings=layers.table.rotary, inv_freq=inv_freq))
+            errors = (have - expected).abs() * ids.max()
+            worst = int(errors.argmax())
+            details.append(f"largest error of an angle: {errors[worst]:.3g} radians at position {int(ids.max())}, in pair "
+                           f"{worst}, whose frequency is {have[worst]:.6g} instead of {expected[worst]:.6g}")
+    elif inv_freq is not None:
+        details.append(f"inv_freq has {len(inv_freq)} frequencies instead of {len(expected)}")
+    norm = float(got.square().sum(0).mean().sqrt())
+    if abs(norm - layers.attention_scaling) > 1e-4 * layers.attention_scaling:
+        details.append(f"cosines and sines are multiplied by {norm:.6g} instead of {layers.attention_scaling:.6g}")
+    if not details and found.table is not None:
+        details.append(_sentence(settings=layers.table.rotary, table=found.table, positions=found.positions))
+    return details or [f"cosines and sines are off by up to {float((got).abs().max()):.3g}"]
+
+
+def _sentence(**evidence: Any) -> str:
+    """Returns the cause as Diagnose finds it."""
+    try:
+        answer = client().diagnose(**evidence)
+    except Error as error:
+        return f"it was not diagnosed: {error}"
+    verdict, length = answer.verdict, answer.explanations[0].seq_len if answer.explanations else 0
+    if verdict.kind == "MATCHES" and length:
+        return f"frequencies are those of a sequence of {length} tokens, and were not set back"
+    return verdict.sentence
+
+
+__all__ = ["TOLERANCE", "check_rotary", "copied", "described", "far", "no_numbers", "rounded", "tensors"]
+

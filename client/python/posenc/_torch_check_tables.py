@@ -1,0 +1,232 @@
+"""Compares biases and tables of a live model with what its config says: ALiBi, T5, learned and sinusoidal positions."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import torch
+
+from posenc._torch_check_rotary import TOLERANCE, no_numbers, rounded
+from posenc._torch_report import Finding
+from posenc._torch_table import client
+from posenc.errors import Error
+
+Say = Callable[..., Finding]
+
+_LENGTH = 160  # of biases that are compared: beyond T5's usual greatest distance
+# Names of tables of positions. Masks, projections and norms have such names, too, but are no embeddings or parameters.
+_TABLE = re.compile(r"(^|_)(pos|position|positions|positional)($|_(?!ids|bias|drop|proj))|^wpe$|^pos_?embed|^position_?embed|"
+                    r"relative_position_bias_table|^rel_pos_[hw]$|(^|_)pos_emb")
+
+
+def has_alibi(module: torch.nn.Module) -> bool:
+    return _alibi_function(module) is not None
+
+
+def _alibi_function(module: torch.nn.Module) -> Any:
+    """Returns the function by which a model makes its bias, or None."""
+    if not hasattr(module, "num_heads") or not hasattr(module, "config") or not hasattr(module, "from_pretrained"):
+        return None
+    for name in ("build_alibi_tensor", "build_mpt_alibi_tensor"):
+        if hasattr(module, name):
+            return getattr(module, name)
+    return getattr(sys.modules[type(module).__module__], "build_alibi_tensor", None) if getattr(
+        module, "use_alibi", False) else None
+
+
+def check_alibi(module: torch.nn.Module, config: Any, say: Say) -> Finding:
+    """Compares the slopes of the bias that the model makes for its number of heads."""
+    found = say("ok", "", [])
+    try:
+        group = next(one for one in client().explain(config).layers if one.info is not None and len(one.info.plan.slopes))
+    except (Error, StopIteration) as error:
+        found.status, found.details = "not understood", [f"its config has no slopes: {error}"]
+        return found
+    expected = torch.tensor(list(group.info.plan.slopes), dtype=torch.float64)
+    alibi = group.info.plan.bias.alibi
+    found.expected = f"ALiBi, {len(expected)} heads, slopes {expected[0]:.6g} to {expected[-1]:.6g}"
+    # Falcon rounds slopes to bfloat16 by design.
+    tolerance = 2.0**-8 if "BF16" in str(alibi.bias_dtype) else TOLERANCE
+    build, heads = _alibi_function(module), cast(int, module.num_heads)
+    if "sequence_length" in inspect.signature(build).parameters:
+        bias = build(heads, 3)
+    else:
+        bias = build(torch.ones(1, 3, dtype=torch.int64), heads, torch.float32)
+    rows = bias.double().reshape(-1, 3)
+    slopes = rows[:, 2] - rows[:, 1]
+    if len(slopes) != len(expected):
+        found.details = [f"its bias has {len(slopes)} heads; the config has {len(expected)}"]
+    else:
+        off = (slopes - expected).abs() > tolerance * expected
+        if bool(off.any()):
+            head = int(((slopes - expected).abs() / expected).argmax())
+            found.details = [f"slopes of {int(off.sum())} of {len(expected)} heads differ: {slopes[head]:.6g} instead of "
+                             f"{expected[head]:.6g} in head {head}{rounded(slopes.float(), expected.float())}"]
+    found.status = "differs" if found.details else "ok"
+    return found
+
+
+def check_t5(module: torch.nn.Module, fresh: torch.nn.Module | None, config: Any, say: Say) -> Finding:
+    """Compares the settings of the buckets, the table's shape, and the bias that the module makes of its own table."""
+    found = say("ok", "", [])
+    table: Any = module.relative_attention_bias
+    lost = no_numbers(table.weight)
+    if lost and not lost.startswith("has only zeros"):
+        found.details.append(f"its table {lost}")
+    if fresh is not None:
+        for name, value in vars(fresh).items():
+            if re.search(r"relative_attention|num_buckets|max_distance|is_decoder", name) and not name.startswith("_"):
+                mine = getattr(module, name, None)
+                if mine != value:
+                    found.details.append(f"{name} is {mine}; its class makes {value} of the config")
+        shape = list(cast(Any, fresh.relative_attention_bias).weight.shape)
+        if list(table.weight.shape) != shape:
+            found.details.append(f"its table has the shape {list(table.weight.shape)}; its class makes {shape} of the config")
+    plan = _t5_plan(module, config)
+    if plan is None:
+        found.status = "differs" if found.details else "not understood"
+        found.details = found.details or ["its config has no buckets of T5"]
+        return found
+    settings = plan.to_dict()
+    found.expected = ", ".join(["T5", *(f"{name} {value}" for name, value in settings.items())])
+    if not found.details:
+        try:
+            found.details = _t5_differences(module, settings)
+        except Exception as error:  # whatever the class raises
+            found.status, found.details = "not understood", [f"its bias cannot be computed: {type(error).__name__}: {error}"]
+            return found
+    found.status = "differs" if found.details else "ok"
+    return found
+
+
+def _t5_plan(module: torch.nn.Module, config: Any) -> Any:
+    try:
+        groups = client().explain(config).layers
+    except Error:
+        return None
+    plans = [group.info.plan.bias.t5 for group in groups
+             if group.info is not None and group.info.plan.bias is not None and group.info.plan.bias.t5 is not None]
+    decoder = getattr(module, "is_decoder", None)
+    same = [plan for plan in plans if decoder is None or plan.bidirectional is not bool(decoder)]
+    return next(iter(same or plans), None)
+
+
+def _t5_differences(module: torch.nn.Module, settings: dict[str, Any]) -> list[str]:
+    """Compares what the module makes with a table of its buckets' numbers."""
+    probed: Any = copy.copy(module)
+    buckets, heads = cast("tuple[int, int]", tuple(cast(Any, module.relative_attention_bias).weight.shape))
+    probed._modules = dict(module._modules)
+    numbers = torch.arange(buckets, dtype=torch.float32)[:, None].expand(buckets, heads).contiguous()
+    probed._modules["relative_attention_bias"] = torch.nn.Embedding.from_pretrained(numbers)
+    parameters = inspect.signature(probed.compute_bias).parameters
+    bias = probed.compute_bias(_LENGTH, _LENGTH, **({"device": torch.device("cpu")} if "device" in parameters else {}))
+    bias = bias.reshape(heads, _LENGTH, _LENGTH)
+    method: Any = {"t5": settings, "table": numbers.numpy(), "table_layout": "BUCKETS_BY_HEADS"}
+    answer = client().diagnose_bias(bias.numpy(), expected=method, query_offset=0)
+    return [] if answer.verdict.kind == "MATCHES" else [f"its buckets: {answer.verdict.sentence}"]
+
+
+def is_table(name: str) -> bool:
+    return bool(_TABLE.search(name))
+
+
+def fixed_tables(control: torch.nn.Module | None) -> dict[tuple[int, str], torch.Tensor]:
+    """Returns the tables that the initialisation of a model gives the same values every time, by holder and name.
+
+    Sinusoids are such tables, and learned ones are not. Constants tell nothing, and what is trained changes.
+    """
+    if control is None or not hasattr(control, "initialize_weights"):
+        return {}
+    places = [(module, name) for path, module in control.named_modules()
+              for name, _ in module.named_parameters(recurse=False) if _holds_table(path, module, name)]
+    rounds: list[list[torch.Tensor]] = []
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"), torch.no_grad():
+        for seed in (1, 2) if places else ():
+            for module, name in places:
+                own = cast(torch.Tensor, getattr(module, name))
+                empty = torch.full(own.shape, torch.nan, dtype=torch.float32)
+                setattr(module, name, torch.nn.Parameter(empty, own.requires_grad))
+            for module in control.modules():
+                cast(Any, module)._is_hf_initialized = False
+            torch.manual_seed(seed)
+            cast(Any, control).initialize_weights()
+            rounds.append([getattr(module, name).detach() for module, name in places])
+    return {(id(module), name): first for (module, name), first, second in zip(places, *rounds, strict=True)
+            if torch.equal(first, second) and first.unique().numel() > 2} if rounds else {}
+
+
+def _holds_table(path: str, module: torch.nn.Module, name: str) -> bool:
+    return is_table(name) or (isinstance(module, torch.nn.Embedding) and name == "weight" and (
+        is_table(path.rpartition(".")[2]) or "Position" in type(module).__name__))
+
+
+def check_tables(module: torch.nn.Module, fresh: torch.nn.Module | None, fixed: dict[tuple[int, str], torch.Tensor],
+                 config: Any, say: Say) -> Iterator[Finding]:
+    """Yields a finding for each table of positions that the module holds itself: embeddings, parameters, buffers."""
+    for name, child in module.named_children():
+        if isinstance(child, torch.nn.Embedding) and _holds_table(name, child, "weight"):
+            yield _table(child.weight, getattr(fresh, name, None), "weight", fixed, config, say, name)
+    if isinstance(module, torch.nn.Embedding):
+        return
+    for name, tensor in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
+        if is_table(name) and tensor.dim() >= 2 and (tensor.is_floating_point() or tensor.is_complex()):
+            yield _table(tensor, fresh, name, fixed, config, say, name)
+
+
+def _table(live: torch.Tensor, holder: torch.nn.Module | None, name: str, fixed: dict[tuple[int, str], torch.Tensor],
+           config: Any, say: Say, suffix: str) -> Finding:
+    own: torch.Tensor | None = getattr(holder, name, None)
+    found = say("ok", f"a table {list(live.shape)}", [], suffix)
+    lost = no_numbers(live)
+    if lost and not lost.startswith("has only zeros"):
+        found.details = [f"it {lost}"]
+    elif own is None or holder is None:
+        found.status, found.details = "not understood", ["its class was not made anew from the config"]
+        return found
+    elif live.shape != own.shape:
+        found.details = [f"its shape is {list(live.shape)}; its class makes {list(own.shape)} of the config"]
+    else:
+        computed = name in holder._buffers and name in holder._non_persistent_buffers_set
+        values = own if computed else fixed.get((id(holder), name))
+        if not computed and own.requires_grad and not _says_sinusoidal(config):
+            values = None  # trained from these values on
+        if values is not None:
+            found.expected = f"a fixed table {list(own.shape)}{_sinusoidal(values, config)}"
+            off = _off_table(live, values)
+            if bool(off.any()):
+                found.details = [f"it is not the table that its class makes of the config, in {int(off.sum())} of "
+                                 f"{live.numel()} values" + (": it " + lost if lost else "")]
+        else:
+            found.expected = f"a learned table {list(own.shape)}"
+    found.status = "differs" if found.details else "ok"
+    return found
+
+
+def _says_sinusoidal(config: Any) -> bool:
+    settings: dict[str, Any] = config if isinstance(config, dict) else vars(config)
+    return any("sinusoidal" in name and value is True for name, value in settings.items())
+
+
+def _off_table(live: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Returns where a table of sines differs by more than its type's rounding and its row's angles in float32."""
+    live, values, eps = live.detach().cpu(), values.detach().cpu(), torch.finfo(live.dtype).eps
+    wide = torch.complex128 if values.is_complex() else torch.float64
+    rows = torch.arange(values.shape[-2], dtype=torch.float64)[:, None]
+    return (live.to(wide) - values.to(wide)).abs() > eps + TOLERANCE * (1 + rows)
+
+
+def _sinusoidal(values: torch.Tensor, config: Any) -> str:
+    """Returns in words whether a table has the sines that the config gives."""
+    try:
+        plans = [group.info.plan.sinusoidal for group in client().explain(config).layers if group.info is not None]
+        plan = next(one for one in plans if one is not None and one.dim == values.shape[-1])
+        exact = client().embedding(sinusoidal=plan.to_dict(), positions=0, count=values.shape[0], dtype="FP32").embedding
+    except (Error, StopIteration):
+        return ""
+    off = bool(_off_table(torch.from_numpy(exact.copy()), values).any())
+    return "" if off else f" of sinusoids, {plan.convention}"
