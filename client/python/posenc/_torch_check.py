@@ -1,6 +1,6 @@
 """Finds the modules of a live model that encode positions, and compares each with what its config says.
 
-The control is the same class made anew from the same config: its parameters have no memory, its buffers have values.
+The control is the same class made anew from the same config: its large parameters have no memory, its buffers have values.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ import contextlib
 import copy
 import functools
 import re
-import threading
 from collections.abc import Iterator
 from typing import Any, cast
 
 import torch
-from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.overrides import TorchFunctionMode
 
 from posenc._torch_check_rotary import check_rotary
 from posenc._torch_check_tables import check_alibi, check_t5, check_tables, fixed_tables, has_alibi
@@ -45,17 +44,18 @@ def check_model(model: torch.nn.Module, component: str | None) -> Report:
     for name, module in every:
         root = next((one for one in roots if name == one or one == "" or name.startswith(f"{one}.")), None)
         control = None if root is None else controls[root]
-        config = _config(model, name)
+        fresh = _submodule(control, name[len(root):].lstrip(".") if root else name)
+        # A module may have been given another config than the model's.
+        config = _config([*_parents(model, name), module, *([] if fresh is None else [fresh])])
         if part is not None and getattr(config, "model_type", None) != part.model_type:
             continue
-        fresh = _submodule(control, name[len(root):].lstrip(".") if root else name)
         say = functools.partial(_finding, name, type(module).__name__)
         with torch.no_grad(), _no_autocast():
             findings += _of_module(module, fresh, {} if root is None else fixed[root], config, say)
     if not findings:
         raise ValueError("the model has no module that encodes positions" if part is None else
                          f"the {component} part of the model has no module that encodes positions")
-    return Report(findings, notes + _vllm_note(every))
+    return Report(findings, notes)
 
 
 def _of_module(module: torch.nn.Module, fresh: torch.nn.Module | None, fixed: dict[tuple[int, str], torch.Tensor],
@@ -100,11 +100,13 @@ def _parents(model: torch.nn.Module, name: str) -> Iterator[torch.nn.Module]:
         yield model.get_submodule(".".join(parts[:length]))
 
 
-def _config(model: torch.nn.Module, name: str) -> Any:
-    """Returns the config of the module, or of the nearest one that contains it."""
-    for module in (model.get_submodule(name), *reversed(list(_parents(model, name)))):
+def _config(modules: list[torch.nn.Module]) -> Any:
+    """Returns the config of the last module that has one."""
+    for module in reversed(modules):
         config = getattr(module, "config", None)
-        if hasattr(config, "to_json_string") or isinstance(config, dict):
+        if isinstance(config, dict):  # diffusers
+            return {"_class_name": type(module).__name__, **cast("dict[str, Any]", config)}
+        if hasattr(config, "to_json_string"):
             return cast(Any, config)
     return None
 
@@ -117,9 +119,9 @@ def _submodule(control: torch.nn.Module | None, name: str) -> torch.nn.Module | 
 
 
 def _made_anew(root: torch.nn.Module) -> torch.nn.Module:
-    """Makes the model of root's config, whose parameters are on the meta device."""
+    """Makes the model of root's config, whose large parameters are on the meta device."""
     made: Any = type(root)
-    with _parameters_on_meta(), torch.random.fork_rng(devices=[]), torch.device("cpu"), torch.no_grad():
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"), torch.no_grad(), _EmptyOnMeta():
         if isinstance(root.config, dict):  # diffusers
             control = made.from_config(dict(cast("dict[str, Any]", root.config)))
         else:
@@ -129,31 +131,17 @@ def _made_anew(root: torch.nn.Module) -> torch.nn.Module:
     return cast(torch.nn.Module, control.eval())
 
 
-@contextlib.contextmanager
-def _parameters_on_meta() -> Iterator[None]:
-    """Parameters that this thread registers have no memory. torch.empty's pages are not touched before."""
-    thread = threading.get_ident()
+class _EmptyOnMeta(TorchFunctionMode):
+    """Tensors without values, as parameters of layers are before their initialisation, have no memory either."""
 
-    def without_memory(_module: torch.nn.Module, _name: str, parameter: torch.nn.Parameter) -> torch.nn.Parameter | None:
-        if threading.get_ident() != thread or parameter is None or parameter.is_meta:  # pyright: ignore
-            return None
-        return torch.nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
-
-    handle = register_module_parameter_registration_hook(without_memory)
-    try:
-        yield
-    finally:
-        handle.remove()
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **((kwargs or {}) | ({"device": "meta"} if func is torch.empty else {})))
 
 
 @contextlib.contextmanager
 def _no_autocast() -> Iterator[None]:
     with torch.autocast("cpu", enabled=False):
         yield
-
-
-def _vllm_note(every: list[tuple[str, torch.nn.Module]]) -> list[str]:
-    return []
 
 
 __all__ = ["check_model"]

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from posenc._torch_check_latents import form_of, tables_of
 from posenc._torch_layers import Layers, Learned, ask, learn, real, rotations_of
 from posenc._torch_report import Finding
 from posenc._torch_table import Table, client, rates, rotary_table
@@ -33,16 +34,18 @@ def check_rotary(live: torch.nn.Module, fresh: torch.nn.Module | None, config: A
     lost = _lost(live)
     try:
         if fresh is None:  # its answers may be right all the same
-            fresh = copied(live, config)
+            fresh = copied(live)
         learned = learn(config, fresh, None)
     except Exception as error:  # whatever the forward of another package raises
-        yield _by_buffers(live, live if fresh is None else fresh, config, lost, say, f"{error}")
+        fresh = live if fresh is None else fresh
+        found = _by_buffers(live, fresh, config, lost, say, f"{error}")
+        yield _by_latents(live, fresh, config, found) if found.status == "not understood" else found
         return
     for label, layers in learned.layers.items():
         found = say("ok", described(layers.table.rotary, len(layers.inv_freq)), [])
         found.layer_type, found.inv_freq = label, _inv_freq(live, label)
         try:
-            found.details = lost or _differences(copied(live, config), label, layers, learned, config, found)
+            found.details = lost or _differences(copied(live), label, layers, learned, config, found)
         except Exception as error:
             found.details = [f"its forward fails: {type(error).__name__}: {error}"]
         if found.details:
@@ -58,10 +61,10 @@ def described(rotary: dict[str, Any], pairs: int) -> str:
     return ", ".join([*words, f"{pairs} pairs"])
 
 
-def copied(module: torch.nn.Module, config: Any = None) -> torch.nn.Module:
+def copied(module: torch.nn.Module) -> torch.nn.Module:
     """Returns a copy on the CPU, whose forward may change its state."""
-    shared: dict[int, Any] = {} if config is None else {id(config): config}
-    return copy.deepcopy(module, shared).cpu().eval()
+    config: Any = getattr(module, "config", None)
+    return copy.deepcopy(module, {id(config): config}).cpu().eval()
 
 
 def tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -110,7 +113,7 @@ def _by_buffers(live: torch.nn.Module, fresh: torch.nn.Module, config: Any, lost
     mine, own = tensors(live), tensors(fresh)
     details = list(lost)
     for name, expected in own.items():
-        if name not in mine or mine[name].is_meta or any(line.startswith(f"{name} ") for line in lost):
+        if name not in mine or mine[name].is_meta or expected.is_meta or any(line.startswith(f"{name} ") for line in lost):
             continue
         got = mine[name].detach().cpu()
         if got.shape != expected.shape:
@@ -127,6 +130,24 @@ def _by_buffers(live: torch.nn.Module, fresh: torch.nn.Module, config: Any, lost
     else:
         found.status = "not understood"
         found.details = [(f"{', '.join(own)}: as its class makes it; " if own else "") + f"not compared with a table: {why}"]
+    return found
+
+
+def _by_latents(live: torch.nn.Module, fresh: torch.nn.Module, config: Any, found: Finding) -> Finding:
+    known = form_of(copied(fresh), config, TOLERANCE)
+    if known is None:
+        return found
+    expected, form, ask_it = known
+    found.status, found.expected, found.details = "ok", f"tables by axis, {form}, {expected.shape[-1]} wide", []
+    try:
+        got = tables_of(ask_it(copied(live)))
+        if got.shape != expected.shape:
+            found.details = [f"it returns shapes {list(got.shape[1:])}; its class returns {list(expected.shape[1:])}"]
+        elif not bool(((got - expected).abs() <= TOLERANCE * 64).all()):
+            found.details = [f"cosines and sines are off by up to {float((got - expected).abs().max()):.3g}"]
+    except Exception as error:  # whatever the forward of another package raises
+        found.details = [f"its forward fails: {type(error).__name__}: {error}"]
+    found.status = "differs" if found.details else "ok"
     return found
 
 

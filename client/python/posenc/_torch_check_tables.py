@@ -192,7 +192,7 @@ def _table(live: torch.Tensor, holder: torch.nn.Module | None, name: str, fixed:
         found.details = [f"its shape is {list(live.shape)}; its class makes {list(own.shape)} of the config"]
     else:
         computed = name in holder._buffers and name in holder._non_persistent_buffers_set
-        values = own if computed else fixed.get((id(holder), name))
+        values = (None if own.is_meta else own) if computed else fixed.get((id(holder), name))
         if not computed and own.requires_grad and not _says_sinusoidal(config):
             values = None  # trained from these values on
         if values is not None:
