@@ -17,10 +17,11 @@ from torch.overrides import TorchFunctionMode
 
 from posenc._torch_check_rotary import check_rotary
 from posenc._torch_check_tables import check_alibi, check_t5, check_tables, fixed_tables, has_alibi
+from posenc._torch_check_vllm import check_vllm, is_vllm, vllm_notes
 from posenc._torch_report import Finding, Report
 
 # Classes of modules that make rotary tables, by their names; attentions and blocks that contain one are no such module.
-_ROTARY = re.compile(r"Rotary|RoPE|Rope|[a-z0-9]Rope1D|PosEmbed$")
+_ROTARY = re.compile(r"^(?!Apply).*(Rotary|RoPE|Rope|PosEmbed$)")
 _CONTAINER = re.compile(r"(Attention|Layer|Block|Model|Encoder|Decoder|Processor|Head|MLP)\w*$")
 
 
@@ -55,7 +56,7 @@ def check_model(model: torch.nn.Module, component: str | None) -> Report:
     if not findings:
         raise ValueError("the model has no module that encodes positions" if part is None else
                          f"the {component} part of the model has no module that encodes positions")
-    return Report(findings, notes)
+    return Report(findings, notes + vllm_notes())
 
 
 def _of_module(module: torch.nn.Module, fresh: torch.nn.Module | None, fixed: dict[tuple[int, str], torch.Tensor],
@@ -64,6 +65,9 @@ def _of_module(module: torch.nn.Module, fresh: torch.nn.Module | None, fixed: di
         yield check_alibi(module, config, functools.partial(say, "alibi"))
     if isinstance(getattr(module, "relative_attention_bias", None), torch.nn.Embedding):
         yield check_t5(module, fresh, config, functools.partial(say, "t5"))
+    elif is_rotary(module) and is_vllm(module):
+        yield check_vllm(module, config, functools.partial(say, "rotary"))
+        return
     elif is_rotary(module):
         yield from check_rotary(module, fresh, config, functools.partial(say, "rotary"))
         return

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from posenc._torch_check_latents import form_of, tables_of
-from posenc._torch_layers import Layers, Learned, ask, learn, real, rotations_of
+from posenc._torch_layers import Layers, ask, learn, real, rotations_of
 from posenc._torch_report import Finding
 from posenc._torch_table import Table, client, rates, rotary_table
 from posenc.errors import Error
@@ -45,7 +45,7 @@ def check_rotary(live: torch.nn.Module, fresh: torch.nn.Module | None, config: A
         found = say("ok", described(layers.table.rotary, len(layers.inv_freq)), [])
         found.layer_type, found.inv_freq = label, _inv_freq(live, label)
         try:
-            found.details = lost or _differences(copied(live), label, layers, learned, config, found)
+            found.details = _lost(live, label) or _differences(live, label, layers, config, found)
         except Exception as error:
             found.details = [f"its forward fails: {type(error).__name__}: {error}"]
         if found.details:
@@ -92,10 +92,11 @@ def far(got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
     return (got - expected).abs() > TOLERANCE * torch.clamp(expected.abs(), min=2.0**-100)
 
 
-def _lost(live: torch.nn.Module) -> list[str]:
-    """Returns the frequencies that have no numbers. Zeros are some classes' own, but not in all pairs."""
-    found = {name: no_numbers(value) for name, value in tensors(live).items() if name.endswith("inv_freq")}
-    return [f"{name} {fault}" for name, fault in found.items() if fault and not name.endswith("original_inv_freq")]
+def _lost(live: torch.nn.Module, label: str | None = None) -> list[str]:
+    """Returns the frequencies, of the layers of one type if it is given, that have no numbers."""
+    found = {name: no_numbers(value) for name, value in tensors(live).items()
+             if name.endswith("inv_freq") and "original_" not in name and name.startswith(label or "")}
+    return [f"{name} {fault}" for name, fault in found.items() if fault]
 
 
 def _inv_freq(live: torch.nn.Module, label: str | None) -> Any:
@@ -108,26 +109,24 @@ def _inv_freq(live: torch.nn.Module, label: str | None) -> Any:
 
 def _by_buffers(live: torch.nn.Module, fresh: torch.nn.Module, config: Any, lost: list[str], say: Say, why: str) -> Finding:
     """Compares a module whose answers are in no table with the one made anew, and its frequencies with the config's."""
-    found = say("ok", "", [])
-    found.inv_freq = _inv_freq(live, None)
     mine, own = tensors(live), tensors(fresh)
-    details = list(lost)
+    known = next((one for one in known_rotations(config) if _has(own, one)), None)
+    found = say("ok", "" if known is None else described(known.rotary, len(known.inv_freq)), list(lost))
+    found.inv_freq = _inv_freq(live, None)
     for name, expected in own.items():
-        if name not in mine or mine[name].is_meta or expected.is_meta or any(line.startswith(f"{name} ") for line in lost):
+        if name not in mine or expected.is_meta or any(line.startswith(f"{name} ") for line in lost):
             continue
-        got = mine[name].detach().cpu()
-        if got.shape != expected.shape:
-            details.append(f"{name} has the shape {list(got.shape)}; its class makes {list(expected.shape)}")
+        fault, got = no_numbers(mine[name]), mine[name].detach().cpu()
+        if fault and not no_numbers(expected):
+            found.details.append(f"{name} {fault}")
+        elif got.shape != expected.shape:
+            found.details.append(f"{name} has the shape {list(got.shape)}; its class makes {list(expected.shape)}")
         elif (got.is_floating_point() or got.is_complex()) and bool((off := far(got, expected)).any()):
-            details.append(f"{name} differs from what its class makes of the config, in {int(off.sum())} of {got.numel()} "
-                           f"values{rounded(got, expected)}")
-    if details:
-        found.status, found.details = "differs", details
-        return found
-    known = next((one for one in _known(config) if _has(own, one)), None)
-    if known is not None:
-        found.expected = described(known.rotary, len(known.inv_freq))
-    else:
+            found.details.append(f"{name} differs from what its class makes of the config, in {int(off.sum())} of "
+                                 f"{got.numel()} values{rounded(got, expected)}")
+    if found.details:
+        found.status = "differs"
+    elif known is None:
         found.status = "not understood"
         found.details = [(f"{', '.join(own)}: as its class makes it; " if own else "") + f"not compared with a table: {why}"]
     return found
@@ -144,7 +143,10 @@ def _by_latents(live: torch.nn.Module, fresh: torch.nn.Module, config: Any, foun
         if got.shape != expected.shape:
             found.details = [f"it returns shapes {list(got.shape[1:])}; its class returns {list(expected.shape[1:])}"]
         elif not bool(((got - expected).abs() <= TOLERANCE * 64).all()):
-            found.details = [f"cosines and sines are off by up to {float((got - expected).abs().max()):.3g}"]
+            found.details = [f"cosines and sines are off by up to {float((got - expected).abs().max()):.3g}",
+                             *(f"{name} is {getattr(live, name, None)}; its class makes {value} of the config"
+                               for name, value in vars(fresh).items()
+                               if isinstance(value, (int, float, list, tuple)) and getattr(live, name, None) != value)]
     except Exception as error:  # whatever the forward of another package raises
         found.details = [f"its forward fails: {type(error).__name__}: {error}"]
     found.status = "differs" if found.details else "ok"
@@ -160,7 +162,7 @@ def rounded(got: torch.Tensor, expected: torch.Tensor) -> str:
     return ""
 
 
-def _known(config: Any) -> list[Any]:
+def known_rotations(config: Any) -> list[Any]:
     try:
         return rotations_of(config, None)
     except (Error, ValueError):
@@ -182,41 +184,54 @@ def _has(own: dict[str, torch.Tensor], rotation: Any) -> bool:
     return False
 
 
-def _positions(layers: Layers, config: Any) -> torch.Tensor:
-    """Returns position_ids of the form that the module takes, up to the longest that the config's frequencies are for."""
+def _positions(layers: Layers, config: Any) -> Iterator[torch.Tensor]:
+    """Yields position_ids of the form that the module takes: up to the longest that the config's frequencies are for.
+
+    If the frequencies depend on the length, also beyond. At that length itself, transformers does not set dynamic
+    frequencies back.
+    """
     table, probed = layers.table, layers.probed
     if probed.dim() == 2 and table.axis_dimension == "NONE":
         longest = int(getattr(config, "max_position_embeddings", None) or 4096)
         if table.needs_length:
             parameters: dict[str, Any] = table.rotary.get("rope_parameters", {})
-            longest = int(parameters.get("original_max_position_embeddings") or longest)
+            longest = int(parameters.get("original_max_position_embeddings") or longest) - 1
         longest = min(longest, _LONGEST)
         spaced = torch.linspace(0, longest - 1, 65).long()
-        return torch.cat([torch.arange(min(_ADJACENT, longest)), spaced]).unique()[None]
+        short = torch.cat([torch.arange(min(_ADJACENT, longest)), spaced]).unique()[None]
+        yield short
+        if table.needs_length:
+            yield 2 * short + 2
+        return
     one = torch.arange(_ADJACENT)
-    axes = len(table.axis_order)
-    each = torch.stack([one.roll(7 * axis) for axis in range(axes)])
+    each = torch.stack([one.roll(7 * axis) for axis in range(len(table.axis_order))])
     if table.axis_dimension == "FIRST":
-        return each[:, None]
-    return each.T.contiguous() if probed.dim() == 2 else each.T[None].contiguous()
+        yield each[:, None]
+    else:
+        yield each.T.contiguous() if probed.dim() == 2 else each.T[None].contiguous()
 
 
-def _differences(live: torch.nn.Module, label: str | None, layers: Layers, learned: Learned, config: Any,
-                 found: Finding) -> list[str]:
-    ids = _positions(layers, config)
+def _differences(live: torch.nn.Module, label: str | None, layers: Layers, config: Any, found: Finding) -> list[str]:
+    for ids in _positions(layers, config):
+        differences = _differences_at(ids, copied(live), label, layers, found)
+        if differences:
+            return differences
+    return []
+
+
+def _differences_at(ids: torch.Tensor, live: torch.nn.Module, label: str | None, layers: Layers, found: Finding) -> list[str]:
     answers = real(ask(live, ids, label, torch.float32))
     table = layers.table
     shape = table.shape(ids)
     if [list(one.shape) for one in answers] != [shape, shape]:
         return [f"it returns shapes {[list(one.shape) for one in answers]}; its class returns {shape}"]
-    if table.by_axis(ids) is None:
+    if table.by_axis(ids) is None and found.table is None:
         cos, sin = (one.reshape(-1, one.shape[-1]).numpy() for one in answers)
         found.table, found.positions = {"cos": cos, "sin": sin, "form": table.form}, ids.reshape(-1).numpy()
     got = torch.stack(answers).double()
     if not bool(torch.isfinite(got).all()):
         return ["it returns cosines and sines that are NaN or infinite"]
-    off = _excess(got, ids, table, layers)
-    if not bool((off > 1).any()):
+    if not bool((_excess(got, ids, table, layers) > 1).any()):
         return []
     after: Any = _inv_freq(live, label)  # a dynamic module's forward may have set its frequencies anew
     return _causes(after if after is not None else found.inv_freq, got, ids, layers, found)
@@ -233,36 +248,39 @@ def _excess(got: torch.Tensor, ids: torch.Tensor, table: Table, layers: Layers) 
 
 def _causes(inv_freq: Any, got: torch.Tensor, ids: torch.Tensor, layers: Layers, found: Finding) -> list[str]:
     details: list[str] = []
-    expected = torch.tensor(layers.inv_freq, dtype=torch.float64)
+    settings: Any = layers.table.rotary
+    farthest = int(ids.max())
+    info: Any = client().explain(rotary=settings, seq_len=[farthest + 1]).layers[0].info
+    expected = torch.tensor(list(info.plan.frequencies[0].inv_freq), dtype=torch.float64)
+    scaling = info.sequences[0].attention_scaling
     if inv_freq is not None and inv_freq.shape == tuple(expected.shape):
         have = torch.from_numpy(inv_freq).double()
         if bool(far(have, expected).any()):
-            details.append(_sentence(settings=layers.table.rotary, inv_freq=inv_freq))
-            errors = (have - expected).abs() * ids.max()
+            details.append(sentence(farthest + 1, settings=settings, inv_freq=inv_freq))
+            errors = (have - expected).abs() * farthest
             worst = int(errors.argmax())
-            details.append(f"largest error of an angle: {errors[worst]:.3g} radians at position {int(ids.max())}, in pair "
+            details.append(f"largest error of an angle: {errors[worst]:.3g} radians at position {farthest}, in pair "
                            f"{worst}, whose frequency is {have[worst]:.6g} instead of {expected[worst]:.6g}")
     elif inv_freq is not None:
         details.append(f"inv_freq has {len(inv_freq)} frequencies instead of {len(expected)}")
     norm = float(got.square().sum(0).mean().sqrt())
-    if abs(norm - layers.attention_scaling) > 1e-4 * layers.attention_scaling:
-        details.append(f"cosines and sines are multiplied by {norm:.6g} instead of {layers.attention_scaling:.6g}")
+    if abs(norm - scaling) > 1e-4 * scaling:
+        details.append(f"cosines and sines are multiplied by {norm:.6g} instead of {scaling:.6g}")
     if not details and found.table is not None:
-        details.append(_sentence(settings=layers.table.rotary, table=found.table, positions=found.positions))
-    return details or [f"cosines and sines are off by up to {float((got).abs().max()):.3g}"]
+        details.append(sentence(farthest + 1, settings=settings, table=found.table, positions=found.positions))
+    return details or ["cosines and sines are not those of the config"]
 
 
-def _sentence(**evidence: Any) -> str:
-    """Returns the cause as Diagnose finds it."""
+def sentence(length: int, **evidence: Any) -> str:
+    """Returns the cause as Diagnose finds it. `length`: tokens of the sequence for which the module was asked."""
     try:
         answer = client().diagnose(**evidence)
     except Error as error:
         return f"it was not diagnosed: {error}"
-    verdict, length = answer.verdict, answer.explanations[0].seq_len if answer.explanations else 0
-    if verdict.kind == "MATCHES" and length:
-        return f"frequencies are those of a sequence of {length} tokens, and were not set back"
-    return verdict.sentence
+    if answer.verdict.kind == "MATCHES" and answer.explanations:
+        return f"frequencies are those of a sequence of {answer.explanations[0].seq_len} tokens, not of {length}"
+    return answer.verdict.sentence
 
 
-__all__ = ["TOLERANCE", "check_rotary", "copied", "described", "far", "no_numbers", "rounded", "tensors"]
+__all__ = ["TOLERANCE", "check_rotary", "described", "known_rotations", "no_numbers", "rounded", "sentence"]
 
