@@ -16,7 +16,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from posenc._torch_check_rotary import check_rotary
-from posenc._torch_check_tables import check_alibi, check_t5, check_tables, fixed_tables, has_alibi
+from posenc._torch_check_tables import check_alibi, check_t5, check_tables, fixed_tables, has_alibi, t5_table
 from posenc._torch_check_vllm import check_vllm, is_vllm, vllm_notes
 from posenc._torch_report import Finding, Report
 
@@ -63,7 +63,7 @@ def _of_module(module: torch.nn.Module, fresh: torch.nn.Module | None, fixed: di
                config: Any, say: Any) -> Iterator[Finding]:
     if has_alibi(module):
         yield check_alibi(module, config, functools.partial(say, "alibi"))
-    if isinstance(getattr(module, "relative_attention_bias", None), torch.nn.Embedding):
+    if t5_table(module):
         yield check_t5(module, fresh, config, functools.partial(say, "t5"))
     elif is_rotary(module) and is_vllm(module):
         yield check_vllm(module, config, functools.partial(say, "rotary"))

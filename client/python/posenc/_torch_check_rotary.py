@@ -23,6 +23,7 @@ from posenc.errors import Error
 # frequencies. transformers' chains are off by 4 * 2^-24 = 2.4e-7 at most (docs/accuracy.md); frequencies rounded to float16
 # are off by up to 4.9e-4, to bfloat16 by up to 3.9e-3.
 TOLERANCE = 1e-6
+ZEROS = "has only zeros"
 _LONGEST = 131072  # positions; beyond, float32's angles are evidence of little
 _ADJACENT = 64  # first positions of a table
 
@@ -83,7 +84,7 @@ def no_numbers(tensor: torch.Tensor) -> str:
     bad = int((~torch.isfinite(tensor.detach())).sum())
     if bad:
         return f"has {bad} of {tensor.numel()} values that are NaN or infinite, as memory that was never initialised"
-    return "" if bool(tensor.detach().any()) else "has only zeros"
+    return "" if bool(tensor.detach().any()) else ZEROS
 
 
 def far(got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
@@ -146,7 +147,7 @@ def _by_latents(live: torch.nn.Module, fresh: torch.nn.Module, config: Any, foun
             found.details = [f"cosines and sines are off by up to {float((got - expected).abs().max()):.3g}",
                              *(f"{name} is {getattr(live, name, None)}; its class makes {value} of the config"
                                for name, value in vars(fresh).items()
-                               if isinstance(value, (int, float, list, tuple)) and getattr(live, name, None) != value)]
+                               if isinstance(value, (int, float, list, tuple)) and name != "training" and getattr(live, name, None) != value)]
     except Exception as error:  # whatever the forward of another package raises
         found.details = [f"its forward fails: {type(error).__name__}: {error}"]
     found.status = "differs" if found.details else "ok"
@@ -212,8 +213,9 @@ def _positions(layers: Layers, config: Any) -> Iterator[torch.Tensor]:
 
 
 def _differences(live: torch.nn.Module, label: str | None, layers: Layers, config: Any, found: Finding) -> list[str]:
+    asked = copied(live)  # once: a short sequence sets dynamic frequencies back, and they stay those of the longest so far
     for ids in _positions(layers, config):
-        differences = _differences_at(ids, copied(live), label, layers, found)
+        differences = _differences_at(ids, asked, label, layers, found)
         if differences:
             return differences
     return []
@@ -282,5 +284,5 @@ def sentence(length: int, **evidence: Any) -> str:
     return answer.verdict.sentence
 
 
-__all__ = ["TOLERANCE", "check_rotary", "described", "known_rotations", "no_numbers", "rounded", "sentence"]
+__all__ = ["TOLERANCE", "ZEROS", "check_rotary", "described", "known_rotations", "no_numbers", "rounded", "sentence"]
 

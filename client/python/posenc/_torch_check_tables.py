@@ -11,14 +11,14 @@ from typing import Any, cast
 
 import torch
 
-from posenc._torch_check_rotary import TOLERANCE, no_numbers, rounded
+from posenc._torch_check_rotary import TOLERANCE, ZEROS, no_numbers, rounded
 from posenc._torch_report import Finding
 from posenc._torch_table import client
 from posenc.errors import Error
 
 Say = Callable[..., Finding]
 
-_LENGTH = 160  # of biases that are compared: beyond T5's usual greatest distance
+_LONGEST = 1024  # tokens of a bias that is compared
 # Names of tables of positions. Masks, projections and norms have such names, too, but are no embeddings or parameters.
 _TABLE = re.compile(r"(^|_)(pos|position|positions|positional)($|_(?!ids|bias|drop|proj))|^wpe$|^pos_?embed|^position_?embed|"
                     r"relative_position_bias_table|^rel_pos_[hw]$|(^|_)pos_emb")
@@ -71,36 +71,40 @@ def check_alibi(module: torch.nn.Module, config: Any, say: Say) -> Finding:
     return found
 
 
+def t5_table(module: torch.nn.Module) -> str:
+    """Returns the name of a module's table of buckets; empty: it has none."""
+    return next((name for name in ("relative_attention_bias", "rel_attn_embed")
+                 if isinstance(getattr(module, name, None), torch.nn.Embedding)), "")
+
+
 def check_t5(module: torch.nn.Module, fresh: torch.nn.Module | None, config: Any, say: Say) -> Finding:
-    """Compares the settings of the buckets, the table's shape, and the bias that the module makes of its own table."""
-    found = say("ok", "", [])
-    table: Any = module.relative_attention_bias
-    lost = no_numbers(table.weight)
-    if lost and not lost.startswith("has only zeros"):
-        found.details.append(f"its table {lost}")
-    if fresh is not None:
-        for name, value in vars(fresh).items():
-            if re.search(r"relative_attention|num_buckets|max_distance|is_decoder", name) and not name.startswith("_"):
-                mine = getattr(module, name, None)
-                if mine != value:
-                    found.details.append(f"{name} is {mine}; its class makes {value} of the config")
-        shape = list(cast(Any, fresh.relative_attention_bias).weight.shape)
-        if list(table.weight.shape) != shape:
-            found.details.append(f"its table has the shape {list(table.weight.shape)}; its class makes {shape} of the config")
+    """Compares the settings of the buckets, the table's shape, and the buckets that the module looks up."""
+    table = t5_table(module)
+    weight: torch.Tensor = cast(Any, getattr(module, table)).weight
     plan = _t5_plan(module, config)
-    if plan is None:
-        found.status = "differs" if found.details else "not understood"
-        found.details = found.details or ["its config has no buckets of T5"]
-        return found
-    settings = plan.to_dict()
-    found.expected = ", ".join(["T5", *(f"{name} {value}" for name, value in settings.items())])
-    if not found.details:
+    settings: dict[str, Any] = {} if plan is None else plan.to_dict()
+    found = say("ok", ", ".join(["T5", *(f"{name} {value}" for name, value in settings.items())]), [])
+    lost = no_numbers(weight)
+    if lost and lost != ZEROS:
+        found.details.append(f"its table {lost}")
+    if fresh is not None and hasattr(fresh, table):
+        found.details += [
+            f"{name} is {getattr(module, name, None)}; its class makes {value} of the config"
+            for name, value in vars(fresh).items() if isinstance(value, (int, float)) and getattr(module, name, None) != value
+            and re.search(r"relative_attention|num_buckets|max_distance|is_decoder", name)]
+        shape = list(cast(Any, getattr(fresh, table)).weight.shape)
+        if list(weight.shape) != shape:
+            found.details.append(f"its table has the shape {list(weight.shape)}; its class makes {shape} of the config")
+    if found.details:
+        found.status = "differs"
+    elif plan is None:
+        found.status, found.details = "not understood", ["its config has no buckets of T5"]
+    else:
         try:
-            found.details = _t5_differences(module, settings)
+            found.details = _bucket_differences(module, table, settings)
+            found.status = "differs" if found.details else "ok"
         except Exception as error:  # whatever the class raises
             found.status, found.details = "not understood", [f"its bias cannot be computed: {type(error).__name__}: {error}"]
-            return found
-    found.status = "differs" if found.details else "ok"
     return found
 
 
@@ -116,19 +120,27 @@ def _t5_plan(module: torch.nn.Module, config: Any) -> Any:
     return next(iter(same or plans), None)
 
 
-def _t5_differences(module: torch.nn.Module, settings: dict[str, Any]) -> list[str]:
-    """Compares what the module makes with a table of its buckets' numbers."""
+def _bucket_differences(module: torch.nn.Module, table: str, settings: dict[str, Any]) -> list[str]:
+    """Compares the bias that the module makes of a table that holds its buckets' numbers."""
     probed: Any = copy.copy(module)
-    buckets, heads = cast("tuple[int, int]", tuple(cast(Any, module.relative_attention_bias).weight.shape))
     probed._modules = dict(module._modules)
-    numbers = torch.arange(buckets, dtype=torch.float32)[:, None].expand(buckets, heads).contiguous()
-    probed._modules["relative_attention_bias"] = torch.nn.Embedding.from_pretrained(numbers)
-    parameters = inspect.signature(probed.compute_bias).parameters
-    bias = probed.compute_bias(_LENGTH, _LENGTH, **({"device": torch.device("cpu")} if "device" in parameters else {}))
-    bias = bias.reshape(heads, _LENGTH, _LENGTH)
+    numbers = torch.arange(cast(Any, getattr(module, table)).num_embeddings, dtype=torch.float32)[:, None]
+    probed._modules[table] = torch.nn.Embedding.from_pretrained(numbers)
+    length = min(settings["max_distance"] * 5 // 4, _LONGEST)
+    bias, first = _t5_bias(probed, length)
     method: Any = {"t5": settings, "table": numbers.numpy(), "table_layout": "BUCKETS_BY_HEADS"}
-    answer = client().diagnose_bias(bias.numpy(), expected=method, query_offset=0)
+    bias = bias.reshape(1, *bias.shape[-2:]).contiguous().numpy()
+    answer = client().diagnose_bias(bias, expected=method, query_offset=first)
     return [] if answer.verdict.kind == "MATCHES" else [f"its buckets: {answer.verdict.sentence}"]
+
+
+def _t5_bias(module: Any, length: int) -> tuple[torch.Tensor, int]:
+    """Returns a bias of a length, and the position of its first query."""
+    if hasattr(module, "compute_position_bias"):  # MPNet
+        return module.compute_position_bias(torch.zeros(1, length, 1)), 0
+    if "block_length" in inspect.signature(module.compute_bias).parameters:  # LongT5: a block sees one on either side
+        return module.compute_bias(length // 2), length // 2
+    return module.compute_bias(length, length), 0
 
 
 def is_table(name: str) -> bool:
@@ -183,7 +195,7 @@ def _table(live: torch.Tensor, holder: torch.nn.Module | None, name: str, fixed:
     own: torch.Tensor | None = getattr(holder, name, None)
     found = say("ok", f"a table {list(live.shape)}", [], suffix)
     lost = no_numbers(live)
-    if lost and not lost.startswith("has only zeros"):
+    if lost and lost != ZEROS:
         found.details = [f"it {lost}"]
     elif own is None or holder is None:
         found.status, found.details = "not understood", ["its class was not made anew from the config"]
