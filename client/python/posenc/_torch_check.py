@@ -5,7 +5,6 @@ The control is the same class made anew from the same config: its large paramete
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import re
@@ -18,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from posenc._torch_check_rotary import check_rotary
 from posenc._torch_check_tables import check_alibi, check_t5, check_tables, fixed_tables, has_alibi, t5_table
 from posenc._torch_check_vllm import check_vllm, is_vllm, vllm_notes
+from posenc._torch_modules import kept_random_state, submodules
 from posenc._torch_report import Finding, Report
 
 # Classes of modules that make rotary tables, by their names; attentions and blocks that contain one are no such module.
@@ -29,34 +29,42 @@ def check_model(model: torch.nn.Module, component: str | None) -> Report:
     findings: list[Finding] = []
     notes: list[str] = []
     part = _part(model, component)
-    every = cast("list[tuple[str, torch.nn.Module]]", list(model.named_modules()))  # pyright: ignore[reportUnknownMemberType]
-    roots = {name: module for name, module in every if _is_root(module) and not any(
-        _is_root(parent) for parent in _parents(model, name))}
-    controls: dict[str, torch.nn.Module | None] = {}
-    fixed: dict[str, dict[tuple[int, str], torch.Tensor]] = {}
-    for name, root in roots.items():
-        try:
-            controls[name] = _made_anew(root)
-            fixed[name] = fixed_tables(controls[name])
-        except Exception as error:  # whatever the constructor of another package raises
-            controls[name], fixed[name] = None, {}
-            notes.append(f"{type(root).__name__} was not made anew from its config, so its modules were looked at one by one: "
-                         f"{type(error).__name__}: {error}")
+    every = submodules(model)
+    roots: dict[str, _Root] = {}
     for name, module in every:
-        root = next((one for one in roots if name == one or one == "" or name.startswith(f"{one}.")), None)
-        control = None if root is None else controls[root]
-        fresh = _submodule(control, name[len(root):].lstrip(".") if root else name)
+        if _is_root(module) and not any(_is_root(parent) for parent in _parents(model, name)):
+            roots[name] = _Root(module, notes)
+    for name, module in every:
+        root = next((one for one in roots if one in ("", name) or name.startswith(f"{one}.")), None)
+        control, fixed = (None, {}) if root is None else (roots[root].control, roots[root].fixed)
+        fresh = _submodule(control, name[len(root or ""):].lstrip("."))
         # A module may have been given another config than the model's.
         config = _config([*_parents(model, name), module, *([] if fresh is None else [fresh])])
-        if part is not None and getattr(config, "model_type", None) != part.model_type:
-            continue
-        say = functools.partial(_finding, name, type(module).__name__)
-        with torch.no_grad(), _no_autocast():
-            findings += _of_module(module, fresh, {} if root is None else fixed[root], config, say)
+        if part is None or getattr(config, "model_type", None) == part.model_type:
+            say = functools.partial(_finding, name, type(module).__name__)
+            with torch.no_grad(), torch.autocast("cpu", enabled=False):
+                findings += [_unless_offloaded(one, module) for one in _of_module(module, fresh, fixed, config, say)]
+    if not any(one.kind == "rotary" for one in findings):
+        findings += [_finding(name, type(module).__name__, "rotary", "not understood", "", ["it has no module that makes its tables"])
+                     for name, module in every if part is None and _ROTARY.search(type(module).__name__) and not is_rotary(module)]
     if not findings:
         raise ValueError("the model has no module that encodes positions" if part is None else
                          f"the {component} part of the model has no module that encodes positions")
     return Report(findings, notes + vllm_notes())
+
+
+class _Root:
+    """A model of a library, made anew: `control`, None if that failed, and the tables that its initialisation fixes."""
+
+    def __init__(self, module: torch.nn.Module, notes: list[str]):
+        self.control: torch.nn.Module | None = None
+        self.fixed: dict[tuple[int, str], torch.Tensor] = {}
+        try:
+            self.control = _made_anew(module)
+            self.fixed = fixed_tables(self.control)
+        except Exception as error:  # whatever the constructor of another package raises
+            notes.append(f"{type(module).__name__} was not made anew from its config, so its modules were looked at one by one: "
+                         f"{type(error).__name__}: {error}")
 
 
 def _of_module(module: torch.nn.Module, fresh: torch.nn.Module | None, fixed: dict[tuple[int, str], torch.Tensor],
@@ -65,18 +73,27 @@ def _of_module(module: torch.nn.Module, fresh: torch.nn.Module | None, fixed: di
         yield check_alibi(module, config, functools.partial(say, "alibi"))
     if t5_table(module):
         yield check_t5(module, fresh, config, functools.partial(say, "t5"))
-    elif is_rotary(module) and is_vllm(module):
+    if not is_rotary(module):
+        yield from check_tables(module, fresh, fixed, config, functools.partial(say, "table"))
+    elif is_vllm(module):
         yield check_vllm(module, config, functools.partial(say, "rotary"))
-        return
-    elif is_rotary(module):
+    elif any(True for _ in module.parameters()):
+        tables = list(check_tables(module, fresh, fixed, config, functools.partial(say, "table")))
+        yield from tables or [say("rotary", "not understood", "", ["it has trained parameters"])]
+    else:
         yield from check_rotary(module, fresh, config, functools.partial(say, "rotary"))
-        return
-    yield from check_tables(module, fresh, fixed, config, functools.partial(say, "table"))
+
+
+def _unless_offloaded(finding: Finding, module: torch.nn.Module) -> Finding:
+    """accelerate keeps the values of offloaded modules outside, until a forward."""
+    if any("meta device" in line for line in finding.details) and any(hasattr(one, "_hf_hook") for _, one in submodules(module)):
+        finding.status, finding.details = "not understood", ["its values are offloaded, and were not looked at"]
+    return finding
 
 
 def is_rotary(module: torch.nn.Module) -> bool:
     kind = type(module).__name__
-    return bool(_ROTARY.search(kind)) and not _CONTAINER.search(kind) and not any(True for _ in module.parameters())
+    return bool(_ROTARY.search(kind)) and not _CONTAINER.search(kind)
 
 
 def _finding(name: str, class_name: str, kind: str, status: Any, expected: str, details: list[str], suffix: str = "") -> Finding:
@@ -93,8 +110,10 @@ def _part(model: torch.nn.Module, component: str | None) -> Any:
 
 
 def _is_root(module: torch.nn.Module) -> bool:
-    """A model of a library, with its config."""
-    return hasattr(module, "config") and any(hasattr(module, method) for method in ("from_pretrained", "from_config"))
+    """Tells whether a module is a model of transformers or diffusers, with its config; a wrapper of one is not."""
+    return hasattr(module, "config") and any(
+        (base.__name__, base.__module__.partition(".")[0]) in (("PreTrainedModel", "transformers"), ("ModelMixin", "diffusers"))
+        for base in type(module).__mro__)
 
 
 def _parents(model: torch.nn.Module, name: str) -> Iterator[torch.nn.Module]:
@@ -125,7 +144,7 @@ def _submodule(control: torch.nn.Module | None, name: str) -> torch.nn.Module | 
 def _made_anew(root: torch.nn.Module) -> torch.nn.Module:
     """Makes the model of root's config, whose large parameters are on the meta device."""
     made: Any = type(root)
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"), torch.no_grad(), _EmptyOnMeta():
+    with kept_random_state(), torch.device("cpu"), torch.no_grad(), EmptyOnMeta():
         if isinstance(root.config, dict):  # diffusers
             control = made.from_config(dict(cast("dict[str, Any]", root.config)))
         else:
@@ -135,17 +154,11 @@ def _made_anew(root: torch.nn.Module) -> torch.nn.Module:
     return cast(torch.nn.Module, control.eval())
 
 
-class _EmptyOnMeta(TorchFunctionMode):
+class EmptyOnMeta(TorchFunctionMode):
     """Tensors without values, as parameters of layers are before their initialisation, have no memory either."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*args, **((kwargs or {}) | ({"device": "meta"} if func is torch.empty else {})))
 
 
-@contextlib.contextmanager
-def _no_autocast() -> Iterator[None]:
-    with torch.autocast("cpu", enabled=False):
-        yield
-
-
-__all__ = ["check_model"]
+__all__ = ["EmptyOnMeta", "check_model"]

@@ -8,17 +8,19 @@ from typing import Any, cast
 
 import torch
 
+from posenc._torch_modules import TOLERANCE, tensor_of
 from posenc._torch_table import client
 from posenc.errors import Error
 
 _GRID = (2, 3, 4)  # frames, rows and columns of tokens
 _FORMS = ("REPEAT_INTERLEAVED", "DUPLICATED", "HALF_WIDTH")
 _FARTHEST = 48  # position in ids
+BOUND = TOLERANCE * (1 + _FARTHEST)  # of cosines and sines
 
 Ask = Callable[[torch.nn.Module], Any]
 
 
-def form_of(module: torch.nn.Module, config: Any, tolerance: float) -> tuple[Any, str, Ask] | None:
+def form_of(module: torch.nn.Module, config: Any) -> tuple[Any, str, Ask] | None:
     """Returns the exact tables that a module returns, in which form, and how to ask for them; or None if none matches."""
     for ask, positions in _questions(module):
         try:
@@ -31,8 +33,8 @@ def form_of(module: torch.nn.Module, config: Any, tolerance: float) -> tuple[Any
                 exact = client().table(model=config, dtype="FP64", **fields)
             except Error:
                 continue
-            expected = torch.stack([torch.from_numpy(one.copy()).reshape(-1, one.shape[-1]) for one in exact])
-            if expected.shape == answers.shape and float((expected - answers).abs().max()) <= tolerance * (1 + _FARTHEST):
+            expected = torch.stack([tensor_of(one).reshape(-1, one.shape[-1]) for one in exact])
+            if expected.shape == answers.shape and float((expected - answers).abs().max()) <= BOUND:
                 return expected, form, ask
     return None
 
@@ -72,4 +74,4 @@ def _patch(module: torch.nn.Module) -> tuple[int, int, int]:
     return int(cast(Any, getattr(module, "patch_size_t", 1)) or 1), int(size), int(size)
 
 
-__all__ = ["form_of", "tables_of"]
+__all__ = ["BOUND", "form_of", "tables_of"]

@@ -6,24 +6,18 @@ if its frequencies are no frequencies at all. What the class itself computes oth
 
 from __future__ import annotations
 
-import copy
-
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from posenc._torch_check_latents import form_of, tables_of
+from posenc._torch_check_latents import BOUND, form_of, tables_of
 from posenc._torch_layers import Layers, ask, learn, real, rotations_of
+from posenc._torch_modules import TOLERANCE, computed_tensors, copied, far, no_numbers, rounded, tensor_of
 from posenc._torch_report import Finding
 from posenc._torch_table import Table, client, rates, rotary_table
 from posenc.errors import Error
 
-# Relative error of a frequency or an angle that float32's own arithmetic may have. It is the bound of Diagnose for
-# frequencies. transformers' chains are off by 4 * 2^-24 = 2.4e-7 at most (docs/accuracy.md); frequencies rounded to float16
-# are off by up to 4.9e-4, to bfloat16 by up to 3.9e-3.
-TOLERANCE = 1e-6
-ZEROS = "has only zeros"
 _LONGEST = 131072  # positions; beyond, float32's angles are evidence of little
 _ADJACENT = 64  # first positions of a table
 
@@ -62,40 +56,9 @@ def described(rotary: dict[str, Any], pairs: int) -> str:
     return ", ".join([*words, f"{pairs} pairs"])
 
 
-def copied(module: torch.nn.Module) -> torch.nn.Module:
-    """Returns a copy on the CPU, whose forward may change its state."""
-    config: Any = getattr(module, "config", None)
-    return copy.deepcopy(module, {id(config): config}).cpu().eval()
-
-
-def tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Returns the tensors that a class computes for itself: buffers outside checkpoints, frequencies, plain attributes."""
-    outside = module._non_persistent_buffers_set
-    found = {name: buffer for name, buffer in module.named_buffers(recurse=False) if name in outside or "inv_freq" in name}
-    return found | {name: value for name, value in vars(module).items() if isinstance(value, torch.Tensor)}
-
-
-def no_numbers(tensor: torch.Tensor) -> str:
-    """Returns what is wrong with a tensor that has no usable numbers at all; empty: nothing is."""
-    if tensor.is_meta:
-        return "is still on the meta device: it was never given values"
-    if not (tensor.is_floating_point() or tensor.is_complex()) or not tensor.numel():
-        return ""
-    bad = int((~torch.isfinite(tensor.detach())).sum())
-    if bad:
-        return f"has {bad} of {tensor.numel()} values that are NaN or infinite, as memory that was never initialised"
-    return "" if bool(tensor.detach().any()) else ZEROS
-
-
-def far(got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    """Returns where values differ by more than float32's arithmetic does."""
-    got, expected = (one.detach().cpu().to(torch.complex128 if one.is_complex() else torch.float64) for one in (got, expected))
-    return (got - expected).abs() > TOLERANCE * torch.clamp(expected.abs(), min=2.0**-100)
-
-
 def _lost(live: torch.nn.Module, label: str | None = None) -> list[str]:
     """Returns the frequencies, of the layers of one type if it is given, that have no numbers."""
-    found = {name: no_numbers(value) for name, value in tensors(live).items()
+    found = {name: no_numbers(value) for name, value in computed_tensors(live).items()
              if name.endswith("inv_freq") and "original_" not in name and name.startswith(label or "")}
     return [f"{name} {fault}" for name, fault in found.items() if fault]
 
@@ -110,7 +73,7 @@ def _inv_freq(live: torch.nn.Module, label: str | None) -> Any:
 
 def _by_buffers(live: torch.nn.Module, fresh: torch.nn.Module, config: Any, lost: list[str], say: Say, why: str) -> Finding:
     """Compares a module whose answers are in no table with the one made anew, and its frequencies with the config's."""
-    mine, own = tensors(live), tensors(fresh)
+    mine, own = computed_tensors(live), computed_tensors(fresh)
     known = next((one for one in known_rotations(config) if _has(own, one)), None)
     found = say("ok", "" if known is None else described(known.rotary, len(known.inv_freq)), list(lost))
     found.inv_freq = _inv_freq(live, None)
@@ -134,7 +97,7 @@ def _by_buffers(live: torch.nn.Module, fresh: torch.nn.Module, config: Any, lost
 
 
 def _by_latents(live: torch.nn.Module, fresh: torch.nn.Module, config: Any, found: Finding) -> Finding:
-    known = form_of(copied(fresh), config, TOLERANCE)
+    known = form_of(copied(fresh), config)
     if known is None:
         return found
     expected, form, ask_it = known
@@ -143,7 +106,7 @@ def _by_latents(live: torch.nn.Module, fresh: torch.nn.Module, config: Any, foun
         got = tables_of(ask_it(copied(live)))
         if got.shape != expected.shape:
             found.details = [f"it returns shapes {list(got.shape[1:])}; its class returns {list(expected.shape[1:])}"]
-        elif not bool(((got - expected).abs() <= TOLERANCE * 64).all()):
+        elif not bool(((got - expected).abs() <= BOUND).all()):
             found.details = [f"cosines and sines are off by up to {float((got - expected).abs().max()):.3g}",
                              *(f"{name} is {getattr(live, name, None)}; its class makes {value} of the config"
                                for name, value in vars(fresh).items()
@@ -152,15 +115,6 @@ def _by_latents(live: torch.nn.Module, fresh: torch.nn.Module, config: Any, foun
         found.details = [f"its forward fails: {type(error).__name__}: {error}"]
     found.status = "differs" if found.details else "ok"
     return found
-
-
-def rounded(got: torch.Tensor, expected: torch.Tensor) -> str:
-    """Returns the type to which values were rounded, in words, if that explains them."""
-    for dtype in (torch.bfloat16, torch.float16):
-        if not got.is_complex() and torch.equal(got.detach().cpu().to(dtype), expected.cpu().to(dtype)) and not bool(
-                far(got, got.to(dtype)).any()):
-            return f": they were rounded to {str(dtype).removeprefix('torch.')}"
-    return ""
 
 
 def known_rotations(config: Any) -> list[Any]:
@@ -178,7 +132,7 @@ def _has(own: dict[str, torch.Tensor], rotation: Any) -> bool:
             return True
         if value.dim() == 2 and value.shape[1] == 2 * len(expected) and value.is_floating_point() and not rotation.axis:
             answer = client().table(settings=rotation.rotary, positions=0, count=value.shape[0], dtype="FP64", form="HALF_WIDTH")
-            cos, sin = (torch.from_numpy(one.copy()).reshape(value.shape[0], -1) for one in answer)
+            cos, sin = (tensor_of(one).reshape(value.shape[0], -1) for one in answer)
             bound = TOLERANCE * (1 + torch.arange(value.shape[0], dtype=torch.float64)[:, None])
             if any(bool(((value.double() - torch.cat(pair, -1)).abs() <= bound).all()) for pair in ((cos, sin), (sin, cos))):
                 return True
@@ -199,7 +153,7 @@ def _positions(layers: Layers, config: Any) -> Iterator[torch.Tensor]:
             longest = int(parameters.get("original_max_position_embeddings") or longest) - 1
         longest = min(longest, _LONGEST)
         spaced = torch.linspace(0, longest - 1, 65).long()
-        short = torch.cat([torch.arange(min(_ADJACENT, longest)), spaced]).unique()[None]
+        short: torch.Tensor = cast(Any, torch.cat([torch.arange(min(_ADJACENT, longest)), spaced])).unique()[None]
         yield short
         if table.needs_length:
             yield 2 * short + 2
@@ -256,7 +210,7 @@ def _causes(inv_freq: Any, got: torch.Tensor, ids: torch.Tensor, layers: Layers,
     expected = torch.tensor(list(info.plan.frequencies[0].inv_freq), dtype=torch.float64)
     scaling = info.sequences[0].attention_scaling
     if inv_freq is not None and inv_freq.shape == tuple(expected.shape):
-        have = torch.from_numpy(inv_freq).double()
+        have = tensor_of(inv_freq)
         if bool(far(have, expected).any()):
             details.append(sentence(farthest + 1, settings=settings, inv_freq=inv_freq))
             errors = (have - expected).abs() * farthest
@@ -279,10 +233,11 @@ def sentence(length: int, **evidence: Any) -> str:
         answer = client().diagnose(**evidence)
     except Error as error:
         return f"it was not diagnosed: {error}"
-    if answer.verdict.kind == "MATCHES" and answer.explanations:
+    verdict: Any = answer.verdict
+    if verdict.kind == "MATCHES" and answer.explanations:
         return f"frequencies are those of a sequence of {answer.explanations[0].seq_len} tokens, not of {length}"
-    return answer.verdict.sentence
+    return cast(str, verdict.sentence)
 
 
-__all__ = ["TOLERANCE", "ZEROS", "check_rotary", "described", "known_rotations", "no_numbers", "rounded", "sentence"]
+__all__ = ["check_rotary", "described", "known_rotations", "sentence"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import re
 import sys
@@ -11,7 +10,18 @@ from typing import Any, cast
 
 import torch
 
-from posenc._torch_check_rotary import TOLERANCE, ZEROS, no_numbers, rounded
+from posenc._torch_modules import (
+    TOLERANCE,
+    ZEROS,
+    is_computed,
+    kept_random_state,
+    no_numbers,
+    own_tensors,
+    rounded,
+    submodules,
+    tensor_of,
+    with_embedding,
+)
 from posenc._torch_report import Finding
 from posenc._torch_table import client
 from posenc.errors import Error
@@ -43,16 +53,17 @@ def check_alibi(module: torch.nn.Module, config: Any, say: Say) -> Finding:
     """Compares the slopes of the bias that the model makes for its number of heads."""
     found = say("ok", "", [])
     try:
-        group = next(one for one in client().explain(config).layers if one.info is not None and len(one.info.plan.slopes))
+        plans = [cast(Any, group.info).plan for group in client().explain(config).layers]
+        plan = next(one for one in plans if len(one.slopes))
     except (Error, StopIteration) as error:
         found.status, found.details = "not understood", [f"its config has no slopes: {error}"]
         return found
-    expected = torch.tensor(list(group.info.plan.slopes), dtype=torch.float64)
-    alibi = group.info.plan.bias.alibi
+    expected = torch.tensor(list(plan.slopes), dtype=torch.float64)
+    alibi = plan.bias.alibi
     found.expected = f"ALiBi, {len(expected)} heads, slopes {expected[0]:.6g} to {expected[-1]:.6g}"
     # Falcon rounds slopes to bfloat16 by design.
     tolerance = 2.0**-8 if "BF16" in str(alibi.bias_dtype) else TOLERANCE
-    build, heads = _alibi_function(module), cast(int, module.num_heads)
+    build, heads = _alibi_function(module), int(cast(Any, module).num_heads)
     if "sequence_length" in inspect.signature(build).parameters:
         bias = build(heads, 3)
     else:
@@ -80,7 +91,7 @@ def t5_table(module: torch.nn.Module) -> str:
 def check_t5(module: torch.nn.Module, fresh: torch.nn.Module | None, config: Any, say: Say) -> Finding:
     """Compares the settings of the buckets, the table's shape, and the buckets that the module looks up."""
     table = t5_table(module)
-    weight: torch.Tensor = cast(Any, getattr(module, table)).weight
+    weight: torch.Tensor = getattr(module, table).weight
     plan = _t5_plan(module, config)
     settings: dict[str, Any] = {} if plan is None else plan.to_dict()
     found = say("ok", ", ".join(["T5", *(f"{name} {value}" for name, value in settings.items())]), [])
@@ -92,7 +103,7 @@ def check_t5(module: torch.nn.Module, fresh: torch.nn.Module | None, config: Any
             f"{name} is {getattr(module, name, None)}; its class makes {value} of the config"
             for name, value in vars(fresh).items() if isinstance(value, (int, float)) and getattr(module, name, None) != value
             and re.search(r"relative_attention|num_buckets|max_distance|is_decoder", name)]
-        shape = list(cast(Any, getattr(fresh, table)).weight.shape)
+        shape = list(getattr(fresh, table).weight.shape)
         if list(weight.shape) != shape:
             found.details.append(f"its table has the shape {list(weight.shape)}; its class makes {shape} of the config")
     if found.details:
@@ -113,8 +124,8 @@ def _t5_plan(module: torch.nn.Module, config: Any) -> Any:
         groups = client().explain(config).layers
     except Error:
         return None
-    plans = [group.info.plan.bias.t5 for group in groups
-             if group.info is not None and group.info.plan.bias is not None and group.info.plan.bias.t5 is not None]
+    biases = [cast(Any, group.info).plan.bias for group in groups]
+    plans = [bias.t5 for bias in biases if bias is not None and bias.t5 is not None]
     decoder = getattr(module, "is_decoder", None)
     same = [plan for plan in plans if decoder is None or plan.bidirectional is not bool(decoder)]
     return next(iter(same or plans), None)
@@ -122,16 +133,13 @@ def _t5_plan(module: torch.nn.Module, config: Any) -> Any:
 
 def _bucket_differences(module: torch.nn.Module, table: str, settings: dict[str, Any]) -> list[str]:
     """Compares the bias that the module makes of a table that holds its buckets' numbers."""
-    probed: Any = copy.copy(module)
-    probed._modules = dict(module._modules)
-    numbers = torch.arange(cast(Any, getattr(module, table)).num_embeddings, dtype=torch.float32)[:, None]
-    probed._modules[table] = torch.nn.Embedding.from_pretrained(numbers)
+    numbers = torch.arange(getattr(module, table).num_embeddings, dtype=torch.float32)[:, None]
     length = min(settings["max_distance"] * 5 // 4, _LONGEST)
-    bias, first = _t5_bias(probed, length)
+    bias, first = _t5_bias(with_embedding(module, table, numbers), length)
     method: Any = {"t5": settings, "table": numbers.numpy(), "table_layout": "BUCKETS_BY_HEADS"}
     bias = bias.reshape(1, *bias.shape[-2:]).contiguous().numpy()
-    answer = client().diagnose_bias(bias, expected=method, query_offset=first)
-    return [] if answer.verdict.kind == "MATCHES" else [f"its buckets: {answer.verdict.sentence}"]
+    verdict: Any = client().diagnose_bias(bias, expected=method, query_offset=first).verdict
+    return [] if verdict.kind == "MATCHES" else [f"its buckets: {verdict.sentence}"]
 
 
 def _t5_bias(module: Any, length: int) -> tuple[torch.Tensor, int]:
@@ -154,18 +162,18 @@ def fixed_tables(control: torch.nn.Module | None) -> dict[tuple[int, str], torch
     """
     if control is None or not hasattr(control, "initialize_weights"):
         return {}
-    places = [(module, name) for path, module in control.named_modules()
-              for name, _ in module.named_parameters(recurse=False) if _holds_table(path, module, name)]
+    places = [(module, name) for path, module in submodules(control) for name, tensor in own_tensors(module)
+              if isinstance(tensor, torch.nn.Parameter) and _holds_table(path, module, name)]
     rounds: list[list[torch.Tensor]] = []
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"), torch.no_grad():
+    with kept_random_state(), torch.device("cpu"), torch.no_grad():
         for seed in (1, 2) if places else ():
             for module, name in places:
                 own = cast(torch.Tensor, getattr(module, name))
                 empty = torch.full(own.shape, torch.nan, dtype=torch.float32)
                 setattr(module, name, torch.nn.Parameter(empty, own.requires_grad))
-            for module in control.modules():
+            for _, module in submodules(control):
                 cast(Any, module)._is_hf_initialized = False
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
             cast(Any, control).initialize_weights()
             rounds.append([getattr(module, name).detach() for module, name in places])
     return {(id(module), name): first for (module, name), first, second in zip(places, *rounds, strict=True)
@@ -185,7 +193,7 @@ def check_tables(module: torch.nn.Module, fresh: torch.nn.Module | None, fixed: 
             yield _table(child.weight, getattr(fresh, name, None), "weight", fixed, config, say, name)
     if isinstance(module, torch.nn.Embedding):
         return
-    for name, tensor in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
+    for name, tensor in own_tensors(module):
         if is_table(name) and tensor.dim() >= 2 and (tensor.is_floating_point() or tensor.is_complex()):
             yield _table(tensor, fresh, name, fixed, config, say, name)
 
@@ -195,6 +203,9 @@ def _table(live: torch.Tensor, holder: torch.nn.Module | None, name: str, fixed:
     own: torch.Tensor | None = getattr(holder, name, None)
     found = say("ok", f"a table {list(live.shape)}", [], suffix)
     lost = no_numbers(live)
+    if not live.numel():
+        found.status, found.details = "not understood", ["it has no elements here: its values are somewhere else (ZeRO, FSDP)"]
+        return found
     if lost and lost != ZEROS:
         found.details = [f"it {lost}"]
     elif own is None or holder is None:
@@ -203,7 +214,7 @@ def _table(live: torch.Tensor, holder: torch.nn.Module | None, name: str, fixed:
     elif live.shape != own.shape:
         found.details = [f"its shape is {list(live.shape)}; its class makes {list(own.shape)} of the config"]
     else:
-        computed = name in holder._buffers and name in holder._non_persistent_buffers_set
+        computed = is_computed(holder, name)
         values = (None if own.is_meta else own) if computed else fixed.get((id(holder), name))
         if not computed and own.requires_grad and not _says_sinusoidal(config):
             values = None  # trained from these values on
@@ -220,7 +231,7 @@ def _table(live: torch.Tensor, holder: torch.nn.Module | None, name: str, fixed:
 
 
 def _says_sinusoidal(config: Any) -> bool:
-    settings: dict[str, Any] = config if isinstance(config, dict) else vars(config)
+    settings = cast("dict[str, Any]", config if isinstance(config, dict) else vars(config))
     return any("sinusoidal" in name and value is True for name, value in settings.items())
 
 
@@ -235,10 +246,11 @@ def _off_table(live: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
 def _sinusoidal(values: torch.Tensor, config: Any) -> str:
     """Returns in words whether a table has the sines that the config gives."""
     try:
-        plans = [group.info.plan.sinusoidal for group in client().explain(config).layers if group.info is not None]
+        plans = [cast(Any, group.info).plan.sinusoidal for group in client().explain(config).layers]
         plan = next(one for one in plans if one is not None and one.dim == values.shape[-1])
-        exact = client().embedding(sinusoidal=plan.to_dict(), positions=0, count=values.shape[0], dtype="FP32").embedding
+        settings: Any = plan.to_dict()
+        exact = client().embedding(sinusoidal=settings, positions=0, count=values.shape[0], dtype="FP32").embedding
     except (Error, StopIteration):
         return ""
-    off = bool(_off_table(torch.from_numpy(exact.copy()), values).any())
+    off = bool(_off_table(tensor_of(exact), values).any())
     return "" if off else f" of sinusoids, {plan.convention}"

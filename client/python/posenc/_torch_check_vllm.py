@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from posenc._torch_check_rotary import TOLERANCE, described, known_rotations, no_numbers, sentence
+from posenc._torch_check_rotary import described, known_rotations, sentence
+from posenc._torch_modules import TOLERANCE, no_numbers
 from posenc._torch_report import Finding
 
 Say = Callable[..., Finding]

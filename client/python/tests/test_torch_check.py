@@ -2,6 +2,8 @@
 
 import copy
 import json
+import pathlib
+import re
 
 import numpy
 import pytest
@@ -337,3 +339,17 @@ def test_modules_of_vllm():
         (finding,) = posenc.torch.check(holder).findings
         assert finding.status == status
     assert "the llama3 scaling is missing" in finding.details[0]
+
+
+def test_the_page(capsys):
+    """The examples of docs/torch-check.md run, and print what the page shows."""
+    page = (pathlib.Path(__file__).parents[3] / "docs/torch-check.md").read_text()
+    blocks = re.findall(r"```(\w*)\n(.*?)```", page, re.DOTALL)
+    names = {}
+    for language, text in blocks:
+        if language == "python":
+            exec(text, names)
+        else:
+            shown = [line for line in text.splitlines() if not line.startswith("vLLM")]
+            assert [line for line in capsys.readouterr().out.splitlines() if not line.startswith("vLLM")] == shown
+    assert len(blocks) == 4
