@@ -1,4 +1,6 @@
-"""Checks a model of each type of transformers and each transformer of diffusers, made small if the class allows it.
+"""Checks models of each type of transformers and each transformer of diffusers.
+
+Of each type there are up to two: of the sizes of its class, whose large parameters have no memory, and a small one with weights.
 
     python sweep_torch_check.py [TYPE...]
 
@@ -10,7 +12,6 @@ import inspect
 import re
 import signal
 import sys
-import time
 import warnings
 
 import diffusers
@@ -26,8 +27,12 @@ from posenc._torch_check_tables import fixed_tables
 SECONDS = 120  # for one type
 SMALLER = {r"(num_hidden_layers|n_layers?|num_layers|(num_)?(en|de)coder_layers|depth|num_single_layers)$": 2,
            r"(hidden_size|d_model|n_embd|dim|embed_dim)$": 64, r"(num_attention_heads|n_heads?|num_heads)$": 4,
-           r"(en|de)coder_attention_heads$": 4, r"num_key_value_heads$": 4, r"head_dim$": 16,
+           r"(en|de)coder_attention_heads$": 4, r"num_key_value_heads$": 4,
            r"(intermediate_size|(en|de)coder_ffn_dim|moe_intermediate_size|d_ff|hidden_dim)$": 64}
+
+
+NEEDED = {"informer": {"prediction_length": 4}, "autoformer": {"prediction_length": 4},
+          "esm": {"vocab_size": 33, "pad_token_id": 1}, **dict.fromkeys(("hunyuan_v1_dense", "hunyuan_v1_moe"), {"head_dim": 128})}
 
 
 def smaller(config, sizes):
@@ -42,27 +47,33 @@ def smaller(config, sizes):
     return config
 
 
-def small_model(model_type):
-    """Returns a model and "small", or "full": of the sizes of its class, with parameters that have no memory."""
-    config = CONFIG_MAPPING[model_type]()
+def config_of(model_type):
+    return CONFIG_MAPPING[model_type](**NEEDED.get(model_type, {}))
+
+
+def models(model_type):
+    """Yields models, with "full" or "small"."""
+    config = config_of(model_type)
     classes = MODEL_MAPPING[type(config)]
     model_class = classes[0] if isinstance(classes, tuple) else classes
+    with EmptyOnMeta():
+        model = model_class(config)
+    fixed_tables(model)  # fills the tables
+    yield model.eval(), "full"
     try:
-        return model_class(smaller(config, SMALLER)).eval(), "small"
+        small = model_class(smaller(config_of(model_type), SMALLER)).eval()
     except TimeoutError:
         raise
     except Exception:
-        with EmptyOnMeta():
-            model = model_class(CONFIG_MAPPING[model_type]())
-        fixed_tables(model)  # fills the tables
-        return model.eval(), "full"
+        return  # sizes that do not go together
+    yield small, "small"
 
 
-def diffusion_model(name):
+def diffusion_models(name):
     model_class = getattr(diffusers, name)
     layers = {parameter for parameter in inspect.signature(model_class.__init__).parameters if re.match("num_.*(layers|blocks)", parameter)}
     with EmptyOnMeta():
-        return model_class(**dict.fromkeys(layers, 1)), "full"
+        yield model_class(**dict.fromkeys(layers, 1)), "full"
 
 
 def out_of_time(*_):
@@ -75,36 +86,38 @@ def main():
     diffusers.utils.logging.set_verbosity_error()
     signal.signal(signal.SIGALRM, out_of_time)
     diffusion = sorted(name for name in dir(diffusers) if re.search(r"Transformer\w*Model$", name))
-    types, findings, sizes = collections.Counter(), collections.Counter(), collections.Counter()
+    counts = collections.defaultdict(collections.Counter)
     for name in sys.argv[1:] or [*CONFIG_MAPPING, *diffusion]:
         signal.alarm(SECONDS)
-        begin = time.monotonic()
         try:
-            model, size = diffusion_model(name) if name in diffusion else small_model(name)
+            for model, size in diffusion_models(name) if name in diffusion else models(name):
+                counts[size].update(checked(name, model, size))
         except KeyError:
             continue  # a configuration without a model
         except Exception as error:
-            types["not built"] += 1
+            counts["full"]["not built"] += 1
             print(f"{name}: not built: {type(error).__name__}: {str(error)[:90]}", flush=True)
-            continue
-        try:
-            report = posenc.torch.check(model)
-        except ValueError as error:
-            types["without positions"] += 1
-            print(f"{name}: {str(error)[:90]}", flush=True)
-            continue
         signal.alarm(0)
-        sizes[size] += 1
-        findings.update(one.status for one in report.findings)
-        statuses = {one.status for one in report.findings}
-        types["differs" if "differs" in statuses else "not understood" if "not understood" in statuses else "ok"] += 1
-        print(f"{name} ({size}): {len(report.of('ok'))} ok, {time.monotonic() - begin:.1f} s", flush=True)
-        for one in {(one.class_name, one.status): one for one in report.findings if one.status != "ok"}.values():
-            print(f"  {one}", flush=True)
-        for note in report.notes:
-            if not note.startswith("vLLM"):
-                print(f"  {note}", flush=True)
-    print(f"types: {dict(types)}; modules: {dict(findings)}; models: {dict(sizes)}")
+    for size, count in counts.items():
+        print(f"{size}: {dict(count)}")
+
+
+def checked(name, model, size):
+    """Checks a model and yields what is to be counted: its own status, and that of each module."""
+    try:
+        report = posenc.torch.check(model)
+    except ValueError as error:
+        print(f"{name} ({size}): {str(error)[:90]}", flush=True)
+        return ["models without positions"]
+    print(f"{name} ({size}): {len(report.of('ok'))} ok", flush=True)
+    for one in {(one.class_name, one.status): one for one in report.findings if one.status != "ok"}.values():
+        print(f"  {one}", flush=True)
+    for note in report.notes:
+        if not note.startswith("vLLM"):
+            print(f"  {note}", flush=True)
+    statuses = [one.status for one in report.findings]
+    worst = next(status for status in ("differs", "not understood", "ok") if status in statuses)
+    return [f"models {worst}", *(f"modules {status}" for status in statuses)]
 
 
 if __name__ == "__main__":
