@@ -22,6 +22,7 @@ from posenc._torch_report import Finding, Report
 
 # Classes of modules that make rotary tables, by their names; attentions and blocks that contain one are no such module.
 _ROTARY = re.compile(r"^(?!Apply).*(Rotary|RoPE|Rope|PosEmbed$)")
+_MODELS = {("transformers", "PreTrainedModel"), ("diffusers", "ModelMixin")}
 _CONTAINER = re.compile(r"(Attention|Layer|Block|Model|Encoder|Decoder|Processor|Head|MLP)\w*$")
 
 
@@ -45,8 +46,8 @@ def check_model(model: torch.nn.Module, component: str | None) -> Report:
             with torch.no_grad(), torch.autocast("cpu", enabled=False):
                 findings += [_unless_offloaded(one, module) for one in _of_module(module, fresh, fixed, config, say)]
     if not any(one.kind == "rotary" for one in findings):
-        findings += [_finding(name, type(module).__name__, "rotary", "not understood", "", ["it has no module that makes its tables"])
-                     for name, module in every if part is None and _ROTARY.search(type(module).__name__) and not is_rotary(module)]
+        findings += [_finding(name, type(module).__name__, "rotary", "not understood", "", ["no module makes its tables"])
+                     for name, module in every if part is None and _ROTARY.search(type(module).__name__)]
     if not findings:
         raise ValueError("the model has no module that encodes positions" if part is None else
                          f"the {component} part of the model has no module that encodes positions")
@@ -63,8 +64,8 @@ class _Root:
             self.control = _made_anew(module)
             self.fixed = fixed_tables(self.control)
         except Exception as error:  # whatever the constructor of another package raises
-            notes.append(f"{type(module).__name__} was not made anew from its config, so its modules were looked at one by one: "
-                         f"{type(error).__name__}: {error}")
+            notes.append(f"{type(module).__name__} was not made anew from its config, so its modules were looked at one by "
+                         f"one: {type(error).__name__}: {error}")
 
 
 def _of_module(module: torch.nn.Module, fresh: torch.nn.Module | None, fixed: dict[tuple[int, str], torch.Tensor],
@@ -73,7 +74,7 @@ def _of_module(module: torch.nn.Module, fresh: torch.nn.Module | None, fixed: di
         yield check_alibi(module, config, functools.partial(say, "alibi"))
     if t5_table(module):
         yield check_t5(module, fresh, config, functools.partial(say, "t5"))
-    if not is_rotary(module):
+    if not is_rotary(module) and (fresh is None or not is_rotary(fresh)):
         yield from check_tables(module, fresh, fixed, config, functools.partial(say, "table"))
     elif is_vllm(module):
         yield check_vllm(module, config, functools.partial(say, "rotary"))
@@ -86,7 +87,8 @@ def _of_module(module: torch.nn.Module, fresh: torch.nn.Module | None, fixed: di
 
 def _unless_offloaded(finding: Finding, module: torch.nn.Module) -> Finding:
     """accelerate keeps the values of offloaded modules outside, until a forward."""
-    if any("meta device" in line for line in finding.details) and any(hasattr(one, "_hf_hook") for _, one in submodules(module)):
+    on_meta = any("meta device" in line for line in finding.details)
+    if on_meta and any(hasattr(one, "_hf_hook") for _, one in submodules(module)):
         finding.status, finding.details = "not understood", ["its values are offloaded, and were not looked at"]
     return finding
 
@@ -96,7 +98,8 @@ def is_rotary(module: torch.nn.Module) -> bool:
     return bool(_ROTARY.search(kind)) and not _CONTAINER.search(kind)
 
 
-def _finding(name: str, class_name: str, kind: str, status: Any, expected: str, details: list[str], suffix: str = "") -> Finding:
+def _finding(name: str, class_name: str, kind: str, status: Any, expected: str, details: list[str],
+             suffix: str = "") -> Finding:
     return Finding(".".join(filter(None, (name, suffix))), class_name, kind, status, expected, details)
 
 
@@ -111,9 +114,8 @@ def _part(model: torch.nn.Module, component: str | None) -> Any:
 
 def _is_root(module: torch.nn.Module) -> bool:
     """Tells whether a module is a model of transformers or diffusers, with its config; a wrapper of one is not."""
-    return hasattr(module, "config") and any(
-        (base.__name__, base.__module__.partition(".")[0]) in (("PreTrainedModel", "transformers"), ("ModelMixin", "diffusers"))
-        for base in type(module).__mro__)
+    bases = {(base.__module__.partition(".")[0], base.__name__) for base in type(module).__mro__}
+    return hasattr(module, "config") and not bases.isdisjoint(_MODELS)
 
 
 def _parents(model: torch.nn.Module, name: str) -> Iterator[torch.nn.Module]:

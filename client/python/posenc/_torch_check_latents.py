@@ -1,4 +1,4 @@
-"""Compares rotary modules of diffusers, whose forwards take ids by axis, latents or sizes, with the tables of their config."""
+"""Asks rotary modules of diffusers, whose forwards take ids by axis, latents or sizes, for tables of their config."""
 
 from __future__ import annotations
 

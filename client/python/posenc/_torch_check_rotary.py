@@ -6,6 +6,7 @@ if its frequencies are no frequencies at all. What the class itself computes oth
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -37,15 +38,31 @@ def check_rotary(live: torch.nn.Module, fresh: torch.nn.Module | None, config: A
         yield _by_latents(live, fresh, config, found) if found.status == "not understood" else found
         return
     for label, layers in learned.layers.items():
-        found = say("ok", described(layers.table.rotary, len(layers.inv_freq)), [])
+        found = say("ok", described(layers.table.rotary, len(layers.inv_freq)), _lost(live, label))
         found.layer_type, found.inv_freq = label, _inv_freq(live, label)
-        try:
-            found.details = _lost(live, label) or _differences(live, label, layers, config, found)
-        except Exception as error:
-            found.details = [f"its forward fails: {type(error).__name__}: {error}"]
         if found.details:
             found.status = "differs"
+        else:
+            _compare(live, fresh, label, layers, config, found)
         yield found
+
+
+def _compare(live: torch.nn.Module, fresh: torch.nn.Module, label: str | None, layers: Layers, config: Any,
+             found: Finding) -> None:
+    try:
+        found.details = _differences(live, label, layers, config, found)
+    except Exception as error:  # whatever the forward of another package raises
+        found.details = [f"its forward fails: {type(error).__name__}: {error}"]
+        if type(live) is not type(fresh):  # put in place by somebody, with an interface of its own
+            found.details = _frequencies_differ(found.inv_freq, _ADJACENT, layers)
+            if found.inv_freq is None:
+                found.status, found.details = "not understood", [f"it is no {type(fresh).__name__}, and has no inv_freq"]
+                return
+    if found.details:
+        found.status = "differs"
+        own = _differences(fresh, label, layers, config, dataclasses.replace(found))
+        if own:
+            found.status, found.details = "not understood", [f"its class, made anew, is not as its config says: {own[0]}"]
 
 
 def described(rotary: dict[str, Any], pairs: int) -> str:
@@ -92,7 +109,8 @@ def _by_buffers(live: torch.nn.Module, fresh: torch.nn.Module, config: Any, lost
         found.status = "differs"
     elif known is None:
         found.status = "not understood"
-        found.details = [(f"{', '.join(own)}: as its class makes it; " if own else "") + f"not compared with a table: {why}"]
+        made = f"{', '.join(own)}: as its class makes it; " if own else ""
+        found.details = [f"{made}not compared with a table: {why}"]
     return found
 
 
@@ -107,10 +125,11 @@ def _by_latents(live: torch.nn.Module, fresh: torch.nn.Module, config: Any, foun
         if got.shape != expected.shape:
             found.details = [f"it returns shapes {list(got.shape[1:])}; its class returns {list(expected.shape[1:])}"]
         elif not bool(((got - expected).abs() <= BOUND).all()):
+            attributes = {name: (getattr(live, name, None), cast(Any, value)) for name, value in vars(fresh).items()
+                          if isinstance(value, (int, float, list, tuple)) and name != "training"}
             found.details = [f"cosines and sines are off by up to {float((got - expected).abs().max()):.3g}",
-                             *(f"{name} is {getattr(live, name, None)}; its class makes {value} of the config"
-                               for name, value in vars(fresh).items()
-                               if isinstance(value, (int, float, list, tuple)) and name != "training" and getattr(live, name, None) != value)]
+                             *(f"{name} is {mine}; its class makes {value} of the config"
+                               for name, (mine, value) in attributes.items() if mine != value)]
     except Exception as error:  # whatever the forward of another package raises
         found.details = [f"its forward fails: {type(error).__name__}: {error}"]
     found.status = "differs" if found.details else "ok"
@@ -131,7 +150,8 @@ def _has(own: dict[str, torch.Tensor], rotation: Any) -> bool:
         if value.shape == expected.shape and not bool(far(value, expected).any()):
             return True
         if value.dim() == 2 and value.shape[1] == 2 * len(expected) and value.is_floating_point() and not rotation.axis:
-            answer = client().table(settings=rotation.rotary, positions=0, count=value.shape[0], dtype="FP64", form="HALF_WIDTH")
+            answer = client().table(settings=rotation.rotary, positions=0, count=value.shape[0], dtype="FP64",
+                                    form="HALF_WIDTH")
             cos, sin = (tensor_of(one).reshape(value.shape[0], -1) for one in answer)
             bound = TOLERANCE * (1 + torch.arange(value.shape[0], dtype=torch.float64)[:, None])
             if any(bool(((value.double() - torch.cat(pair, -1)).abs() <= bound).all()) for pair in ((cos, sin), (sin, cos))):
@@ -203,28 +223,36 @@ def _excess(got: torch.Tensor, ids: torch.Tensor, table: Table, layers: Layers) 
 
 
 def _causes(inv_freq: Any, got: torch.Tensor, ids: torch.Tensor, layers: Layers, found: Finding) -> list[str]:
-    details: list[str] = []
+    length = int(ids.max()) + 1
+    details = [] if inv_freq is None else _frequencies_differ(inv_freq, length, layers)
     settings: Any = layers.table.rotary
-    farthest = int(ids.max())
-    info: Any = client().explain(rotary=settings, seq_len=[farthest + 1]).layers[0].info
-    expected = torch.tensor(list(info.plan.frequencies[0].inv_freq), dtype=torch.float64)
-    scaling = info.sequences[0].attention_scaling
-    if inv_freq is not None and inv_freq.shape == tuple(expected.shape):
-        have = tensor_of(inv_freq)
-        if bool(far(have, expected).any()):
-            details.append(sentence(farthest + 1, settings=settings, inv_freq=inv_freq))
-            errors = (have - expected).abs() * farthest
-            worst = int(errors.argmax())
-            details.append(f"largest error of an angle: {errors[worst]:.3g} radians at position {farthest}, in pair "
-                           f"{worst}, whose frequency is {have[worst]:.6g} instead of {expected[worst]:.6g}")
-    elif inv_freq is not None:
-        details.append(f"inv_freq has {len(inv_freq)} frequencies instead of {len(expected)}")
+    scaling: float = _explained(settings, length).sequences[0].attention_scaling
     norm = float(got.square().sum(0).mean().sqrt())
     if abs(norm - scaling) > 1e-4 * scaling:
         details.append(f"cosines and sines are multiplied by {norm:.6g} instead of {scaling:.6g}")
     if not details and found.table is not None:
-        details.append(sentence(farthest + 1, settings=settings, table=found.table, positions=found.positions))
+        details.append(sentence(length, settings=settings, table=found.table, positions=found.positions))
     return details or ["cosines and sines are not those of the config"]
+
+
+def _frequencies_differ(inv_freq: Any, length: int, layers: Layers) -> list[str]:
+    """Returns how frequencies differ from those for a sequence of that length."""
+    expected = tensor_of(list(_explained(layers.table.rotary, length).plan.frequencies[0].inv_freq))
+    if inv_freq is None or inv_freq.shape != tuple(expected.shape):
+        return [f"inv_freq has {0 if inv_freq is None else len(inv_freq)} frequencies instead of {len(expected)}"]
+    have = tensor_of(inv_freq)
+    if not bool(far(have, expected).any()):
+        return []
+    errors = (have - expected).abs() * (length - 1)
+    worst = int(errors.argmax())
+    settings: Any = layers.table.rotary
+    return [sentence(length, settings=settings, inv_freq=inv_freq),
+            f"largest error of an angle: {errors[worst]:.3g} radians at position {length - 1}, in pair {worst}, whose "
+            f"frequency is {have[worst]:.6g} instead of {expected[worst]:.6g}"]
+
+
+def _explained(settings: Any, length: int) -> Any:
+    return client().explain(rotary=settings, seq_len=[length]).layers[0].info
 
 
 def sentence(length: int, **evidence: Any) -> str:

@@ -64,11 +64,15 @@ def check_alibi(module: torch.nn.Module, config: Any, say: Say) -> Finding:
     # Falcon rounds slopes to bfloat16 by design.
     tolerance = 2.0**-8 if "BF16" in str(alibi.bias_dtype) else TOLERANCE
     build, heads = _alibi_function(module), int(cast(Any, module).num_heads)
-    if "sequence_length" in inspect.signature(build).parameters:
-        bias = build(heads, 3)
-    else:
-        bias = build(torch.ones(1, 3, dtype=torch.int64), heads, torch.float32)
-    rows = bias.double().reshape(-1, 3)
+    try:
+        if "sequence_length" in inspect.signature(build).parameters:  # MPT
+            bias: torch.Tensor = build(heads, 3)
+        else:
+            bias = build(torch.ones(1, 3, dtype=torch.int64), heads, torch.float32)
+        rows = bias.double().reshape(-1, 3)
+    except Exception as error:  # whatever the class raises
+        found.status, found.details = "not understood", [f"its bias cannot be computed: {type(error).__name__}: {error}"]
+        return found
     slopes = rows[:, 2] - rows[:, 1]
     if len(slopes) != len(expected):
         found.details = [f"its bias has {len(slopes)} heads; the config has {len(expected)}"]
@@ -204,7 +208,7 @@ def _table(live: torch.Tensor, holder: torch.nn.Module | None, name: str, fixed:
     found = say("ok", f"a table {list(live.shape)}", [], suffix)
     lost = no_numbers(live)
     if not live.numel():
-        found.status, found.details = "not understood", ["it has no elements here: its values are somewhere else (ZeRO, FSDP)"]
+        found.status, found.details = "not understood", ["it has no elements here: its values are elsewhere (ZeRO, FSDP)"]
         return found
     if lost and lost != ZEROS:
         found.details = [f"it {lost}"]

@@ -34,7 +34,8 @@ def is_computed(module: Any, name: str) -> bool:
 def computed_tensors(module: Any) -> dict[str, torch.Tensor]:
     """Returns the tensors that a class computes for itself: buffers outside checkpoints, frequencies, plain attributes."""
     attributes: dict[str, Any] = module.__dict__
-    found = {name: tensor for name, tensor in module.named_buffers(recurse=False) if is_computed(module, name) or "inv_freq" in name}
+    found = {name: tensor for name, tensor in module.named_buffers(recurse=False)
+             if is_computed(module, name) or "inv_freq" in name}
     return found | {name: value for name, value in attributes.items() if isinstance(value, torch.Tensor)}
 
 

@@ -284,6 +284,35 @@ def test_parts():
         posenc.torch.check(model, "audio")
 
 
+class Foreign(torch.nn.Module):
+    """A rotary module of another package, with another forward."""
+
+    def __init__(self, theta):
+        super().__init__()
+        self.inv_freq = torch.nn.Buffer(1 / theta ** (torch.arange(0, 32, 2) / 32), persistent=False)
+
+    def forward(self, x, seq_len):
+        raise NotImplementedError
+
+
+def test_modules_of_other_packages_in_a_model():
+    """Their frequencies are compared, and a module that is added, wrapped or emptied is not accused."""
+    model = model_of("qwen3")
+    model.rotary_emb = Foreign(1e4)
+    (finding,) = posenc.torch.check(model).findings
+    assert finding.status == "ok" and finding.class_name == "Foreign"
+    model.rotary_emb = Foreign(5e5)
+    assert "rope_theta 500000 was applied, but the settings specify 10000" in only_difference(model)
+    model = other("bert")
+    model.embeddings.position_embeddings.weight.data = torch.empty(0)  # as ZeRO and FSDP leave it
+    (finding,) = posenc.torch.check(model).findings
+    assert finding.status == "not understood" and "its values are elsewhere" in finding.details[0]
+    model = other("bert").to("meta")
+    model.embeddings.position_embeddings._hf_hook = object()  # as accelerate marks what it offloads
+    (finding,) = posenc.torch.check(model).findings
+    assert finding.status == "not understood" and finding.details == ["its values are offloaded, and were not looked at"]
+
+
 def test_what_is_not_understood_is_said():
     class OtherRotaryEmbedding(torch.nn.Module):
         config = config_of("llama")
