@@ -28,6 +28,7 @@ from posenc.errors import Error
 
 Say = Callable[..., Finding]
 
+_STORED = 2.0**-8  # rounding of values that come from a checkpoint, of bfloat16 weights for example
 _LONGEST = 1024  # tokens of a bias that is compared
 # Names of tables of positions. Masks, projections and norms have such names, too, but are no embeddings or parameters.
 _TABLE = re.compile(r"(^|_)(pos|position|positions|positional)($|_(?!ids|bias|drop|proj))|^wpe$|^pos_?embed|^position_?embed|"
@@ -198,7 +199,8 @@ def check_tables(module: torch.nn.Module, fresh: torch.nn.Module | None, fixed: 
     if isinstance(module, torch.nn.Embedding):
         return
     for name, tensor in own_tensors(module):
-        if is_table(name) and tensor.dim() >= 2 and (tensor.is_floating_point() or tensor.is_complex()):
+        named = is_table(name) or ("Position" in type(module).__name__ and is_computed(module, name))
+        if named and tensor.dim() >= 2 and (tensor.is_floating_point() or tensor.is_complex()):
             yield _table(tensor, fresh, name, fixed, config, say, name)
 
 
@@ -224,12 +226,19 @@ def _table(live: torch.Tensor, holder: torch.nn.Module | None, name: str, fixed:
             values = None  # trained from these values on
         if values is not None:
             found.expected = f"a fixed table {list(own.shape)}{_sinusoidal(values, config)}"
-            off = _off_table(live, values)
+            off = _off_table(live, values, torch.finfo(live.dtype).eps if computed else _STORED)
             if bool(off.any()):
                 found.details = [f"it is not the table that its class makes of the config, in {int(off.sum())} of "
                                  f"{live.numel()} values" + (": it " + lost if lost else "")]
+                if not computed and _same_norms(live, values):
+                    found.details[0] += ", but its rows have the same norms: a checkpoint may hold other sines"
+                    found.status = "not understood"
+                    return found
         else:
             found.expected = f"a learned table {list(own.shape)}"
+            if lost and isinstance(own, torch.nn.Parameter) and not own.requires_grad:
+                found.expected = f"a fixed table {list(own.shape)}"
+                found.details = [f"it {lost}, and is not trained"]
     found.status = "differs" if found.details else "ok"
     return found
 
@@ -239,12 +248,18 @@ def _says_sinusoidal(config: Any) -> bool:
     return any("sinusoidal" in name and value is True for name, value in settings.items())
 
 
-def _off_table(live: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """Returns where a table of sines differs by more than its type's rounding and its row's angles in float32."""
-    live, values, eps = live.detach().cpu(), values.detach().cpu(), torch.finfo(live.dtype).eps
+def _off_table(live: torch.Tensor, values: torch.Tensor, rounding: float) -> torch.Tensor:
+    """Returns where a table of sines differs by more than a rounding and its row's angles in float32."""
+    live, values = live.detach().cpu(), values.detach().cpu()
     wide = torch.complex128 if values.is_complex() else torch.float64
     rows = torch.arange(values.shape[-2], dtype=torch.float64)[:, None]
-    return (live.to(wide) - values.to(wide)).abs() > eps + TOLERANCE * (1 + rows)
+    return (live.to(wide) - values.to(wide)).abs() > rounding + TOLERANCE * (1 + rows)
+
+
+def _same_norms(live: torch.Tensor, values: torch.Tensor) -> bool:
+    """Sines and cosines have such norms in any order and after some training, and random numbers have not."""
+    mine, own = (one.detach().cpu().double().square().sum(-1).sqrt() for one in (live, values))
+    return bool(((mine - own).abs() <= 0.1 * own.max()).all())
 
 
 def _sinusoidal(values: torch.Tensor, config: Any) -> str:
@@ -256,5 +271,5 @@ def _sinusoidal(values: torch.Tensor, config: Any) -> str:
         exact = client().embedding(sinusoidal=settings, positions=0, count=values.shape[0], dtype="FP32").embedding
     except (Error, StopIteration):
         return ""
-    off = bool(_off_table(tensor_of(exact), values).any())
+    off = bool(_off_table(tensor_of(exact), values, TOLERANCE).any())
     return "" if off else f" of sinusoids, {plan.convention}"

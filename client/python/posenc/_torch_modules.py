@@ -22,21 +22,21 @@ def submodules(module: Any) -> list[tuple[str, torch.nn.Module]]:
 
 
 def own_tensors(module: Any) -> list[tuple[str, torch.Tensor]]:
-    """Returns the parameters and buffers that a module holds itself."""
-    return [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+    """Returns the parameters, buffers and plain tensors that a module holds itself."""
+    attributes: dict[str, Any] = module.__dict__
+    plain = [(name, value) for name, value in attributes.items() if isinstance(value, torch.Tensor)]
+    return [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False), *plain]
 
 
 def is_computed(module: Any, name: str) -> bool:
-    """Tells whether a tensor is a buffer outside checkpoints, whose values the class computes."""
-    return name in module._buffers and name in module._non_persistent_buffers_set
+    """Tells whether a class computes a tensor: a buffer outside checkpoints, or a plain attribute."""
+    return name in module.__dict__ or (name in module._buffers and name in module._non_persistent_buffers_set)
 
 
 def computed_tensors(module: Any) -> dict[str, torch.Tensor]:
-    """Returns the tensors that a class computes for itself: buffers outside checkpoints, frequencies, plain attributes."""
-    attributes: dict[str, Any] = module.__dict__
-    found = {name: tensor for name, tensor in module.named_buffers(recurse=False)
-             if is_computed(module, name) or "inv_freq" in name}
-    return found | {name: value for name, value in attributes.items() if isinstance(value, torch.Tensor)}
+    """Returns the tensors that a class computes for itself, and all frequencies."""
+    return {name: tensor for name, tensor in own_tensors(module) if is_computed(module, name) or (
+        "inv_freq" in name and not isinstance(tensor, torch.nn.Parameter))}
 
 
 def copied(module: torch.nn.Module) -> torch.nn.Module:

@@ -33,6 +33,7 @@ OTHERS = {
     "gptj": {"n_embd": 64, "n_head": 4, "n_layer": 2, "rotary_dim": 8, "vocab_size": 99},
     "whisper": {**ENCODER_DECODER, "pad_token_id": 0},
     "pegasus": {**ENCODER_DECODER, "max_position_embeddings": 64},
+    "m2m_100": {**ENCODER_DECODER, "max_position_embeddings": 64},
     "distilbert": {"dim": 32, "n_layers": 1, "n_heads": 2, "hidden_dim": 32, "sinusoidal_pos_embds": True},
     "vit": VISION, "clip_vision_model": VISION,
     "llama4_text": {**GROUPED, "head_dim": 16, "num_local_experts": 2, "intermediate_size_mlp": 32},
@@ -187,6 +188,21 @@ def test_scaling_missing_in_one_type_of_layers():
     assert [one.layer_type for one in posenc.torch.check(model).findings if one.status == "ok"] == ["sliding_attention"]
 
 
+def test_tables_of_checkpoints():
+    """Weights may be stored in 16 bits, and a checkpoint may have been trained with sines in another order."""
+    model = other("whisper")
+    table = model.encoder.embed_positions.weight
+    table.data = table.data.half().float()
+    assert posenc.torch.check(model).of("ok")[0].expected == "a fixed table [1500, 32] of sinusoids, TENSOR2TENSOR"
+    model = other("pegasus")
+    table = model.encoder.embed_positions.weight
+    table.data = table.data.reshape(64, 2, 16).transpose(1, 2).reshape(64, 32)
+    finding = posenc.torch.check(model).findings[0]
+    assert finding.status == "not understood" and "a checkpoint may hold other sines" in finding.details[0]
+    table.data = table.data * 0.02
+    assert "it is not the table that its class makes" in only_difference(model)
+
+
 @pytest.mark.parametrize("name", ["distilbert", "pegasus", "whisper"])
 def test_sinusoids_that_were_initialised_over(name):
     """https://github.com/huggingface/transformers/issues/29807 and pull/44454: random numbers in a fixed table."""
@@ -237,6 +253,15 @@ def test_rows_and_values_of_learned_tables():
     with torch.no_grad():
         model.embeddings.position_embeddings[0, 3] = torch.nan
     assert "32 of 6304 values that are NaN or infinite" in only_difference(model)
+
+
+def test_tables_that_the_class_leaves_at_zero():
+    """ViT-MAE of transformers 5.24, made from a config: the initialisation of its sines returns early."""
+    config = transformers.AutoConfig.for_model("vit_mae", **VISION)
+    model = transformers.AutoModel.from_config(config)
+    if model.embeddings.position_embeddings.any():
+        pytest.skip("this release initialises the table")
+    assert "it has only zeros, and is not trained" in only_difference(model)
 
 
 def test_tables_of_gpt_j():
