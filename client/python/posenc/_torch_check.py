@@ -23,7 +23,7 @@ from posenc._torch_report import Finding, Report
 # Classes of modules that make rotary tables, by their names; attentions and blocks that contain one are no such module.
 _ROTARY = re.compile(r"^(?!Apply).*(Rotary|RoPE|Rope|PosEmbed$)")
 _MODELS = {("transformers", "PreTrainedModel"), ("diffusers", "ModelMixin")}
-_CONTAINER = re.compile(r"(Attention|Layer|Block|Model|Encoder|Decoder|Processor|Head|MLP)\w*$")
+_CONTAINER = re.compile(r"(Attention|Layer|Block|Model|Encoder|Decoder|Processor|Head|MLP)$")
 
 
 def check_model(model: torch.nn.Module, component: str | None) -> Report:

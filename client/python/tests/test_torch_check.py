@@ -34,6 +34,7 @@ OTHERS = {
     "whisper": {**ENCODER_DECODER, "pad_token_id": 0},
     "pegasus": {**ENCODER_DECODER, "max_position_embeddings": 64},
     "m2m_100": {**ENCODER_DECODER, "max_position_embeddings": 64},
+    "modernbert-decoder": {**TINY, "layer_types": ["full_attention", "sliding_attention"]},
     "distilbert": {"dim": 32, "n_layers": 1, "n_heads": 2, "hidden_dim": 32, "sinusoidal_pos_embds": True},
     "vit": VISION, "clip_vision_model": VISION,
     "llama4_text": {**GROUPED, "head_dim": 16, "num_local_experts": 2, "intermediate_size_mlp": 32},
