@@ -55,7 +55,7 @@ def learn(config: Any, original: torch.nn.Module, component: str | None) -> Lear
     parameters = inspect.signature(original.forward).parameters
     if "position_ids" not in parameters:
         raise ValueError("its forward takes no position_ids")
-    rotations = _rotations(config, component)
+    rotations = rotations_of(config, component)
     with torch.device("cpu"), torch.no_grad(), unset_fake_temporarily():
         module = _comparable(original, config)
         types: Any = getattr(module, "rope_type", None)  # a dict by layer_type, if the module has several
@@ -63,7 +63,7 @@ def learn(config: Any, original: torch.nn.Module, component: str | None) -> Lear
         if not labels:
             raise ValueError("none of its layer types rotates")
         layers = {label: _matching(module, label, config, rotations) for label in labels}
-        narrow = _ask(module, layers[labels[0]].probed, labels[0], torch.bfloat16)
+        narrow = ask(module, layers[labels[0]].probed, labels[0], torch.bfloat16)
     return Learned(layers, narrow[0].dtype == torch.bfloat16, narrow[0].is_complex(),
                    {name: value for name, value in vars(module).items() if _is_plain(name, value)})
 
@@ -81,7 +81,7 @@ def originals(config: Any) -> Iterator[torch.nn.Module]:
                 continue  # the module of another part of the model
 
 
-def _rotations(config: Any, component: str | None) -> list[_Rotation]:
+def rotations_of(config: Any, component: str | None) -> list[_Rotation]:
     found: dict[Any, _Rotation] = {}
     for group in client().explain(Model(config, component=component)).layers:
         if group.info is not None and group.info.rotated:
@@ -127,7 +127,7 @@ def _matching(module: torch.nn.Module, label: str | None, config: Any, rotations
     for rotation in same_type or [*_with_own_parameters(label, config, rotations), *rotations]:
         for axis_dimension, axis_order, ids in _probes(rotation.axis):
             try:
-                answers = _real(_ask(module, ids, label, torch.float32))
+                answers = real(ask(module, ids, label, torch.float32))
                 found = _table(rotation, axis_dimension, axis_order, ids, answers)
             except Exception as error:  # whatever the module raises for ids of this shape
                 found = f"{type(error).__name__}: {error}"
@@ -171,14 +171,14 @@ def _table(rotation: _Rotation, axis_dimension: str, axis_order: tuple[int, ...]
     return f"it returns shapes {shapes}" if nearest == math.inf else f"the nearest differs by {nearest:.2g}"
 
 
-def _ask(module: torch.nn.Module, ids: torch.Tensor, label: str | None, dtype: torch.dtype) -> list[torch.Tensor]:
+def ask(module: torch.nn.Module, ids: torch.Tensor, label: str | None, dtype: torch.dtype) -> list[torch.Tensor]:
     device = next((buffer.device for buffer in module.buffers()), torch.device("cpu"))
     arguments = () if label is None else (label,)
     answer: Any = module(torch.zeros(1, 1, device=device, dtype=dtype), ids.to(device), *arguments)
     return [answer] if isinstance(answer, torch.Tensor) else list(answer)
 
 
-def _real(answers: list[torch.Tensor]) -> list[torch.Tensor]:
+def real(answers: list[torch.Tensor]) -> list[torch.Tensor]:
     parts = [answers[0].real, answers[0].imag] if answers[0].is_complex() else answers
     return [part.cpu().float() for part in parts]
 
@@ -197,4 +197,4 @@ def _is_plain(name: str, value: Any) -> bool:
         value, (bool, int, float, str, list, tuple, dict))
 
 
-__all__ = ["Error", "Layers", "Learned", "learn", "originals"]
+__all__ = ["Error", "Layers", "Learned", "ask", "learn", "originals", "real", "rotations_of"]

@@ -126,7 +126,7 @@ def _backward(ctx: Any, cos_gradient: torch.Tensor, sin_gradient: torch.Tensor) 
     """An angle is the sum of its axis' position times a frequency."""
     position_ids, cos, sin = ctx.saved_tensors
     table = _read(ctx.settings)
-    gradient = (sin_gradient * cos - cos_gradient * sin) @ _rates(position_ids, ctx.settings).to(cos.dtype)
+    gradient = (sin_gradient * cos - cos_gradient * sin) @ rates(position_ids, ctx.settings).to(cos.dtype)
     if table.by_axis(position_ids) is None:
         gradient = gradient.sum(-1)
     elif table.axis_dimension == "FIRST":
@@ -137,7 +137,7 @@ def _backward(ctx: Any, cos_gradient: torch.Tensor, sin_gradient: torch.Tensor) 
 
 
 @torch.library.custom_op("posenc::rotary_rates", mutates_args=(), schema="(Tensor position_ids, str settings) -> Tensor")
-def _rates(position_ids: torch.Tensor, settings: str) -> torch.Tensor:
+def rates(position_ids: torch.Tensor, settings: str) -> torch.Tensor:
     """Returns the derivatives of the angles by the positions, [width, axes]: frequencies, which may depend on the length."""
     table = _read(settings)
     plan = _answer(table, position_ids, torch.float32, hints={"return_plan": True}).info.plan.frequencies[0]
@@ -150,7 +150,7 @@ def _rates(position_ids: torch.Tensor, settings: str) -> torch.Tensor:
     return torch.cat([part for part in parts for _ in range(_COLUMNS[table.form])]).to(position_ids.device)
 
 
-@_rates.register_fake  # pyright: ignore[reportUnknownMemberType]
+@rates.register_fake  # pyright: ignore[reportUnknownMemberType]
 def _fake_rates(position_ids: torch.Tensor, settings: str) -> torch.Tensor:
     table = _read(settings)
     return position_ids.new_empty((table.width, table.axes), dtype=torch.float64)

@@ -14,7 +14,9 @@ from typing import Any, cast
 
 import torch
 
+from posenc._torch_check import check_model
 from posenc._torch_layers import learn, originals
+from posenc._torch_report import CheckError, Finding, Report
 from posenc._torch_table import rotary_table
 from posenc.errors import Error
 
@@ -116,8 +118,20 @@ def replace(model: torch.nn.Module, component: str | None = None) -> Replaced:
     return done
 
 
+def check(model: torch.nn.Module, component: str | None = None) -> Report:
+    """Compares what a live model of transformers or diffusers uses for positions with what its config says.
+
+        posenc.torch.check(model).raise_for_status()
+
+    Finds its rotary modules, ALiBi, T5's buckets, learned and sinusoidal tables, and says of each: ok, how it differs, or
+    that it is not understood. Changes nothing: forwards run on copies on the CPU, and weights are not copied. `component`
+    limits this to one part of the model, such as "text" or "vision". Raises ValueError if nothing was found.
+    """
+    return check_model(model, component)
+
+
 def _device(module: torch.nn.Module) -> torch.device:
     return next((buffer.device for buffer in module.buffers()), torch.device("cpu"))
 
 
-__all__ = ["Replaced", "RotaryEmbedding", "replace", "rotary_table"]
+__all__ = ["CheckError", "Finding", "Replaced", "Report", "RotaryEmbedding", "check", "replace", "rotary_table"]
