@@ -1,5 +1,7 @@
 #include "posenc/mapping/cached_keys.h"
 
+#include <fmt/format.h>
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,23 +10,9 @@
 #include "posenc/mapping/computed_positions.h"
 
 namespace posenc::wire {
-namespace {
-
-constexpr char kCached[] = "cached_keys";
-
-// The rotation of the cache, if it is not the request's.
-absl::StatusOr<ResolvedRotary> ResolveCached(const Reader& reader, const v1::ApplyRotaryRequest& request) {
-  const v1::RotarySource& source = request.cached_keys().rotary();
-  POSENC_ASSIGN_OR_RETURN(ResolvedRotary resolved,
-                          ResolveRotary(reader, source, request.precision(), "cached_keys.rotary"));
-  POSENC_RETURN_IF_ERROR(Within(kCached, KeepRotation(source, &resolved)));
-  return resolved;
-}
-
-}  // namespace
-
-absl::StatusOr<CachedKeys> ReadCachedKeys(const Reader& reader, const v1::ApplyRotaryRequest& request,
-                                          const Positions& to, ResolvedRotary* resolved) {
+absl::StatusOr<ReadKeys> ReadCachedKeys(const Reader& reader, const v1::ApplyRotaryRequest& request,
+                                        const Positions& to, ResolvedRotary* resolved) {
+  constexpr char kCached[] = "cached_keys";
   const v1::CachedKeys& message = request.cached_keys();
   if (request.has_q()) {
     return InvalidArgument("CONFLICT", "q", "", "must be absent with cached_keys: queries are not cached");
@@ -35,7 +23,13 @@ absl::StatusOr<CachedKeys> ReadCachedKeys(const Reader& reader, const v1::ApplyR
   std::vector<Note> notes;
   std::optional<ResolvedRotary> other;
   if (message.has_rotary()) {
-    POSENC_ASSIGN_OR_RETURN(other, ResolveCached(reader, request));
+    POSENC_ASSIGN_OR_RETURN(other, ResolveRotary(reader, source, request.precision(), "cached_keys.rotary"));
+    POSENC_RETURN_IF_ERROR(Within(kCached, KeepRotation(source, &*other)));
+    if (other->rotary_offset != resolved->rotary_offset) {
+      return InvalidArgument(
+          "MISMATCH", "cached_keys.rotary", fmt::format("rotary_offset {}", other->rotary_offset),
+          fmt::format("must have rotary_offset {}, as rotary: keys keep their places", resolved->rotary_offset));
+    }
     notes = other->notes;
   }
   CachedKeys cached{other ? *other->rotary : *resolved->rotary, {}, {}};
@@ -57,10 +51,11 @@ absl::StatusOr<CachedKeys> ReadCachedKeys(const Reader& reader, const v1::ApplyR
     note.field = std::string(kCached) + "." + note.field;
     resolved->notes.push_back(std::move(note));
   }
-  resolved->notes.push_back({"MOVED_KEYS", kCached,
-                             "k turns from its positions to the call's in one rotation; against keys that are rotated "
-                             "afresh it has two roundings, because the cached keys were rounded already"});
-  return cached;
+  resolved->notes.push_back(
+      {"MOVED_KEYS", kCached,
+       "k is rotated from its positions to the call's in one rotation; against keys that are rotated "
+       "afresh it has one rounding more, because the cached keys were rounded already"});
+  return ReadKeys{std::move(cached), (other ? *other : *resolved).parameters_field};
 }
 
 }  // namespace posenc::wire

@@ -181,7 +181,7 @@ absl::StatusOr<RotaryApplication> RotaryApplication::Create(const Rotary& rotary
     POSENC_ASSIGN_OR_RETURN(rows, MovedRows(std::move(rows), *call.cached, grid, limits));
   }
   RotaryApplication application(std::move(call), q, k, std::move(rows));
-  application.input_pairing_ = rotary.input_pairing();
+  application.input_pairing_ = application.call_.cached ? rotary.output_pairing() : rotary.input_pairing();
   application.output_pairing_ = rotary.output_pairing();
   application.half_split_parts_ = static_cast<size_t>(rotary.half_split_parts());
   application.page_size_ = page_size;
@@ -277,6 +277,14 @@ void RotaryApplication::Rotate(const Cells& cells, Operand which, const SlabTabl
     }
     if (ScalesRows(which)) ScaleCells(some, which, table, buffers.y + start);
   }
+}
+
+absl::Status RotaryApplication::CheckPagesInPlace(bool in_place) const {
+  if (!is_paged() || in_place) return absl::OkStatus();
+  return InvalidArgument(
+      "UNSUPPORTED", "cached_keys.pages", "an output apart",
+      "must be absent unless k is rotated in place: in shared memory, in a device's memory or in the "
+      "caller's process");
 }
 
 int64_t RotaryApplication::InOnePage(int64_t token, int64_t most) const {
@@ -389,10 +397,7 @@ RotaryApplication::Tables RotaryApplication::AllTables() const {
 absl::Status RotaryApplication::Rotate(Buffers q, Buffers k, WorkPool& pool, const Cancellation& cancelled,
                                        Device* device, const Tables* tables) const {
   if (!has_q() && !has_k()) return absl::OkStatus();
-  if (is_paged() && k.x->From(0).data() != k.y) {
-    return InvalidArgument("UNSUPPORTED", "cached_keys.pages", "",
-                           "must be absent unless k is rotated in place, in shared memory or in the caller's process");
-  }
+  if (has_k()) POSENC_RETURN_IF_ERROR(CheckPagesInPlace(k.x->From(0).data() == k.y));
   if (device != nullptr && CanRunOnDevice()) {
     return RunOn(*device, has_q() ? q : Buffers(), has_k() ? k : Buffers(), pool, cancelled);
   }

@@ -147,6 +147,7 @@ class RotaryApplication {
   void Rotate(const Cells& cells, Operand which, const SlabTable& table, bool large, Buffers buffers,
               size_t origin) const;
   bool is_paged() const { return page_size_ != 0; }
+  absl::Status CheckPagesInPlace(bool in_place) const;
   // Largest number of tokens from `token` on that lie in one page; at most `most`.
   int64_t InOnePage(int64_t token, int64_t most) const;
 

@@ -60,6 +60,7 @@ absl::Status RotaryApplication::RotateInPlace(DeviceBuffers q, DeviceBuffers k, 
   if (!has_q() && !has_k()) return absl::OkStatus();
   if (has_q()) POSENC_RETURN_IF_ERROR(CheckInPlace(Operand::kQuery, q));
   if (has_k()) POSENC_RETURN_IF_ERROR(CheckInPlace(Operand::kKey, k));
+  POSENC_RETURN_IF_ERROR(CheckPagesInPlace(k.x == k.y));
   // Table entries per call: bounds the table's device memory and the time between cancellation checks.
   constexpr int64_t kEntries = int64_t{1} << 20;
   const int64_t most = std::max<int64_t>(kEntries / static_cast<int64_t>(rows_.pairs()), 1);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 #include <string_view>
 
 #include "posenc/base/status.h"
@@ -29,10 +30,12 @@ absl::Status CheckRotation(std::string_view field, const Rotary& rotary) {
   return absl::OkStatus();
 }
 
-bool HaveEqualXpos(const RotarySettings& a, const RotarySettings& b) {
-  if (!a.xpos || !b.xpos) return a.xpos.has_value() == b.xpos.has_value();
-  return a.xpos->scale_base == b.xpos->scale_base && a.xpos->centre == b.xpos->centre;
+std::string Shown(const std::optional<Xpos>& xpos) {
+  if (!xpos) return "absent";
+  return fmt::format("scale_base {}, centre {}", xpos->scale_base.value_or(0), xpos->centre.value_or(0));
 }
+
+std::string_view NameOf(Pairing pairing) { return pairing == Pairing::kInterleaved ? "interleaved" : "half-split"; }
 
 }  // namespace
 
@@ -45,17 +48,19 @@ absl::Status Check(const KeyPages& pages, int64_t cache_pages, int64_t page_size
     return InvalidArgument("OUT_OF_RANGE", "cached_keys.pages.first_slot", fmt::format("{}", pages.first_slot),
                            fmt::format("must be 0 .. {}, within a page (S)", page_size - 1));
   }
-  const int64_t listed = static_cast<int64_t>(pages.block_table.size());
-  if (pages.tokens < 0 || pages.tokens > listed * page_size - pages.first_slot) {
-    return InvalidArgument("OUT_OF_RANGE", "cached_keys.pages.tokens", fmt::format("{}", pages.tokens),
-                           fmt::format("must be 0 .. {}, the slots of {} pages of {} from first_slot on",
-                                       std::max<int64_t>(listed * page_size - pages.first_slot, 0), listed, page_size));
+  const auto listed = static_cast<int64_t>(pages.block_table.size());
+  const int64_t slots = std::max<int64_t>(listed * page_size - pages.first_slot, 0);
+  if (pages.tokens < 0 || pages.tokens > slots) {
+    return InvalidArgument(
+        "OUT_OF_RANGE", "cached_keys.pages.tokens", fmt::format("{}", pages.tokens),
+        fmt::format("must be 0 .. {}, the slots of {} pages of {} from first_slot on", slots, listed, page_size));
   }
   for (size_t n = 0; n < pages.block_table.size(); ++n) {
     const int64_t page = pages.block_table[n];
     if (page >= 0 && page < cache_pages) continue;
     return InvalidArgument("OUT_OF_RANGE", fmt::format("{}[{}]", kTable, n), fmt::format("{}", page),
-                           fmt::format("must be 0 .. {}, a page of k (B)", cache_pages - 1));
+                           cache_pages == 0 ? "must be absent: k has no pages (B)"
+                                            : fmt::format("must be 0 .. {}, a page of k (B)", cache_pages - 1));
   }
   std::vector<int64_t> sorted = pages.block_table;
   std::sort(sorted.begin(), sorted.end());
@@ -69,18 +74,22 @@ absl::Status CheckMove(const Rotary& from, const Rotary& to) {
   constexpr char kFrom[] = "cached_keys.rotary", kTo[] = "rotary";
   POSENC_RETURN_IF_ERROR(CheckRotation(kTo, to));
   POSENC_RETURN_IF_ERROR(CheckRotation(kFrom, from));
-  if (to.input_pairing() != to.output_pairing() || from.output_pairing() != to.input_pairing()) {
-    return InvalidArgument("MISMATCH", kTo, "",
-                           "must have the cache's pairing as input_pairing and output_pairing: keys keep their order");
-  }
-  if (from.rotary_dim() != to.rotary_dim() || from.heads() != to.heads() || from.axes() != to.axes()) {
-    return InvalidArgument("MISMATCH", kFrom, "", "must have the rotary width, heads and axes of rotary");
-  }
-  if (from.half_split_parts() != to.half_split_parts() && to.input_pairing() == Pairing::kHalfSplit) {
-    return InvalidArgument("MISMATCH", kFrom, "", "must have the half_split_parts of rotary");
-  }
-  if (!HaveEqualXpos(from.settings(), to.settings())) {
-    return InvalidArgument("MISMATCH", kFrom, "", "must have the xpos of rotary");
+  struct Fact {
+    std::string_view name;
+    std::string from, to;
+  };
+  const Fact facts[] = {
+      {"output_pairing", std::string(NameOf(from.output_pairing())), std::string(NameOf(to.output_pairing()))},
+      {"rotary_dim", fmt::format("{}", from.rotary_dim()), fmt::format("{}", to.rotary_dim())},
+      {"half_split_parts", fmt::format("{}", from.half_split_parts()), fmt::format("{}", to.half_split_parts())},
+      {"heads", fmt::format("{}", from.heads()), fmt::format("{}", to.heads())},
+      {"axes", fmt::format("{}", from.axes()), fmt::format("{}", to.axes())},
+      {"xpos", Shown(from.settings().xpos), Shown(to.settings().xpos)},
+  };
+  for (const Fact& fact : facts) {
+    if (fact.from == fact.to) continue;
+    return InvalidArgument("MISMATCH", kFrom, fmt::format("{} {}", fact.name, fact.from),
+                           fmt::format("must have {} {}, as rotary: keys keep their places", fact.name, fact.to));
   }
   return absl::OkStatus();
 }

@@ -30,7 +30,8 @@ struct RotaryPlan {
   double position_divisor = 1;  // 1 under kExact, which divides the frequencies instead
   std::optional<XposPlan> xpos;
   std::optional<QueryScale> query_scale;
-  // Keys that move between two plans: the angle is position * inv_freq - from_position * from_inv_freq. Else empty.
+  // Of keys that move between two plans: the angle is position * inv_freq - from_position * from_inv_freq. Empty for
+  // other plans.
   std::vector<double> from_inv_freq;
 
   // Adds everything that determines the plan's tables, except the arithmetic: fingerprints and keys of tables use it.

@@ -222,18 +222,18 @@ bool TableRows::DifferencesAreExact(const TokenPositions& from) const {
 }
 
 absl::StatusOr<TableRows> TableRows::Moving(TableRows to, TableRows from, const Limits& limits) {
-  const bool exact = to.DifferencesAreExact(from.positions_);
-  Moved moved{std::move(from.positions_), {}, {}, exact};
-  const size_t entries = std::max(to.plan_of_.size(), from.plan_of_.size());
+  std::vector<RotaryPlan> plans;
+  std::vector<size_t> plan_of;
+  bool same_frequencies = true;
   std::map<std::pair<size_t, size_t>, size_t> planned;
-  for (size_t n = 0; n < entries; ++n) {
+  for (size_t n = 0; n < std::max(to.plan_of_.size(), from.plan_of_.size()); ++n) {
     const size_t here = to.plan_of_[to.plan_of_.size() == 1 ? 0 : n];
     const size_t there = from.plan_of_[from.plan_of_.size() == 1 ? 0 : n];
-    const auto [known, is_new] = planned.try_emplace({here, there}, moved.plans.size());
-    moved.plan_of.push_back(known->second);
+    const auto [known, is_new] = planned.try_emplace({here, there}, plans.size());
+    plan_of.push_back(known->second);
     if (!is_new) continue;
     POSENC_RETURN_IF_ERROR(CheckPlans(planned.size(), to.pairs_, limits));
-    RotaryPlan& plan = moved.plans.emplace_back(*to.plans_[here]);
+    RotaryPlan& plan = plans.emplace_back(*to.plans_[here]);
     const RotaryPlan& cached = *from.plans_[there];
     plan.attention_scaling /= cached.attention_scaling;
     if (!std::isfinite(plan.attention_scaling) || plan.attention_scaling == 0) {
@@ -242,18 +242,25 @@ absl::StatusOr<TableRows> TableRows::Moving(TableRows to, TableRows from, const 
           fmt::format("attention scalings {} after {}", to.plans_[here]->attention_scaling, cached.attention_scaling),
           "must have a quotient of attention scalings that is finite and not 0");
     }
-    moved.by_difference = moved.by_difference && plan.inv_freq == cached.inv_freq;
+    same_frequencies = same_frequencies && plan.inv_freq == cached.inv_freq && plan.axis == cached.axis;
     plan.from_inv_freq = cached.inv_freq;
     if (plan.xpos) plan.xpos->centre = 0;  // powers of the difference of both positions
   }
-  if (moved.by_difference) {
-    for (RotaryPlan& plan : moved.plans) plan.from_inv_freq.clear();
-  } else if (to.plans_[0]->terms > 1 || to.positions_.axes() > 1 || to.plans_[0]->xpos) {
-    return InvalidArgument("UNSUPPORTED", "cached_keys.rotary", "",
-                           fmt::format("must have the same frequencies, and whole positions, as rotary with {}",
-                                       to.plans_[0]->xpos ? "xpos" : "several axes"));
+  const bool by_difference = same_frequencies && to.DifferencesAreExact(from.positions_);
+  const RotaryPlan& any = *to.plans_[0];
+  if (!by_difference && (any.terms > 1 || to.positions_.axes() > 1 || any.xpos)) {
+    const char* why = any.xpos ? "with xpos" : "with several axes";
+    if (!same_frequencies) {
+      return InvalidArgument("UNSUPPORTED", "cached_keys.rotary", "other frequencies",
+                             fmt::format("must have the frequencies of rotary, and their axes, {}", why));
+    }
+    return InvalidArgument("UNSUPPORTED", "cached_keys.positions", "differences that are no doubles",
+                           fmt::format("must differ from positions by numbers that float64 has, {}", why));
   }
-  to.moved_ = std::move(moved);
+  for (RotaryPlan& plan : plans) {
+    if (by_difference) plan.from_inv_freq.clear();
+  }
+  to.moved_ = Moved{std::move(from.positions_), std::move(plans), std::move(plan_of), by_difference};
   return to;
 }
 
@@ -412,7 +419,7 @@ std::string TableRows::Key(int64_t token, int64_t count, DType dtype, Operand op
   key.Add(static_cast<int64_t>(arithmetic_)).Add(static_cast<int64_t>(direction_)).Add(static_cast<int64_t>(dtype));
   key.Add(differ_by_operand() ? static_cast<int64_t>(operand) : -1).Add(axes());
   for (int64_t axis = 0; axis < axes(); ++axis) key.Add(PositionsOf(token, count, axis));
-  if (moved_ && !moved_->by_difference) key.Add(FromPositionsOf(token, count));
+  if (is_difference()) key.Add(FromPositionsOf(token, count));
   key.Add(scales_query_ && operand == Operand::kQuery ? IndexesOf(token, count) : std::vector<double>());
   if (width_ != pairs_) key.Add(static_cast<int64_t>(pairs_)).Add(static_cast<int64_t>(differs_in_pair_));
   ComputedPlan(positions_.SequenceOf(token)).AddTo(key);  // last: its number of parts varies
@@ -454,7 +461,7 @@ void TableRows::Compute(int64_t token, int64_t count, DType dtype, Operand opera
     LookUp(token, count, dtype, cos_bytes, sin_bytes);
   } else if (sequence_plan.terms > 1) {
     ComputeSums(token, count, dtype, cos_bytes, sin_bytes);
-  } else if (moved_ && !moved_->by_difference) {
+  } else if (is_difference()) {
     ComputeDifferences(token, count, dtype, cos_bytes, sin_bytes);
   } else if (axes_differ()) {
     for (int64_t axis = 0; axis < positions_.axes(); ++axis) {

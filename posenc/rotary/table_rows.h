@@ -65,8 +65,11 @@ class TableRows {
   int64_t RecipeBytes(int64_t rows) const;
   bool is_given() const { return table_.has_value(); }
   bool has_recipe() const {
-    return !table_ && !differ_by_operand() && width_ == pairs_ && plans_[0]->terms == 1 &&
-           (!moved_ || moved_->by_difference);
+    return !table_ && !differ_by_operand() && width_ == pairs_ && plans_[0]->terms == 1 && !is_difference();
+  }
+  // The plan by which rows are computed. It differs from plan() where keys move.
+  const RotaryPlan& ComputedPlan(int64_t sequence) const {
+    return moved_ ? moved_->plans[moved_->plan_of.size() == 1 ? 0 : moved_->plan_of[sequence]] : plan(sequence);
   }
 
  private:
@@ -80,10 +83,8 @@ class TableRows {
   };
 
   explicit TableRows(TokenPositions positions) : positions_(std::move(positions)) {}
-  // The plan by which rows are computed.
-  const RotaryPlan& ComputedPlan(int64_t sequence) const {
-    return moved_ ? moved_->plans[moved_->plan_of.size() == 1 ? 0 : moved_->plan_of[sequence]] : plan(sequence);
-  }
+  // Angles are differences of two products, not products of a difference.
+  bool is_difference() const { return moved_ && !moved_->by_difference; }
   bool DifferencesAreExact(const TokenPositions& from) const;
   bool axes_differ() const { return positions_.axes_differ() || (moved_ && moved_->positions.axes_differ()); }
   void SetColumns();

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "posenc/base/fingerprint.h"
 #include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "posenc/base/tensor.h"
@@ -88,8 +89,11 @@ absl::StatusOr<PreparedRotary> PrepareRotary(const Reader& reader, const v1::App
   const int64_t offset_q = call.q.rotary_offset, offset_k = call.k ? call.k->rotary_offset : 0;
   POSENC_ASSIGN_OR_RETURN(call.positions,
                           ReadPositionsOf(reader, request.rotary(), request.positions(), IdsFor::kTensor));
+  std::string cached_parameters;
   if (moves) {
-    POSENC_ASSIGN_OR_RETURN(call.cached, ReadCachedKeys(reader, request, call.positions, &resolved));
+    POSENC_ASSIGN_OR_RETURN(ReadKeys read, ReadCachedKeys(reader, request, call.positions, &resolved));
+    call.cached = std::move(read.keys);
+    cached_parameters = std::move(read.parameters_field);
     if (call.cached->pages && bytes == Bytes::kInChunks) {
       return InvalidArgument("UNSUPPORTED", "cached_keys.pages", "", "must be absent in a stream: send the tokens");
     }
@@ -105,6 +109,9 @@ absl::StatusOr<PreparedRotary> PrepareRotary(const Reader& reader, const v1::App
   std::vector<const RotaryPlan*> plans;
   if (resolved.rotary) {
     auto created = RotaryApplication::Create(*resolved.rotary, std::move(call), reader.limits);
+    if (DetailsOf(created.status()).field.starts_with("cached_keys.inv_freq")) {
+      return Renamed(created.status(), [&](const std::string&) { return cached_parameters; });
+    }
     POSENC_RETURN_IF_ERROR(OfParameters(resolved, created.status()));
     prepared.application = std::make_shared<const RotaryApplication>(*std::move(created));
     plans = PlansOf(prepared.application->rows());
@@ -112,6 +119,14 @@ absl::StatusOr<PreparedRotary> PrepareRotary(const Reader& reader, const v1::App
   if (request.hints().return_plan()) POSENC_RETURN_IF_ERROR(CheckReturned(plans, reader.limits));
   WriteRotaryInfo(resolved, plans, request.hints().return_plan(), &prepared.info);
   if (!resolved.rotary) return prepared;
+  if (moves) {
+    prepared.info.set_input_pairing(prepared.info.output_pairing());
+    const TableRows& rows = prepared.application->rows();
+    Fingerprint fingerprint;
+    fingerprint.Add("cached keys").Add(prepared.info.plan_fingerprint());
+    for (size_t n = 0; n < rows.entries(); ++n) rows.ComputedPlan(static_cast<int64_t>(n)).AddTo(fingerprint);
+    prepared.info.set_plan_fingerprint(fingerprint.Digest());
+  }
   const bool is_default = request.direction() == v1::DIRECTION_UNSPECIFIED;
   prepared.info.set_direction(is_default ? v1::DIRECTION_FORWARD : request.direction());
   prepared.info.set_q_rotary_offset(offset_q);

@@ -162,6 +162,39 @@ def test_packed_sequences_and_several_axes(client):
     assert (moved == call(client, rotation(source(LLAMA), numpy.full(TOKENS, 50), k))[0]).all()
 
 
+def test_axes_of_pairs_count_as_frequencies(client):
+    def of(axis):
+        return settings(given_frequencies=rotary_pb2.GivenFrequencies(inv_freq=[1.0] * 8, axis=axis))
+
+    at = positions(numpy.zeros((1, TOKENS, 2)), axis_dimension=rotary_pb2.AXIS_DIMENSION_LAST)
+    request = move(of([0, 1] * 4), at, at, keys(), by=of([1, 0] * 4))
+    refusal = client.refusal("ApplyRotary", request)
+    assert (refusal.reason, refusal.field) == ("UNSUPPORTED", "cached_keys.rotary"), refusal
+    request.cached_keys.rotary.CopyFrom(of([0, 1] * 4))
+    assert (call(client, request) == keys()).all()
+    request.cached_keys.positions.ids.CopyFrom(tensor(numpy.full((1, TOKENS, 2), 0.1), FP64))
+    request.positions.ids.CopyFrom(tensor(numpy.full((1, TOKENS, 2), 9), FP64))
+    assert client.refusal("ApplyRotary", request).field == "cached_keys.positions"
+
+
+def test_keys_have_the_output_pairing(client):
+    """DeepSeek's class reads interleaved pairs and writes half-split ones."""
+    config = {"model_type": "deepseek_v3", "hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 1,
+              "qk_rope_head_dim": WIDTH, "qk_nope_head_dim": 16, "v_head_dim": 16, "kv_lora_rank": 16}
+    k = keys()
+    cached = call(client, rotation(source(config), 4, k))
+    answer = client.call("ApplyRotary", move(source(config), 90, 4, cached))
+    assert numpy.abs(array(answer.k) - call(client, rotation(source(config), 90, k))).max() < 1e-6
+    assert answer.info.input_pairing == answer.info.output_pairing == rotary_pb2.PAIRING_HALF_SPLIT
+
+
+def test_fingerprints_differ_by_where_the_keys_were(client):
+    k = keys()
+    requests = rotation(theta(1e4), 5, k), move(theta(1e4), 5, 5, k), move(theta(1e4), 5, 5, k, by=theta(5e5))
+    prints = [client.call("ApplyRotary", request).info.plan_fingerprint for request in requests]
+    assert len(set(prints)) == 3
+
+
 def test_xpos_divides_keys_by_the_power_of_the_difference(client):
     rotary = theta(1e4, xpos=rotary_pb2.Xpos(centre=512))
     k = keys()
@@ -196,7 +229,9 @@ REFUSED = {
     "backwards": (lambda r: setattr(r, "direction", rotary_pb2.DIRECTION_INVERSE), "CONFLICT", "direction"),
     "rounded": (lambda r: setattr(r.precision, "preset", rotary_pb2.PRECISION_PRESET_F32), "UNSUPPORTED", "precision"),
     "another pairing": (lambda r: r.cached_keys.rotary.CopyFrom(theta(1e4, input_pairing=rotary_pb2.PAIRING_INTERLEAVED)),
-                        "MISMATCH", "rotary"),
+                        "MISMATCH", "cached_keys.rotary"),
+    "an infinite frequency": (lambda r: r.cached_keys.rotary.CopyFrom(theta(5e-324, rotary_dim=WIDTH)), "OUT_OF_RANGE",
+                              "cached_keys.rotary.settings.rope_parameters"),
     "another width": (lambda r: r.cached_keys.rotary.CopyFrom(theta(1e4, rotary_dim=8)), "MISMATCH", "cached_keys.rotary"),
     "a table": (lambda r: r.cached_keys.rotary.CopyFrom(settings(given_table=TABLE)), "UNSUPPORTED", "cached_keys.rotary"),
     "xpos on one side": (lambda r: r.cached_keys.rotary.CopyFrom(theta(1e4, xpos=rotary_pb2.Xpos(centre=0))), "MISMATCH",

@@ -13,7 +13,7 @@ from posenc import messages as m
 from posenc._descriptors import api
 from posenc._model import ModelLike, model_of
 from posenc._streams import CHUNK_BYTES, RotatedRows, Rotation
-from posenc._tensors import outputs
+from posenc._tensors import destination, kind_of, outputs
 from posenc._wire import Message
 
 if TYPE_CHECKING:
@@ -89,6 +89,8 @@ class Client(abc.ABC):
         request = {"rotary": source(model, settings, layer, component), **fields, "cached_keys": origin,
                    "k": operand(k, k_fields)}
         into = k if pages is not None and out is None else out
+        if into is not None:
+            destination(kind_of(into), into, "k" if into is k else "out")
         return self._call("ApplyRotary", request, k, timeout, ("q.tensor", "k.tensor"), None if into is None else (None, into))
 
     def rope_in_chunks(self, q: T, k: T | None = None, *, model: ModelLike | None = None,
