@@ -947,19 +947,20 @@ pub struct RotaryOperand {
     #[prost(message, optional, tag = "15")]
     pub tensor: ::core::option::Option<Tensor>,
 }
-/// Keys of a KV cache, which are rotated already: k is turned from these positions to the call's, in one rotation.
+/// Keys of a KV cache, which are rotated already: k is rotated from these positions to the call's, in one rotation.
 ///
 /// A pair's angle is the difference of both angles, position * inv_freq - from_position * from_inv_freq, as if in infinite
 /// precision, and the factor is the quotient of both attention scalings, rounded to float64. A table entry is rounded once.
-/// Against keys that are rotated afresh, the answer has two roundings, because the cached keys were rounded already.
+/// Against keys that are rotated afresh, the answer has one rounding more, because the cached keys were rounded already.
 ///
-/// Only FREQUENCY_ARITHMETIC_EXACT and DIRECTION_FORWARD. Both rotations must have the same width, heads, axes and xpos,
-/// and the cache's pairing as input and output pairing. With several axes, or xpos, frequencies must be equal, too. Given
-/// tables, pairs with two angles and an attention scaling of 0 are UNSUPPORTED. query_scale is of queries, and not read.
+/// Only FREQUENCY_ARITHMETIC_EXACT and DIRECTION_FORWARD. k has the output pairing of both rotations, before and after. They
+/// must have the same output pairing, width, half_split_parts, heads, axes and xpos. With several axes, or xpos, frequencies
+/// and their axes must be equal, too, and differences of positions must be float64 numbers. Given tables, pairs with two
+/// angles and an attention scaling of 0 are UNSUPPORTED. query_scale is of queries, and not read.
 #[allow(clippy::all)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CachedKeys {
-    /// Positions at which k was rotated. Required. Rules as for the call's positions; cu_seqlens must be equal.
+    /// Positions at which k was rotated. Required. Rules as for the call's positions, whose cu_seqlens hold for both.
     #[prost(message, optional, tag = "1")]
     pub positions: ::core::option::Option<Positions>,
     /// Rotary embedding by which k was rotated. Absent: the call's.

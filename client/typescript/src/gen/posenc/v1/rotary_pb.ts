@@ -1172,21 +1172,22 @@ export const RotaryOperandSchema: GenMessage<RotaryOperand> = /*@__PURE__*/
   messageDesc(file_posenc_v1_rotary, 18);
 
 /**
- * Keys of a KV cache, which are rotated already: k is turned from these positions to the call's, in one rotation.
+ * Keys of a KV cache, which are rotated already: k is rotated from these positions to the call's, in one rotation.
  *
  * A pair's angle is the difference of both angles, position * inv_freq - from_position * from_inv_freq, as if in infinite
  * precision, and the factor is the quotient of both attention scalings, rounded to float64. A table entry is rounded once.
- * Against keys that are rotated afresh, the answer has two roundings, because the cached keys were rounded already.
+ * Against keys that are rotated afresh, the answer has one rounding more, because the cached keys were rounded already.
  *
- * Only FREQUENCY_ARITHMETIC_EXACT and DIRECTION_FORWARD. Both rotations must have the same width, heads, axes and xpos,
- * and the cache's pairing as input and output pairing. With several axes, or xpos, frequencies must be equal, too. Given
- * tables, pairs with two angles and an attention scaling of 0 are UNSUPPORTED. query_scale is of queries, and not read.
+ * Only FREQUENCY_ARITHMETIC_EXACT and DIRECTION_FORWARD. k has the output pairing of both rotations, before and after. They
+ * must have the same output pairing, width, half_split_parts, heads, axes and xpos. With several axes, or xpos, frequencies
+ * and their axes must be equal, too, and differences of positions must be float64 numbers. Given tables, pairs with two
+ * angles and an attention scaling of 0 are UNSUPPORTED. query_scale is of queries, and not read.
  *
  * @generated from message posenc.v1.CachedKeys
  */
 export type CachedKeys = Message<"posenc.v1.CachedKeys"> & {
   /**
-   * Positions at which k was rotated. Required. Rules as for the call's positions; cu_seqlens must be equal.
+   * Positions at which k was rotated. Required. Rules as for the call's positions, whose cu_seqlens hold for both.
    *
    * @generated from field: posenc.v1.Positions positions = 1;
    */
