@@ -230,7 +230,8 @@ REFUSED = {
     "rounded": (lambda r: setattr(r.precision, "preset", rotary_pb2.PRECISION_PRESET_F32), "UNSUPPORTED", "precision"),
     "another pairing": (lambda r: r.cached_keys.rotary.CopyFrom(theta(1e4, input_pairing=rotary_pb2.PAIRING_INTERLEAVED)),
                         "MISMATCH", "cached_keys.rotary"),
-    "an infinite frequency": (lambda r: r.cached_keys.rotary.CopyFrom(theta(5e-324, rotary_dim=WIDTH)), "OUT_OF_RANGE",
+    "an infinite frequency": (lambda r: r.cached_keys.rotary.CopyFrom(settings(
+        rope_parameters=rotary_pb2.RopeParameters(rope_type="linear", factor=5e-324))), "OUT_OF_RANGE",
                               "cached_keys.rotary.settings.rope_parameters"),
     "another width": (lambda r: r.cached_keys.rotary.CopyFrom(theta(1e4, rotary_dim=8)), "MISMATCH", "cached_keys.rotary"),
     "a table": (lambda r: r.cached_keys.rotary.CopyFrom(settings(given_table=TABLE)), "UNSUPPORTED", "cached_keys.rotary"),
