@@ -56,7 +56,7 @@ public_headers(posenc
   posenc/methods/rope/xpos.h posenc/methods/bias/bias.h posenc/methods/bias/fire.h
   posenc/methods/relative/relative_shape.h
   posenc/rotary/apply_rotary.h posenc/rotary/distance_curves.h posenc/rotary/generate_table.h
-  posenc/rotary/pair_scaling.h posenc/rotary/position_segments.h posenc/rotary/positions.h posenc/rotary/rotary_plan.h
+  posenc/rotary/moved_keys.h posenc/rotary/pair_scaling.h posenc/rotary/position_segments.h posenc/rotary/positions.h posenc/rotary/rotary_plan.h
   posenc/rotary/table_rows.h
   posenc/bias/bias_geometry.h posenc/bias/generate_bias.h
   posenc/embedding/generate_embedding.h
