@@ -90,7 +90,7 @@ absl::StatusOr<Job> Prepare(const v1::ApplyRotaryRequest& request, const Payload
 
   // Reads the request's bytes where they are and writes to the answer, without an intermediate copy.
   using Tables = std::shared_ptr<const RotaryApplication::Tables>;
-  const auto run_with = [application = prepared.application, operands = job.operands, device](Tables tables) {
+  const auto run_with = [application = prepared.application, operands = job.operands, device](const Tables& tables) {
     return [=](const Payloads& from, absl::Span<std::byte* const> buffers, WorkPool& pool,
                const Cancellation& cancelled) -> absl::Status {
       if (application == nullptr) {  // a layer that does not rotate

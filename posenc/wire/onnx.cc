@@ -184,16 +184,18 @@ absl::Status EachFieldIn(OnnxReading& file, const OnnxField& field, std::string_
 }
 
 absl::Status Assign(absl::StatusOr<std::string> text, std::string* to) {
-  if (text.ok()) *to = *std::move(text);
-  return text.status();
+  if (!text.ok()) return text.status();
+  *to = *std::move(text);
+  return absl::OkStatus();
 }
 absl::Status Assign(absl::StatusOr<int64_t> number, int64_t* to) {
   if (number.ok()) *to = *number;
   return number.status();
 }
 absl::Status Append(absl::StatusOr<std::string> text, std::vector<std::string>* to) {
-  if (text.ok()) to->push_back(*std::move(text));
-  return text.status();
+  if (!text.ok()) return text.status();
+  to->push_back(*std::move(text));
+  return absl::OkStatus();
 }
 
 absl::Status AddRange(OnnxReading& file, const OnnxField& field, uint64_t unpacked_size, std::string_view path,

@@ -25,6 +25,7 @@ struct OnnxRotation {
   bool has_position_ids = true;  // else row s of the table is for token s
   int64_t head_size = 0;         // 0: unknown
 
+  // NOLINTNEXTLINE(modernize-use-nullptr): the check takes the 0 that comparisons are compared with for a pointer.
   auto operator<=>(const OnnxRotation&) const = default;
 };
 
