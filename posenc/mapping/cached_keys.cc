@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "posenc/mapping/computed_positions.h"
 
 namespace posenc::wire {
+
 absl::StatusOr<ReadKeys> ReadCachedKeys(const Reader& reader, const v1::ApplyRotaryRequest& request,
                                         const Positions& to, ResolvedRotary* resolved) {
   constexpr char kCached[] = "cached_keys";

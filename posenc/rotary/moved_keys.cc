@@ -12,7 +12,7 @@ namespace posenc {
 namespace {
 
 absl::Status Unsupported(std::string_view field, std::string_view limit) {
-  return InvalidArgument("UNSUPPORTED", std::string(field), "", std::string(limit));
+  return InvalidArgument("UNSUPPORTED", field, "", limit);
 }
 
 absl::Status CheckRotation(std::string_view field, const Rotary& rotary) {

@@ -30,8 +30,8 @@ struct RotaryPlan {
   double position_divisor = 1;  // 1 under kExact, which divides the frequencies instead
   std::optional<XposPlan> xpos;
   std::optional<QueryScale> query_scale;
-  // Of keys that move between two plans: the angle is position * inv_freq - from_position * from_inv_freq. Empty for
-  // other plans.
+  // Only where keys move between two plans: then the angle is position * inv_freq - from_position * from_inv_freq.
+  // Other plans leave it empty.
   std::vector<double> from_inv_freq;
 
   // Adds everything that determines the plan's tables, except the arithmetic: fingerprints and keys of tables use it.

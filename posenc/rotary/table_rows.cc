@@ -257,8 +257,8 @@ absl::StatusOr<TableRows> TableRows::Moving(TableRows to, TableRows from, const 
     return InvalidArgument("UNSUPPORTED", "cached_keys.positions", "differences that are no doubles",
                            fmt::format("must differ from positions by numbers that float64 has, {}", why));
   }
-  for (RotaryPlan& plan : plans) {
-    if (by_difference) plan.from_inv_freq.clear();
+  if (by_difference) {
+    for (RotaryPlan& plan : plans) plan.from_inv_freq.clear();
   }
   to.moved_ = Moved{std::move(from.positions_), std::move(plans), std::move(plan_of), by_difference};
   return to;

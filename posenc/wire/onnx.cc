@@ -176,7 +176,7 @@ absl::Status EachField(OnnxReading& file, uint64_t end, std::string_view path, c
   }
   return absl::OkStatus();
 }
-// The same for a field that is a message.
+// Calls read(field) for each field of the message that the field holds.
 template <typename Read>
 absl::Status EachFieldIn(OnnxReading& file, const OnnxField& field, std::string_view path, const Read& read) {
   POSENC_RETURN_IF_ERROR(file.NeedLength(field, path));

@@ -12,7 +12,7 @@
 
 namespace posenc {
 
-// What an operator rotates by, without the table.
+// The attributes of an operator that say how it rotates. The table is not among them.
 struct OnnxRotation {
   std::string domain, op_type;       // domain "": ai.onnx
   int64_t opset = 0;                 // version of the domain's operators; 0: the file does not say

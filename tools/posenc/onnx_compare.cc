@@ -41,7 +41,7 @@ struct Gap {
   int64_t position = 0, pair = 0;
 };
 
-// What was found of one operator of the graph.
+// The comparison of one operator as it is reported.
 struct OnnxFinding {
   std::string title;
   Rows rows;
