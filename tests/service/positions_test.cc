@@ -2,7 +2,7 @@
 // faults of other systems. tests/conformance compares the ids with the original classes.
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <algorithm>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -26,7 +26,7 @@ v1::Tensor Integers(const std::vector<int64_t>& values, std::vector<int64_t> sha
 
 std::vector<int64_t> ValuesOf(const v1::Tensor& tensor) {
   std::vector<int64_t> values(tensor.data().size() / sizeof(int64_t));
-  std::memcpy(values.data(), tensor.data().data(), tensor.data().size());
+  std::copy_n(tensor.data().data(), tensor.data().size(), reinterpret_cast<char*>(values.data()));
   return values;
 }
 
