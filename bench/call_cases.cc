@@ -66,11 +66,10 @@ struct Keys {
   }
 };
 
-Contest PrepareMove(DType dtype, size_t bytes, double theta) {
-  constexpr int64_t kHeads = 8;
-  const auto tokens = static_cast<int64_t>(bytes / (kHeads * kHeadDim * SizeOf(dtype)));
+Contest PrepareMove(DType dtype, size_t heads, size_t bytes, double theta) {
+  const auto tokens = static_cast<int64_t>(bytes / (heads * kHeadDim * SizeOf(dtype)));
   const auto keys = std::make_shared<const Keys>(
-      Keys{{dtype, {1, tokens, kHeads, kHeadDim}}, Keys::WithTheta(5e5), Keys::WithTheta(theta)});
+      Keys{{dtype, {1, tokens, static_cast<int64_t>(heads), kHeadDim}}, Keys::WithTheta(5e5), Keys::WithTheta(theta)});
   const Memory data = Allocate(bytes);
   const auto pool = std::make_shared<WorkPool>(1);
   const auto calls = std::make_shared<int64_t>(0);
@@ -97,19 +96,21 @@ Contest PrepareMove(DType dtype, size_t bytes, double theta) {
 std::vector<Case> CallCases() {
   std::vector<Case> cases;
   for (const auto& [theta, variant] : {std::pair{5e5, "keys move"}, {1e6, "keys move to another theta"}}) {
-    for (const size_t bytes : {size_t{1} << 20, size_t{8} << 20, size_t{64} << 20}) {
+    for (const auto& [heads, mebibytes] : {std::pair<size_t, size_t>{8, 1}, {8, 8}, {8, 64}, {1, 8}}) {
       for (const DType dtype : {DType::kFP32, DType::kBF16}) {
-        cases.push_back({.work = "call",
-                         .dtype = ShortName(dtype),
-                         .pairing = "half_split",
-                         .head_dim = kHeadDim,
-                         .heads = 8,
-                         .bytes = bytes,
-                         .variant = variant,
-                         .goal = 1 / 0.6,
-                         .threads = {1},
-                         .own_pool = true,
-                         .prepare = [=, theta = theta](Team&) { return PrepareMove(dtype, bytes, theta); }});
+        const size_t bytes = mebibytes << 20;
+        cases.push_back(
+            {.work = "call",
+             .dtype = ShortName(dtype),
+             .pairing = "half_split",
+             .head_dim = kHeadDim,
+             .heads = heads,
+             .bytes = bytes,
+             .variant = variant + std::string(heads == 1 ? ", one head" : ""),
+             .goal = 1 / 0.6,
+             .threads = {1},
+             .own_pool = true,
+             .prepare = [=, theta = theta, heads = heads](Team&) { return PrepareMove(dtype, heads, bytes, theta); }});
       }
     }
   }

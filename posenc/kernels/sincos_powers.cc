@@ -130,7 +130,7 @@ void FillTable(const SinCosPowers& work, const SlowPower& slow) {
       const double* at = rows.positions + row;
       const PositionRun spaced = a.in_range ? FirstRun(at, rows.rows - row) : PositionRun{rows.rows - row, false};
       if (spaced.equally_spaced &&
-          StartPowersRun(work, a.scale, at[0], at[1], tile.inv_freq, tile.log_base, tile.count, run)) {
+          StartPowersRun(work, a.scale, {at[0], at[1], tile.inv_freq}, tile.log_base, tile.count, run)) {
         alone.clear();
         FillRun<kDType, false>(rows, row, spaced.rows, tile.first, tile.count, run, alone);
         for (const size_t unproven : alone) FillRows<kDType>(work, slow, a, tile, unproven, unproven + 1);

@@ -37,15 +37,14 @@ struct PowersRun : RunTile {
   HWY_ALIGN double sin_before[kHalf * kTile];
 };
 
-// Like StartRun. log_base is padded as inv_freq is; `work` gives the exponents.
-inline HWY_NOINLINE bool StartPowersRun(const SinCosPowers& work, const DoubleDouble& scale, double position,
-                                        double next_position, const double* inv_freq, const double* log_base,
-                                        size_t count, PowersRun& run) {
+// Like StartRun. log_base is padded as the frequencies are; `work` gives the exponents.
+inline HWY_NOINLINE bool StartPowersRun(const SinCosPowers& work, const DoubleDouble& scale, const RunAngles& angles,
+                                        const double* log_base, size_t count, PowersRun& run) {
   const Doubles d;
   using V = hn::Vec<Doubles>;
-  if (!StartRun(scale, position, next_position, inv_freq, count, run)) return false;
-  const double step = next_position - position;
-  run.position = position + (kHalf - 0.5) * step;
+  if (!StartRun(scale, angles, nullptr, count, run)) return false;
+  const double step = angles.Step();
+  run.position = angles.FirstMiddle();
   run.block_step = kBlock * step;
   run.centre = work.centre;
   run.scale_base = work.scale_base;

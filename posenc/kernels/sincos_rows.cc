@@ -52,42 +52,6 @@ Constants ConstantsOf(const SinCosRows& work) {
   return constants;
 }
 
-// Sets x_hi + x_lo to the recipe's angle. Returns the lanes in which the angle is zero.
-template <Frequencies kFrequencies, class D, class V>
-HWY_INLINE hn::Mask<D> Angle(D d, V position, V inv_freq, V& x_hi, V& x_lo) {
-  if constexpr (kFrequencies == Frequencies::kExact) {
-    x_hi = TwoProduct(d, position, inv_freq, x_lo);
-    return hn::Or(hn::Eq(position, hn::Zero(d)), hn::Eq(inv_freq, hn::Zero(d)));
-  } else {
-    x_hi = hn::Mul(position, inv_freq);
-    if constexpr (kFrequencies == Frequencies::kFloat32) x_hi = RoundTo(d, x_hi, NarrowFormatOf(DType::kFP32));
-    x_lo = hn::Zero(d);
-    return hn::Eq(x_hi, hn::Zero(d));
-  }
-}
-
-// Sets x_hi + x_lo to position * inv_freq - from * from_inv_freq, and `error` to a bound of its absolute error. Returns
-// the lanes in which the angle is zero; NaN is the angle in lanes that are out of range.
-//
-// The products and the sum of their leading parts are exact. Of the three additions that remain, two are rounded, on
-// numbers of at most 2^-52 (|product| + |from_product|): an error below 2^-104 times that.
-template <class D, class V>
-HWY_INLINE hn::Mask<D> AngleDifference(D d, V position, V inv_freq, V from, V from_inv_freq, V& x_hi, V& x_lo,
-                                       V& error) {
-  V product_lo, from_lo, sum_lo;
-  const V product = TwoProduct(d, position, inv_freq, product_lo);
-  const V from_product = TwoProduct(d, from, from_inv_freq, from_lo);
-  const V sum = TwoSum(product, hn::Neg(from_product), sum_lo);
-  x_hi = TwoSum(sum, hn::Add(hn::Sub(product_lo, from_lo), sum_lo), x_lo);
-  error = hn::Mul(hn::Add(hn::Abs(product), hn::Abs(from_product)), hn::Set(d, 0x1p-104));
-  const auto is_usable = [d](V a, V b, V ab) HWY_ATTR {
-    return hn::Or(OrdinaryAngle(d, ab), hn::Or(hn::Eq(a, hn::Zero(d)), hn::Eq(b, hn::Zero(d))));
-  };
-  const auto usable = hn::And(is_usable(position, inv_freq, product), is_usable(from, from_inv_freq, from_product));
-  x_hi = hn::IfThenElse(usable, x_hi, hn::NaN(d));
-  return hn::Eq(x_hi, hn::Zero(d));
-}
-
 // Ziv's test: rounds `value` in place. True where everything within the error bound rounds to the same number. The
 // rounding error of the sum value + error is far below the slack in the bounds.
 template <class D, class V>
@@ -241,11 +205,9 @@ bool CanStream(const SinCosRows& work) {
   return work.large && work.dtype == DType::kFP32 && work.pairs % lanes == 0 && aligned(work.cos) && aligned(work.sin);
 }
 
-// Returns null if an entry takes more than one rounding or is of a difference, if doubles are too narrow, or if the
-// scale is out of range.
+// Returns null if an entry takes more than one rounding, if doubles are too narrow, or if the scale is out of range.
 RunFunction RunFunctionFor(const SinCosRows& work, const Constants& constants) {
   if (work.frequencies != Frequencies::kExact || !constants.first.in_range) return nullptr;
-  if (work.from_positions != nullptr) return nullptr;
   switch (work.dtype) {
     case DType::kFP32:
       return CanStream(work) ? FillRun<DType::kFP32, true, RunTile> : FillRun<DType::kFP32, false, RunTile>;
@@ -253,6 +215,14 @@ RunFunction RunFunctionFor(const SinCosRows& work, const Constants& constants) {
     case DType::kBF16: return FillRun<DType::kBF16, false, RunTile>;
     default: return nullptr;
   }
+}
+
+// Returns the run of rows from `row` on: of differences, both positions are equally spaced.
+PositionRun RunFrom(const SinCosRows& work, size_t row, size_t end) {
+  const PositionRun run = FirstRun(work.positions + row, end - row);
+  if (work.from_positions == nullptr) return run;
+  const PositionRun from = FirstRun(work.from_positions + row, run.rows);
+  return {from.rows, run.equally_spaced && from.equally_spaced};
 }
 
 void RunOnTarget(const SinCosRows& work, size_t begin, size_t end, SinCosSlowPath slow_path) {
@@ -291,11 +261,18 @@ void RunOnTarget(const SinCosRows& work, size_t begin, size_t end, SinCosSlowPat
       store(tile.cos, count, static_cast<uint8_t*>(work.cos) + offset);
       store(tile.sin, count, static_cast<uint8_t*>(work.sin) + offset);
     };
+    const auto start_run = [&](size_t row) {
+      const auto angles = [row](const double* positions, const double* inv_freq) -> RunAngles {
+        return {positions[row], positions[row + 1], inv_freq};
+      };
+      const RunAngles to = angles(work.positions, tile.inv_freq);
+      if (!difference) return StartRun(constants.first.scale, to, nullptr, count, run_tile);
+      const RunAngles from = angles(work.from_positions, tile.from_inv_freq);
+      return StartRun(constants.first.scale, to, &from, count, run_tile);
+    };
     for (size_t row = begin; row < end;) {
-      const double* positions = work.positions + row;
-      const PositionRun run = fill_run != nullptr ? FirstRun(positions, end - row) : PositionRun{end - row, false};
-      if (run.equally_spaced &&
-          StartRun(constants.first.scale, positions[0], positions[1], tile.inv_freq, count, run_tile)) {
+      const PositionRun run = fill_run != nullptr ? RunFrom(work, row, end) : PositionRun{end - row, false};
+      if (run.equally_spaced && start_run(row)) {
         alone.clear();
         fill_run(work, row, run.rows, first, count, run_tile, alone);
         if (CanStream(work)) hwy::FlushStream();  // before entries are stored again

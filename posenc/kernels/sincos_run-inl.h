@@ -25,6 +25,7 @@
 
 #include "posenc/kernels/narrow_format-inl.h"
 #include "posenc/kernels/position_runs.h"
+#include "posenc/kernels/sincos_angle-inl.h"
 #include "posenc/kernels/sincos_fast-inl.h"
 #include "posenc/kernels/sincos_rows.h"
 
@@ -62,17 +63,6 @@ struct RunTile {
   HWY_ALIGN double sin[kHalf * kTile];
 };
 
-// Returns whether no product with a number of ordinary size can overflow or underflow.
-inline bool OrdinaryPosition(double position) {
-  const double size = std::abs(position);
-  return size == 0 || (size >= 0x1p-800 && size <= 0x1p900);
-}
-template <class D, class V>
-HWY_INLINE hn::Mask<D> OrdinaryAngle(D d, V x) {
-  const V size = hn::Abs(x);
-  return hn::And(hn::Ge(size, hn::Set(d, kFastMin)), hn::Le(size, hn::Set(d, kFastMax)));
-}
-
 // product = x * y, for the vector of columns from i on. x, y and product may be the same object.
 template <class D>
 HWY_INLINE void Multiply(D d, const Phases& x, const Phases& y, size_t i, Phases& product) {
@@ -94,16 +84,42 @@ HWY_INLINE void Multiply(D d, const Phases& x, const Phases& y, size_t i, Phases
   hn::Store(error, d, product.sin_lo + i);
 }
 
-// Computes the phases of position * inv_freq, times `scale`, for the vector of columns from i on. `turns` is the number
-// of quarter turns subtracted. Returns false if an angle is out of range.
+// Equally spaced positions, by their first two, and the columns' frequencies, padded with zeros to whole vectors.
+struct RunAngles {
+  double position, next_position;
+  const double* inv_freq;
+
+  double Step() const { return next_position - position; }
+  double FirstMiddle() const { return position + (kHalf - 0.5) * Step(); }
+};
+
+// Sets x_hi + x_lo to the angles of the vector of columns from i on, at `position` less, unless null, those of `from`
+// at from_position, and `error` to a bound of their absolute error. Returns false if an angle is out of range.
+template <class D, class V>
+HWY_INLINE bool RunAngle(D d, const RunAngles& to, double position, const RunAngles* from, double from_position,
+                         size_t i, V& x_hi, V& x_lo, V& error) {
+  const V inv_freq = hn::Load(d, to.inv_freq + i);
+  hn::Mask<D> zero;
+  if (from == nullptr) {
+    const V f = position == 0 ? hn::Zero(d) : inv_freq;  // Split(inv_freq) may overflow
+    zero = Angle<Frequencies::kExact>(d, hn::Set(d, position), f, x_hi, x_lo);
+    error = hn::Zero(d);
+  } else {
+    zero = AngleDifference(d, hn::Set(d, position), inv_freq, hn::Set(d, from_position),
+                           hn::Load(d, from->inv_freq + i), x_hi, x_lo, error);
+    error = hn::IfThenZeroElse(zero, error);
+  }
+  return hn::AllTrue(d, hn::Or(OrdinaryAngle(d, x_hi), zero));
+}
+
+// Stores the phases of x_hi + x_lo, times `scale`, for the vector of columns from i on. `turns` is the number of
+// quarter turns subtracted.
 template <class D>
-HWY_INLINE bool ScaledPhases(D d, double position, hn::Vec<D> inv_freq, const DoubleDouble& scale, size_t i,
-                             Phases& phases, hn::Vec<D>& turns) {
+HWY_INLINE void ScaledPhases(D d, hn::Vec<D> x_hi, hn::Vec<D> x_lo, const DoubleDouble& scale, size_t i, Phases& phases,
+                             hn::Vec<D>& turns) {
   using V = hn::Vec<D>;
-  V x_lo, cos, cos_lo, sin, sin_lo;
-  const V f = position == 0 ? hn::Zero(d) : inv_freq;  // Split(inv_freq) may overflow
-  const V x = TwoProduct(d, hn::Set(d, position), f, x_lo);
-  WideSinCos(d, x, x_lo, cos, cos_lo, sin, sin_lo, turns);
+  V cos, cos_lo, sin, sin_lo;
+  WideSinCos(d, x_hi, x_lo, cos, cos_lo, sin, sin_lo, turns);
   const V scale_hi = hn::Set(d, scale.hi), scale_lo = hn::Set(d, scale.lo);
   cos = Multiply(d, cos, cos_lo, scale_hi, scale_lo, cos_lo);
   sin = Multiply(d, sin, sin_lo, scale_hi, scale_lo, sin_lo);
@@ -112,34 +128,37 @@ HWY_INLINE bool ScaledPhases(D d, double position, hn::Vec<D> inv_freq, const Do
   // The sine of angle zero is +0 for any scale.
   hn::Store(hn::Add(FastTwoSum(sin, sin_lo, sin_lo), hn::Zero(d)), d, phases.sin + i);
   hn::Store(sin_lo, d, phases.sin_lo + i);
-  return hn::AllTrue(d, hn::Or(OrdinaryAngle(d, x), hn::Eq(f, hn::Zero(d))));
 }
 
-// Prepares `run` for the first block of a run that begins with these two positions, for `count` frequencies, padded
-// with zeros to whole vectors. Returns false if a position or an angle is out of range.
-inline HWY_NOINLINE bool StartRun(const DoubleDouble& scale, double position, double next_position,
-                                  const double* inv_freq, size_t count, RunTile& run) {
+// Prepares `run` for the first block of a run, for `count` columns. `from` is subtracted from the angles unless null.
+// Returns false if a position or an angle is out of range.
+inline HWY_NOINLINE bool StartRun(const DoubleDouble& scale, const RunAngles& to, const RunAngles* from, size_t count,
+                                  RunTile& run) {
   const Doubles d;
   using V = hn::Vec<Doubles>;
   const size_t lanes = hn::Lanes(d);
-  const double step = next_position - position;
-  const double middle = position + (kHalf - 0.5) * step;
-  if (!OrdinaryPosition(middle) || !OrdinaryPosition(step / 2)) return false;
+  const double from_middle = from != nullptr ? from->FirstMiddle() : 0;
+  const double from_half_step = from != nullptr ? from->Step() / 2 : 0;
+  for (const double position : {to.FirstMiddle(), to.Step() / 2, from_middle, from_half_step}) {
+    if (!OrdinaryPosition(position)) return false;
+  }
   run.width = hwy::RoundUpTo(count, lanes);
-  run.cos_error = std::abs(scale.hi) * kRunRelative;
 
   Phases offset, one_step;
+  V most_angle_error = hn::Zero(d);
   for (size_t i = 0; i < run.width; i += lanes) {
-    const V f = hn::Load(d, inv_freq + i);
-    V middle_turns, step_turns;
-    if (!ScaledPhases(d, middle, f, scale, i, run.middle, middle_turns) ||
-        !ScaledPhases(d, step / 2, f, {1, 0}, i, offset, step_turns)) {
-      return false;
-    }
+    V x_hi, x_lo, middle_error, step_error, middle_turns, step_turns;
+    if (!RunAngle(d, to, to.FirstMiddle(), from, from_middle, i, x_hi, x_lo, middle_error)) return false;
+    ScaledPhases(d, x_hi, x_lo, scale, i, run.middle, middle_turns);
+    if (!RunAngle(d, to, to.Step() / 2, from, from_half_step, i, x_hi, x_lo, step_error)) return false;
+    ScaledPhases(d, x_hi, x_lo, {1, 0}, i, offset, step_turns);
+    const V angle_error = hn::MulAdd(step_error, hn::Set(d, kRunTurns), middle_error);
+    most_angle_error = hn::Max(most_angle_error, angle_error);
     const V turns = hn::MulAdd(step_turns, hn::Set(d, kRunTurns), middle_turns);
-    hn::Store(hn::Mul(turns, hn::Set(d, kWidePerTurn)), d, run.least_sin_error + i);
+    hn::Store(hn::MulAdd(turns, hn::Set(d, kWidePerTurn), angle_error), d, run.least_sin_error + i);
     Multiply(d, offset, offset, i, one_step);
   }
+  run.cos_error = std::abs(scale.hi) * (kRunRelative + hn::GetLane(hn::MaxOfLanes(d, most_angle_error)));
   // The inner loop is over columns because each product of a column depends on the previous one.
   for (size_t k = 0; k < kHalf; ++k) {
     for (size_t i = 0; i < run.width; i += lanes) {

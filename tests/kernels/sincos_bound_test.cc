@@ -14,6 +14,17 @@
 
 #include "posenc/exact/real.h"
 
+#ifndef POSENC_TESTS_KERNELS_SPACED
+#define POSENC_TESTS_KERNELS_SPACED
+namespace posenc {
+// Equally spaced positions and frequencies.
+struct Spaced {
+  double position, step;
+  const double* inv_freq;
+};
+}  // namespace posenc
+#endif
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tests/kernels/sincos_bound_test.cc"
 #include <hwy/foreach_target.h>  // must come before highway.h
@@ -113,10 +124,14 @@ void EvaluateBlock(Run& run, size_t block, size_t count, double* out) {
   }
 }
 
-bool EvaluateRun(const DoubleDouble& scale, double position, double step, size_t block, const double* inv_freq,
-                 size_t count, double* out) {
+bool EvaluateRun(const DoubleDouble& scale, const Spaced& to, const Spaced* from, size_t block, size_t count,
+                 double* out) {
   static RunTile run;
-  if (!StartRun(scale, position, position + step, inv_freq, count, run)) return false;
+  const auto angles = [](const Spaced& spaced) -> RunAngles {
+    return {spaced.position, spaced.position + spaced.step, spaced.inv_freq};
+  };
+  const RunAngles from_angles = from != nullptr ? angles(*from) : RunAngles();
+  if (!StartRun(scale, angles(to), from != nullptr ? &from_angles : nullptr, count, run)) return false;
   EvaluateBlock(run, block, count, out);
   return true;
 }
@@ -125,7 +140,7 @@ bool EvaluatePowersRun(const DoubleDouble& scale, double position, double step, 
                        const double* log_base, double centre, double scale_base, size_t count, double* out) {
   static PowersRun run;
   const SinCosPowers work{.rows = {}, .log_base = log_base, .centre = centre, .scale_base = scale_base};
-  if (!StartPowersRun(work, scale, position, position + step, inv_freq, log_base, count, run)) return false;
+  if (!StartPowersRun(work, scale, {position, position + step, inv_freq}, log_base, count, run)) return false;
   EvaluateBlock(run, block, count, out);
   return true;
 }
@@ -244,11 +259,14 @@ struct RunBlock {
   // With powers:
   std::vector<double> base = {}, log_base = {};
   double centre = 0, scale_base = 1;
+  // Of differences:
+  double from_position = 0, from_step = 0;
+  std::vector<double> from_inv_freq = {};
 };
 
 void AddEntries(RunBlock& run) {
-  mpfr_t angle, power, scale, cos, sin;
-  mpfr_inits2(300, angle, power, scale, cos, sin, static_cast<mpfr_ptr>(nullptr));
+  mpfr_t angle, from, power, scale, cos, sin;
+  mpfr_inits2(300, angle, from, power, scale, cos, sin, static_cast<mpfr_ptr>(nullptr));
   mpfr_set_d(scale, run.scale.hi, MPFR_RNDN);
   mpfr_add_d(scale, scale, run.scale.lo, MPFR_RNDN);
   for (size_t row = 0; row < kBlock; ++row) {
@@ -259,6 +277,13 @@ void AddEntries(RunBlock& run) {
       mpfr_sub_d(power, angle, run.centre, MPFR_RNDN);
       mpfr_div_d(power, power, run.scale_base, MPFR_RNDN);
       mpfr_mul_d(angle, angle, run.inv_freq[i], MPFR_RNDN);
+      if (!run.from_inv_freq.empty()) {
+        mpfr_set_d(from, run.from_step, MPFR_RNDN);
+        mpfr_mul_ui(from, from, run.block * kBlock + row, MPFR_RNDN);
+        mpfr_add_d(from, from, run.from_position, MPFR_RNDN);
+        mpfr_mul_d(from, from, run.from_inv_freq[i], MPFR_RNDN);
+        mpfr_sub(angle, angle, from, MPFR_RNDN);
+      }
       mpfr_sin_cos(sin, cos, angle, MPFR_RNDN);
       if (!run.base.empty()) {
         mpfr_set_d(angle, run.base[i], MPFR_RNDN);
@@ -272,7 +297,7 @@ void AddEntries(RunBlock& run) {
       SplitInTwo(sin, run.sin_hi, run.sin_lo);
     }
   }
-  mpfr_clears(angle, power, scale, cos, sin, static_cast<mpfr_ptr>(nullptr));
+  mpfr_clears(angle, from, power, scale, cos, sin, static_cast<mpfr_ptr>(nullptr));
 }
 
 // First and last blocks; positions far from zero, through zero, by fractions and by large steps; frequencies of all
@@ -325,6 +350,26 @@ std::vector<RunBlock> WithPowers(std::vector<RunBlock> runs) {
   return runs;
 }
 
+// Differences of the runs' angles and others: equal in some columns, nearly equal in others, and smaller and larger
+// ones.
+std::vector<RunBlock> WithDifferences(std::vector<RunBlock> runs) {
+  std::mt19937_64 random(kSeed + 2);
+  const auto between = [&](double low, double high) {
+    return std::uniform_real_distribution<double>(low, high)(random);
+  };
+  for (RunBlock& run : runs) {
+    for (auto* old : {&run.cos_hi, &run.cos_lo, &run.sin_hi, &run.sin_lo}) old->clear();
+    run.from_position = random() % 3 == 0 ? run.position : std::floor(between(-100000, 100000));
+    run.from_step = random() % 4 == 0 ? 0 : run.step;
+    for (const double f : run.inv_freq) {
+      const double factors[] = {1, 1 + 0x1p-50, 0.75, between(0.1, 1.3), 0};
+      run.from_inv_freq.push_back(f * factors[random() % std::size(factors)]);
+    }
+    AddEntries(run);
+  }
+  return runs;
+}
+
 // Expects errors within the bounds on every target.
 void ExpectRunsWithinBounds(const std::vector<RunBlock>& runs, const char* name) {
   for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
@@ -332,16 +377,19 @@ void ExpectRunsWithinBounds(const std::vector<RunBlock>& runs, const char* name)
     double worst = 0;
     for (const RunBlock& run : runs) {
       const size_t count = run.inv_freq.size();
-      HWY_ALIGN_MAX double inv_freq[32], log_base[32];
+      HWY_ALIGN_MAX double inv_freq[32], log_base[32], from_inv_freq[32];
       ASSERT_EQ(count, 32u);
       std::copy_n(run.inv_freq.data(), count, inv_freq);
       std::copy_n(run.log_base.data(), run.log_base.size(), log_base);
+      std::copy_n(run.from_inv_freq.data(), run.from_inv_freq.size(), from_inv_freq);
+      const Spaced to = {run.position, run.step, inv_freq}, from = {run.from_position, run.from_step, from_inv_freq};
       std::vector<double> out(kBlock * count * kRunOutputs);
-      ASSERT_TRUE(run.base.empty() ? HWY_DYNAMIC_DISPATCH(EvaluateRun)(run.scale, run.position, run.step, run.block,
-                                                                       inv_freq, count, out.data())
-                                   : HWY_DYNAMIC_DISPATCH(EvaluatePowersRun)(run.scale, run.position, run.step,
-                                                                             run.block, inv_freq, log_base, run.centre,
-                                                                             run.scale_base, count, out.data()));
+      ASSERT_TRUE(run.base.empty()
+                      ? HWY_DYNAMIC_DISPATCH(EvaluateRun)(run.scale, to, run.from_inv_freq.empty() ? nullptr : &from,
+                                                          run.block, count, out.data())
+                      : HWY_DYNAMIC_DISPATCH(EvaluatePowersRun)(run.scale, run.position, run.step, run.block, inv_freq,
+                                                                log_base, run.centre, run.scale_base, count,
+                                                                out.data()));
       for (size_t i = 0; i < kBlock * count; ++i) {
         for (const bool cosine : {true, false}) {
           const double* value = out.data() + i * kRunOutputs + (cosine ? 0 : 3);
@@ -362,6 +410,9 @@ void ExpectRunsWithinBounds(const std::vector<RunBlock>& runs, const char* name)
 }
 
 TEST(SinCosBound, OfRunsHoldsOnEveryTarget) { ExpectRunsWithinBounds(SampleRuns(), "runs"); }
+TEST(SinCosBound, OfRunsOfDifferencesHoldsOnEveryTarget) {
+  ExpectRunsWithinBounds(WithDifferences(SampleRuns()), "runs of differences");
+}
 TEST(SinCosBound, OfRunsWithPowersHoldsOnEveryTarget) {
   ExpectRunsWithinBounds(WithPowers(SampleRuns()), "runs with powers");
 }

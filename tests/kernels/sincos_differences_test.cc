@@ -83,6 +83,37 @@ TEST(SinCosDifferences, OfTwoThetasAreRoundedOnce) {
   }
 }
 
+// Equally spaced rows, of both positions or of one, that begin, end and change within a block.
+TEST(SinCosDifferences, OfEquallySpacedRowsAreRoundedOnce) {
+  for (const DType dtype : kTypes) {
+    for (const double scale : {1.0, -0.75}) {
+      Differences differences;
+      differences.dtype = dtype;
+      differences.scale = scale;
+      differences.inv_freq = Theta(1e6, 67);
+      differences.from_inv_freq = Theta(1e4, 67);  // the first frequency is equal
+      differences.inv_freq[5] = differences.from_inv_freq[5] = 0;
+      differences.inv_freq[6] = 0;
+      differences.from_inv_freq[7] = std::nextafter(differences.inv_freq[7], 1);
+      const auto rows = [&](int count, double to, double step, double from, double from_step) {
+        for (int n = 0; n < count; ++n) {
+          differences.positions.push_back(to + n * step);
+          differences.from_positions.push_back(from + n * from_step);
+        }
+      };
+      rows(71, 5, 1, 40, 1);       // the angles of equal frequencies do not change
+      rows(64, 100000, 1, 0, 1);   // from zero on
+      rows(33, -16, 1, -16, 1);    // through zero on both sides
+      rows(40, 0x1p40, -1, 9, 2);  // two steps
+      rows(40, 12, 0, 12, 0);      // none
+      rows(50, 3, 0.5, 9, 0);      // one
+      rows(7, 3, 1, 4, 1);         // too few
+      rows(32, 1, 1, 2, 1);
+      ExpectRounded(differences);
+    }
+  }
+}
+
 // Products that cancel, in whole or nearly.
 TEST(SinCosDifferences, ThatCancelAreRoundedOnce) {
   const double tiny = std::numeric_limits<double>::denorm_min(), next = std::nextafter(0.1, 1);
