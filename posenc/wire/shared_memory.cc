@@ -154,10 +154,10 @@ absl::Status RequestRegions::CheckDevices(const Message& request) const {
     return InvalidArgument("UNSUPPORTED", first->path, "",
                            fmt::format("must not be memory of {}, which only ApplyRotary can use", name));
   }
-  std::vector<std::string> wanted = {"q.tensor", "q.output"};
-  if (static_cast<const v1::ApplyRotaryRequest&>(request).has_k()) {
-    wanted.insert(wanted.end(), {"k.tensor", "k.output"});
-  }
+  const auto& rotation = static_cast<const v1::ApplyRotaryRequest&>(request);
+  std::vector<std::string> wanted;
+  if (rotation.has_q() || !rotation.has_k()) wanted = {"q.tensor", "q.output"};
+  if (rotation.has_k()) wanted.insert(wanted.end(), {"k.tensor", "k.output"});
   for (const std::string& path : wanted) {
     const auto there = [&](const Use& use) {
       return use.path == path && use.memory->device() == first->memory->device();

@@ -14,6 +14,7 @@ import samples
 from client import Client
 from posenc.v1 import rotary_pb2, service_pb2, shared_memory_pb2, tensor_pb2
 from shared_memory import Side
+from test_moved_keys import expect_only_these_moved, paged
 
 SIZE = 1 << 20
 
@@ -112,6 +113,26 @@ def test_to_another_place(start, client):
     assert memory.bytes[place] == request.q.tensor.data
     expected = client.call("ApplyRotary", request).q.data
     assert memory.bytes[place.start + 4096:place.stop + 4096] == expected
+
+
+@pytest.mark.parametrize("layout", [rotary_pb2.LAYOUT_BSHD, rotary_pb2.LAYOUT_BHSD])
+def test_pages_of_cached_keys_turn_in_place(start, client, layout):
+    on_device, side, memory = start()
+    token = register(side, memory).token
+
+    class OnDevice:
+        @staticmethod
+        def put(data):
+            memory.bytes[64:64 + len(data)] = data
+            return tensor_pb2.Region(token=token, offset=64, byte_size=len(data))
+
+    request, cache, region, slots = paged(OnDevice, layout, [4, 0, 3], 2, 9)
+    assert on_device.call("ApplyRotary", request).info.device == "fake:0"
+    after = numpy.frombuffer(memory.bytes[64:64 + region.byte_size], "<u2").reshape(cache.shape)
+    expect_only_these_moved(client, layout, cache, slots, after)
+    request.k.output.offset += region.byte_size
+    refusal = on_device.refusal("ApplyRotary", request)
+    assert (refusal.reason, refusal.field) == ("UNSUPPORTED", "cached_keys.pages") and "an output apart" in refusal.message
 
 
 def test_queries_are_multiplied_only_by_their_table(start, client):
