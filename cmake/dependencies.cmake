@@ -5,7 +5,7 @@ find_package(nlohmann_json 3.11 REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(ZLIB REQUIRED)
-pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd)
+find_package(Boost 1.74 REQUIRED)  # headers only: Asio and Beast
 # Debian's prometheus-cpp-dev can be installed for one architecture only. For another one, its headers serve too, and the
 # library is that of the package libprometheus-cpp-core1.0.
 find_path(PROMETHEUS_CPP_INCLUDE_DIR prometheus/registry.h REQUIRED)

@@ -95,6 +95,7 @@ bool WritePort(const std::string& path, int port) {
 
 int Run(std::unique_ptr<Server> server, const Config& config, int64_t descriptors, Signals* signals) {
   LogFields fields = {{"port", server->port()},
+                      {"http_port", server->http_port()},
                       {"metrics_port", server->metrics_port()},
                       {"health_port", server->health_port()},
                       {"models", server->ReadyModels()},

@@ -61,9 +61,9 @@ struct CountedText {
 // error is; with a callback, it searches all siblings at the end of every object.)
 class TreeBuilder : public json::json_sax_t {
  public:
-  // `tree`: null.
-  TreeBuilder(std::string_view text, std::string_view root, json* tree)
-      : text_(text), root_(root), progress_{text.data()}, tree_(tree) {}
+  // `arrays`: null if none is left out. `tree`: null.
+  TreeBuilder(std::string_view text, std::string_view root, NumberArrays* arrays, json* tree)
+      : text_(text), root_(root), progress_{text.data()}, arrays_(arrays), tree_(tree) {}
 
   absl::Status Run() {
     const char* end = text_.data() + text_.size();
@@ -71,17 +71,25 @@ class TreeBuilder : public json::json_sax_t {
     return status_;
   }
 
-  bool null() override { return Add(nullptr); }
-  bool boolean(bool value) override { return Add(value); }
-  bool number_integer(number_integer_t value) override { return Add(value); }
-  bool number_unsigned(number_unsigned_t value) override { return Add(value); }
-  bool number_float(number_float_t value, const string_t&) override { return Add(value); }
-  bool string(string_t& value) override { return Add(value); }
+  bool null() override { return left_out_ > 0 ? RefuseElement("null") : Add(nullptr); }
+  bool boolean(bool value) override { return left_out_ > 0 || Add(value); }
+  bool number_integer(number_integer_t value) override { return left_out_ > 0 || Add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return left_out_ > 0 || Add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return left_out_ > 0 || Add(value); }
+  bool string(string_t& value) override { return left_out_ > 0 ? RefuseElement(value) : Add(value); }
   bool binary(binary_t&) override { return false; }  // JSON has none
-  bool start_object(size_t) override { return Open(json::value_t::object); }
+  bool start_object(size_t) override { return left_out_ > 0 ? RefuseElement("{") : Open(json::value_t::object); }
   bool end_object() override { return Close(); }
-  bool start_array(size_t) override { return Open(json::value_t::array); }
-  bool end_array() override { return Close(); }
+  bool start_array(size_t) override {
+    if (left_out_ > 0 || IsLeftOut()) return LeaveOut();
+    return Open(json::value_t::array);
+  }
+  bool end_array() override {
+    if (left_out_ == 0) return Close();
+    if (--left_out_ > 0) return true;
+    arrays_->texts.push_back(text_.substr(left_out_at_, progress_.furthest - text_.data() - left_out_at_));
+    return Add(json::binary({}, arrays_->texts.size() - 1));
+  }
   bool key(string_t& key) override {
     Level& level = open_.back();
     const auto [entry, inserted] = level.value->get_ref<json::object_t&>().try_emplace(key);
@@ -123,6 +131,24 @@ class TreeBuilder : public json::json_sax_t {
     }
     return path;
   }
+  // True if the array that begins is left out.
+  bool IsLeftOut() const {
+    if (arrays_ == nullptr || open_.empty()) return false;
+    const Level& level = open_.back();
+    return level.value->is_object() && level.last->first == arrays_->key;
+  }
+  bool LeaveOut() {
+    if (open_.size() + left_out_ == kMaxDepth) return RefuseDepth();
+    if (left_out_++ == 0) left_out_at_ = progress_.furthest - 1 - text_.data();
+    return true;
+  }
+  bool RefuseElement(std::string_view value) {
+    return Refuse(progress_.furthest - 1, value, "must be a number, true or false");
+  }
+  bool RefuseDepth() {
+    return Refuse(progress_.furthest - 1, fmt::format("more than {} levels deep", kMaxDepth),
+                  fmt::format("must be at most {} levels deep", kMaxDepth));
+  }
   // Returns the place of the next value.
   json& Next() {
     if (open_.empty()) return *tree_;
@@ -131,14 +157,19 @@ class TreeBuilder : public json::json_sax_t {
   }
   template <typename Value>
   bool Add(const Value& value) {
+    if (!Count()) return false;
     Next() = value;
     return true;
   }
+  bool Count() {
+    if (arrays_ == nullptr || ++values_ <= arrays_->max_values) return true;
+    return Refuse(progress_.furthest - 1, "more values",
+                  fmt::format("must have at most {} values, besides those of arrays of numbers under \"{}\"",
+                              arrays_->max_values, arrays_->key));
+  }
   bool Open(json::value_t type) {
-    if (open_.size() == kMaxDepth) {
-      return Refuse(progress_.furthest - 1, fmt::format("more than {} levels deep", kMaxDepth),
-                    fmt::format("must be at most {} levels deep", kMaxDepth));
-    }
+    if (open_.size() == kMaxDepth) return RefuseDepth();
+    if (!Count()) return false;
     json& value = Next();
     value = type;
     open_.push_back({&value});
@@ -168,6 +199,10 @@ class TreeBuilder : public json::json_sax_t {
 
   const std::string_view text_, root_;
   Progress progress_;
+  NumberArrays* const arrays_;
+  size_t left_out_ = 0;     // levels of the array that is being left out
+  size_t left_out_at_ = 0;  // its offset in the text
+  size_t values_ = 0;       // of the tree
   json* const tree_;
   std::vector<Level> open_;  // enclosing objects and arrays
   absl::Status status_;
@@ -188,8 +223,12 @@ absl::Status CheckCharacters(std::string_view text, std::string_view root) {
 }  // namespace
 
 absl::Status ParseJson(std::string_view text, std::string_view root, json* tree) {
+  return ParseJson(text, root, nullptr, tree);
+}
+
+absl::Status ParseJson(std::string_view text, std::string_view root, NumberArrays* arrays, json* tree) {
   POSENC_RETURN_IF_ERROR(CheckCharacters(text, root));
-  return TreeBuilder(text, root, tree).Run();
+  return TreeBuilder(text, root, arrays, tree).Run();
 }
 
 }  // namespace posenc

@@ -50,6 +50,8 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
   using enum Unit;
   const char* group = "Serving";
   visit(group, "--listen", c.listen, Texts{}, "address and port to listen on, or unix:PATH; may be repeated");
+  visit(group, "--http-listen", c.http_listen, Texts{},
+        "address and port for the Open Inference Protocol over HTTP/REST, or unix:PATH; may be repeated; empty: none");
   visit(group, "--port-file", c.port_file, Text{},
         "file to which the first bound port is written once the server listens");
   visit(group, "--metrics-listen", c.metrics_listen, Text{},

@@ -16,6 +16,7 @@ namespace posenc::server {
 
 struct Config {
   std::vector<std::string> listen = {"127.0.0.1:50051"};
+  std::vector<std::string> http_listen;  // empty: no Open Inference Protocol over HTTP
   std::string port_file;
   std::string metrics_listen;  // empty: no metrics
   std::string health_listen;   // empty: no probes over HTTP

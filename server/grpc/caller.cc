@@ -1,7 +1,6 @@
 #include "server/grpc/caller.h"
 
 #include <algorithm>
-#include <iterator>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -42,12 +41,8 @@ bool IsOfTrustedProxy(const grpc::ServerContextBase& context) {
 }
 
 bool ComesByProxy(const grpc::ServerContextBase& context) {
-  static constexpr std::string_view kNames[] = {kProxiedPeer, kProxiedCertificate, "forwarded", "via", "x-real-ip"};
-  static constexpr std::string_view kPrefixes[] = {"x-forwarded-", "x-envoy-"};
   return std::ranges::any_of(context.client_metadata(), [](const auto& header) {
-    const std::string_view name(header.first.data(), header.first.size());
-    return std::ranges::find(kNames, name) != std::end(kNames) ||
-           std::ranges::any_of(kPrefixes, [name](std::string_view prefix) { return name.starts_with(prefix); });
+    return IsHeaderOfProxy({header.first.data(), header.first.size()});
   });
 }
 

@@ -163,7 +163,11 @@ class GrpcRpc final : public Rpc {
   absl::Status Authorize() {
     if (polling_->options_.authorize == nullptr || !method_->right) return absl::OkStatus();
     POSENC_ASSIGN_OR_RETURN(identity_, polling_->options_.authorize(CredentialsOf(*this, peer_, context_),
-                                                                    *method_->right, context_.method(), this));
+                                                                    *method_->right, context_.method(),
+                                                                    [this](const std::string& name,
+                                                                           const std::string& value) {
+                                                                      AddTrailer(name, value);
+                                                                    }));
     return absl::OkStatus();
   }
   void OnFirstRead(bool /*ok*/) {

@@ -32,11 +32,6 @@
 
 namespace posenc::server {
 
-// Decides who may call. Returns the caller's identity, or the status of the refusal; may add trailers. The RPC is null
-// for a further message of a stream. Thread-safe.
-using Authorize = std::function<absl::StatusOr<std::shared_ptr<const Identity>>(const CallerCredentials&, Right right,
-                                                                                const std::string& method, Rpc*)>;
-
 // Limit of calls that are not admitted yet, because their first message has not come, or ever, because their method
 // admits none: gRPC keeps some 25 KiB for each.
 struct UnadmittedCalls {

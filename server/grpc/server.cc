@@ -32,6 +32,7 @@
 #include "server/grpc/reflection.h"
 #include "server/grpc/service.h"
 #include "server/grpc/tls_credentials.h"
+#include "server/rest/rest_service.h"
 
 namespace posenc::server {
 namespace {
@@ -195,6 +196,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
       server->listener_,
       Listener::Listen(
           {.addresses = config.listen,
+           .http_addresses = config.http_listen,
            .trusted_proxy = config.trusted_proxy,
            .max_connections = static_cast<size_t>(config.max_connections),
            .max_connections_per_peer = static_cast<size_t>(config.max_connections_per_peer),
@@ -238,6 +240,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
   server->health_.AddTo(&methods, 2 * static_cast<size_t>(config.max_connections), &server->core_.timers,
                         seconds(config.send_timeout_s));
   if (config.reflection == "on") AddReflectionTo(&methods, &server->core_);
+  if (!config.http_listen.empty()) server->StartRest(methods);
   server->polling_->Start(std::move(methods),
                           {.threads = static_cast<size_t>(config.io_threads),
                            .busy = &server->core_.io_threads,
@@ -246,11 +249,13 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
                            .authorize = server->access_ == nullptr ? Authorize() : server->MakeAuthorize(),
                            .has_trusted_proxy = server->proxied_ != nullptr},
                           &server->core_.timers, &server->core_.metrics);
-  POSENC_RETURN_IF_ERROR(server->StartHttp(parts));
-  server->listener_->Start([plain = server->plain_.get(), tls = server->tls_.get(), proxied = server->proxied_.get()](
-                               Descriptor socket, int listening, Listener::Kind kind) {
+  POSENC_RETURN_IF_ERROR(server->StartProbes(parts));
+  server->listener_->Start([plain = server->plain_.get(), tls = server->tls_.get(), proxied = server->proxied_.get(),
+                            rest = server->rest_.get()](Descriptor socket, const ListeningSocket& listening,
+                                                        Listener::Kind kind) {
+    if (listening.is_http) return rest->Serve(std::move(socket), kind != Listener::Kind::kTcp);
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-    connection.listener_fd = listening;  // newer versions of gRPC refuse a connection without it
+    connection.listener_fd = listening.socket.get();  // newer versions of gRPC refuse a connection without it
     connection.fd = socket.Release();
     auto* const of_tcp = tls == nullptr ? plain : tls;
     auto* const acceptor = kind == Listener::Kind::kTcp ? of_tcp : kind == Listener::Kind::kUnix ? plain : proxied;
@@ -260,31 +265,54 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
 }
 
 Authorize Server::MakeAuthorize() {
-  return [this](const CallerCredentials& credentials, Right right, const std::string& method, Rpc* rpc) {
+  return [this](const CallerCredentials& credentials, Right right, const std::string& method,
+                const AddTrailer& add_trailer) {
     auto identity = access_->Admit(credentials, right, method);
-    if (rpc == nullptr) return identity;  // one message of a stream, which counts its errors itself
+    if (add_trailer == nullptr) return identity;  // one message of a stream, which counts its errors itself
     if (absl::IsUnavailable(identity.status())) {
       core_.admission->CountRefusal();
-      rpc->AddTrailer("grpc-retry-pushback-ms", std::to_string(core_.config.retry_pushback_ms));
+      add_trailer("grpc-retry-pushback-ms", std::to_string(core_.config.retry_pushback_ms));
     }
     if (!identity.ok()) core_.metrics.Of(method)->CountError(DetailsOf(identity.status()).reason);
     return identity;
   };
 }
 
-absl::Status Server::StartHttp(const ServerParts& parts) {
-  using Response = HttpServer::Response;
-  const auto answer = [](bool good, const char* otherwise) {
-    return good ? Response{.body = "ok\n"} : Response{.status = 503, .body = otherwise};
+void Server::StartRest(const Methods& methods) {
+  const Config& config = core_.config;
+  HttpServer::Options options = {.threads = static_cast<size_t>(config.io_threads),
+                                 .certificates = certificates_,
+                                 .tls_client_auth = config.tls_client_auth};
+  options.shared = {.handler = MakeRestHandler(&core_, methods, access_ == nullptr ? Authorize() : MakeAuthorize()),
+                    .limits = {.max_header_bytes = static_cast<size_t>(config.max_metadata_bytes),
+                               .max_body_bytes = static_cast<size_t>(config.limits.max_request_bytes),
+                               .handshake_timeout = seconds(config.handshake_timeout_s),
+                               .receive_timeout = seconds(config.receive_timeout_s),
+                               .send_timeout = seconds(config.send_timeout_s),
+                               .max_age = seconds(config.max_connection_age_s)},
+                    .body_bytes = FairLimit::Create(config.memory_quota_bytes),
+                    .buffers = core_.buffer_pool,
+                    .is_draining = [this] { return draining_.load(); }};
+  rest_ = std::make_unique<HttpServer>(std::move(options));
+}
+
+absl::Status Server::StartProbes(const ServerParts& parts) {
+  const auto text = [](std::string body) {
+    return HttpAnswer{.body = std::move(body), .content_type = "text/plain; charset=utf-8"};
   };
-  HttpServer::Handlers handlers;
+  const auto answer = [text](bool good, const char* otherwise) {
+    HttpAnswer said = text(good ? "ok\n" : otherwise);
+    said.status = good ? 200 : 503;
+    return said;
+  };
+  ProbeEndpoint::Handlers handlers;
   handlers["/livez"] = [this, answer] { return answer(core_.CountStuckThreads() == 0, "a thread is stuck\n"); };
   handlers["/readyz"] = [this, answer] {
     if (draining_) return answer(false, "draining\n");
     return answer(healthy_, "a thread is stuck, or no connection can be accepted\n");
   };
   if (const std::string& address = core_.config.health_listen; !address.empty()) {
-    POSENC_ASSIGN_OR_RETURN(probes_, HttpServer::Start("--health-listen", address, handlers));
+    POSENC_ASSIGN_OR_RETURN(probes_, ProbeEndpoint::Start("--health-listen", address, handlers));
   }
   const std::string& address = core_.config.metrics_listen;
   if (address.empty()) return absl::OkStatus();
@@ -292,14 +320,15 @@ absl::Status Server::StartHttp(const ServerParts& parts) {
     DescribeServer(core_, parts, state);
     *serving = healthy_ && !draining_;
   });
-  handlers["/metrics"] = [this] {
+  handlers["/metrics"] = [this, text] {
     std::vector<prometheus::MetricFamily> all = core_.metrics_registry.Collect();
     std::vector<prometheus::MetricFamily> state = state_metrics_->Collect();
     std::move(state.begin(), state.end(), std::back_inserter(all));
-    return Response{.body = prometheus::TextSerializer().Serialize(all),
-                    .content_type = "text/plain; version=0.0.4; charset=utf-8"};
+    HttpAnswer scraped = text(prometheus::TextSerializer().Serialize(all));
+    scraped.content_type = "text/plain; version=0.0.4; charset=utf-8";
+    return scraped;
   };
-  POSENC_ASSIGN_OR_RETURN(metrics_, HttpServer::Start("--metrics-listen", address, std::move(handlers)));
+  POSENC_ASSIGN_OR_RETURN(metrics_, ProbeEndpoint::Start("--metrics-listen", address, std::move(handlers)));
   return absl::OkStatus();
 }
 
@@ -352,6 +381,12 @@ bool Server::EndFiles() {
   return closed.wait_until(until) == std::future_status::ready && has_ended;
 }
 
+std::set<TcpEnd> Server::BusyConnections(bool with_uploads) {
+  std::set<TcpEnd> busy = polling_->BusyConnections(with_uploads);
+  if (rest_ != nullptr) busy.merge(rest_->BusyConnections());
+  return busy;
+}
+
 bool Server::Drain() {
   draining_ = true;
   const seconds timeout(core_.config.drain_timeout_s);
@@ -378,11 +413,11 @@ bool Server::Drain() {
   // closed at once, and no caller notices more than a lost connection, after which it retries. Under continuous load
   // there may be no such moment; then each connection is closed as it falls idle.
   WaitUntil(begin + milliseconds(timeout) / 4,
-            [this] { return polling_->BusyConnections(/*with_uploads=*/true).empty() && listener_->AreQuiet(); });
+            [this] { return BusyConnections(/*with_uploads=*/true).empty() && listener_->AreQuiet(); });
   core_.admission->Drain();
   bool answered = false;
   WaitUntil(deadline, [this, &answered] {
-    const std::set<TcpEnd> busy = polling_->BusyConnections(/*with_uploads=*/false);
+    const std::set<TcpEnd> busy = BusyConnections(/*with_uploads=*/false);
     answered = busy.empty();
     return listener_->CloseIdle(busy) == 0 && answered;  // a call of a closed connection may not have heard of it
   });
@@ -391,6 +426,7 @@ bool Server::Drain() {
   grpc_server_->Shutdown(std::chrono::system_clock::now());
   polling_.reset();
   grpc_server_.reset();
+  rest_.reset();
   return answered;
 }
 

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -22,7 +23,8 @@
 #include "server/grpc/service.h"
 #include "server/listen/certificates.h"
 #include "server/listen/listener.h"
-#include "server/metrics/http_server.h"
+#include "server/http/http_server.h"
+#include "server/metrics/probe_endpoint.h"
 #include "server/metrics/state_metrics.h"
 #include "server/oip/models.h"
 #include "server/oip/named_memory.h"
@@ -42,7 +44,8 @@ class Server {
 
   // The first TCP port; 0 if there is none.
   int port() const { return listener_->port(); }
-  // Ports of --metrics-listen and --health-listen; 0 if there is none.
+  // Ports of --http-listen, --metrics-listen and --health-listen; 0 if there is none.
+  int http_port() const { return listener_->http_port(); }
   int metrics_port() const { return metrics_ == nullptr ? 0 : metrics_->port(); }
   int health_port() const { return probes_ == nullptr ? 0 : probes_->port(); }
   // Names of the models of --model-repository that are ready, without their encodings, for the log: "llama,bloom".
@@ -74,8 +77,11 @@ class Server {
 
   explicit Server(const Config& config);
   // Listens at --metrics-listen and --health-listen.
-  absl::Status StartHttp(const ServerParts& parts);
+  absl::Status StartProbes(const ServerParts& parts);
+  // Serves what comes to --http-listen.
+  void StartRest(const Methods& methods);
   Authorize MakeAuthorize();
+  std::set<TcpEnd> BusyConnections(bool with_uploads);
 
   class Watchdog;
   std::unique_ptr<Watchdog> watchdog_;  // destroyed last
@@ -94,11 +100,12 @@ class Server {
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<grpc::Server> grpc_server_;
   std::unique_ptr<CompletionQueueLoop> polling_;  // destroyed before the members that its calls use
+  std::unique_ptr<HttpServer> rest_;              // null: no --http-listen
   std::unique_ptr<SideSocket> side_socket_;
   std::atomic<bool> healthy_ = true;
   std::atomic<bool> draining_ = false;
   std::unique_ptr<StateMetrics> state_metrics_;
-  std::unique_ptr<HttpServer> metrics_, probes_;  // null: not asked for
+  std::unique_ptr<ProbeEndpoint> metrics_, probes_;  // null: not asked for
   ReserveThread closing_;                         // of side_socket_; destroyed first
 };
 

@@ -37,13 +37,20 @@ std::string HostOf(const sockaddr_storage& address) {
 
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Listen(Options options) {
   std::unique_ptr<Listener> listener(new Listener(std::move(options)));
-  for (const std::string& address : listener->options_.addresses) {
-    POSENC_ASSIGN_OR_RETURN(std::vector<ListeningSocket> sockets, ListenAt(address, "--listen"));
-    for (ListeningSocket& socket : sockets) {
-      if (listener->port_ == 0) listener->port_ = socket.port;
-      listener->sockets_.push_back(std::move(socket));
+  const auto listen = [&](const std::vector<std::string>& addresses, std::string_view flag, bool is_http,
+                          int* port) -> absl::Status {
+    for (const std::string& address : addresses) {
+      POSENC_ASSIGN_OR_RETURN(std::vector<ListeningSocket> sockets, ListenAt(address, flag));
+      for (ListeningSocket& socket : sockets) {
+        if (*port == 0) *port = socket.port;
+        socket.is_http = is_http;
+        listener->sockets_.push_back(std::move(socket));
+      }
     }
-  }
+    return absl::OkStatus();
+  };
+  POSENC_RETURN_IF_ERROR(listen(listener->options_.addresses, "--listen", false, &listener->port_));
+  POSENC_RETURN_IF_ERROR(listen(listener->options_.http_addresses, listener->options_.http_flag, true, &listener->http_port_));
   if (const std::string& proxy = listener->options_.trusted_proxy; !proxy.empty()) {
     POSENC_ASSIGN_OR_RETURN(std::vector<ListeningSocket> sockets, ListenAt(proxy, "--trusted-proxy", Access::kPrivate));
     listener->sockets_.push_back(std::move(sockets.front()));
@@ -118,7 +125,7 @@ void Listener::BeginWaiting() {
     if (!gone && !late && !begins) continue;
     Waiting next = std::move(*at);
     waiting_.erase(at);
-    if (begins) accept_(std::move(next.connection), next.listening, Kind::kTcp);
+    if (begins) accept_(std::move(next.connection), *next.listening, Kind::kTcp);
     begun_ += begins;
     late_ += late;
   }
@@ -183,11 +190,11 @@ void Listener::Admit(Descriptor connection, const sockaddr_storage& address, con
     // None overtakes those of its peer that wait.
     if (std::ranges::any_of(waiting_, [&](const Waiting& other) { return other.peer == peer; }) ||
         !handshakes_.Begin(peer)) {
-      waiting_.push_back({std::move(connection), listening.socket.get(), peer, std::chrono::steady_clock::now()});
+      waiting_.push_back({std::move(connection), &listening, peer, std::chrono::steady_clock::now()});
       return LogWaiting(address);
     }
   }
-  accept_(std::move(connection), listening.socket.get(), kind);
+  accept_(std::move(connection), listening, kind);
 }
 
 void Listener::LogRefusal(const sockaddr_storage& address, Kind kind, bool of_peer) {

@@ -28,6 +28,8 @@ class Listener {
  public:
   struct Options {
     std::vector<std::string> addresses;  // as ListenAt() takes them
+    std::vector<std::string> http_addresses;
+    std::string http_flag = "--http-listen";  // that gives these, for errors
     std::string trusted_proxy;           // unix:PATH, which only this user and root can open; empty: none
     size_t max_connections = 0;
     size_t max_connections_per_peer = 0;
@@ -42,14 +44,16 @@ class Listener {
   };
   enum class Kind { kTcp, kUnix, kTrustedProxy };
   // Takes ownership of a connection. `listening` is the socket that it came to.
-  using Accept = std::function<void(Descriptor connection, int listening, Kind kind)>;
+  using Accept = std::function<void(Descriptor connection, const ListeningSocket& listening, Kind kind)>;
 
-  // Listens; clients wait until Start(). Errors as ListenAt(); also names --trusted-proxy.
+  // Listens; clients wait until Start(). Errors as ListenAt(); also names http_flag and --trusted-proxy.
   static absl::StatusOr<std::unique_ptr<Listener>> Listen(Options options);
   ~Listener() { Close(); }
 
   // The first TCP port; 0 if there is none.
   int port() const { return port_; }
+  // The first one for HTTP; 0 if there is none.
+  int http_port() const { return http_port_; }
 
   // Accepts connections from now on and gives them to `accept`.
   void Start(Accept accept);
@@ -84,14 +88,14 @@ class Listener {
   const Options options_;
   std::vector<ListeningSocket> sockets_;
   bool last_is_proxy_ = false;  // the last of sockets_ is that of --trusted-proxy
-  int port_ = 0;
+  int port_ = 0, http_port_ = 0;
   Accept accept_;
   Descriptor stop_;  // eventfd, readable once the thread must end
   std::mutex mutex_;
   Connections connections_;  // guarded by mutex_
   struct Waiting {
     Descriptor connection;
-    int listening;
+    const ListeningSocket* listening;
     Peer peer;
     std::chrono::steady_clock::time_point since;
   };

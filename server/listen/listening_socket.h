@@ -16,6 +16,7 @@ namespace posenc::server {
 struct ListeningSocket {
   Descriptor socket;  // does not block
   int port = 0;       // 0: a Unix socket
+  bool is_http = false;
   // Path of a Unix socket, and the device and inode of its file; empty for TCP.
   std::string path;
   std::pair<dev_t, ino_t> file;

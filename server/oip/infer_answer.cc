@@ -15,6 +15,7 @@
 #include "posenc/base/status.h"
 #include "posenc/v1/info.pb.h"
 #include "server/oip/datatypes.h"
+#include "server/oip/delimited.h"
 
 namespace posenc::server {
 namespace {
@@ -26,16 +27,6 @@ using inference::ModelStreamInferResponse;
 
 constexpr char kFinal[] = "triton_final_response";
 constexpr char kAsksForFinal[] = "triton_enable_empty_final_response";
-
-// The tag and length of a length-delimited field.
-std::string Delimited(int number, size_t length) {
-  using google::protobuf::io::CodedOutputStream;
-  constexpr size_t kVarint = 10;
-  std::array<uint8_t, 2 * kVarint> bytes;
-  uint8_t* end = CodedOutputStream::WriteVarint32ToArray(static_cast<uint32_t>(number) << 3 | 2, bytes.data());
-  end = CodedOutputStream::WriteVarint64ToArray(length, end);
-  return {reinterpret_cast<const char*>(bytes.data()), static_cast<size_t>(end - bytes.data())};
-}
 
 // Says what was used, as far as it is not a setting of the model.
 void WriteInfo(const Message& answer, ModelInferResponse* response) {
@@ -76,6 +67,15 @@ absl::StatusOr<std::vector<std::pair<const OutputField*, const wire::Output*>>> 
 }
 
 }  // namespace
+
+std::string Delimited(int number, size_t length) {
+  using google::protobuf::io::CodedOutputStream;
+  constexpr size_t kVarint = 10;
+  std::array<uint8_t, 2 * kVarint> bytes;
+  uint8_t* end = CodedOutputStream::WriteVarint32ToArray(static_cast<uint32_t>(number) << 3 | 2, bytes.data());
+  end = CodedOutputStream::WriteVarint64ToArray(length, end);
+  return {reinterpret_cast<const char*>(bytes.data()), static_cast<size_t>(end - bytes.data())};
+}
 
 absl::StatusOr<wire::Answer> LayOutInfer(const ModelInferRequest& request, const Model& model, const Message& answer,
                                          const std::vector<wire::Output>& outputs, InferRpc rpc) {

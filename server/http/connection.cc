@@ -1,0 +1,428 @@
+#include "server/http/connection.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <new>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "boost/asio/buffer.hpp"
+#include "boost/asio/dispatch.hpp"
+#include "boost/asio/error.hpp"
+#include "boost/asio/post.hpp"
+#include "boost/asio/ssl/stream.hpp"
+#include "boost/asio/steady_timer.hpp"
+#include "boost/asio/write.hpp"
+#include "boost/beast/core/flat_buffer.hpp"
+#include "boost/beast/core/string.hpp"
+#include "boost/beast/http/buffer_body.hpp"
+#include "boost/beast/http/error.hpp"
+#include "boost/beast/http/parser.hpp"
+#include "boost/beast/http/read.hpp"
+#include "boost/beast/http/status.hpp"
+#include "nlohmann/json.hpp"
+#include "server/http/tls_context.h"
+#include "server/listen/peer.h"
+
+namespace posenc::server {
+namespace {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+using std::chrono::steady_clock;
+
+constexpr size_t kPiece = size_t{1} << 20;  // of a body, charged at a time
+constexpr size_t kLookAhead = 4096;         // bytes of the next request that are read while one is answered
+constexpr std::chrono::seconds kLinger{2};  // in which a client may still send, so that it reads the last answer
+
+// A request's body. Chunked ones are in `text`, whose sizes are not known before.
+struct Body {
+  explicit Body(std::shared_ptr<BufferPool> of) : pool(std::move(of)) {}
+  ~Body() {
+    if (block.data != nullptr) pool->Give(block);
+  }
+  SharedBytes Share(const std::shared_ptr<Body>& self) const {
+    const auto* data = block.data != nullptr ? block.data : reinterpret_cast<const std::byte*>(text.data());
+    return {{data, block.data != nullptr ? size : text.size()}, self};
+  }
+
+  const std::shared_ptr<BufferPool> pool;
+  BufferPool::Block block{nullptr, 0};
+  size_t size = 0, received = 0, charged = 0;
+  std::string text;
+  std::vector<Charge> charges;
+};
+
+std::string HeaderOf(const HttpAnswer& answer, size_t body_bytes, bool is_last, bool is_http_1_0) {
+  const boost::beast::string_view reason = http::obsolete_reason(http::int_to_status(answer.status));
+  std::string header = fmt::format("HTTP/1.1 {} {}\r\nContent-Length: {}\r\n", answer.status,
+                                   std::string_view(reason.data(), reason.size()), body_bytes);
+  if (body_bytes > 0) header += fmt::format("Content-Type: {}\r\n", answer.content_type);
+  for (const auto& [name, value] : answer.fields) header += fmt::format("{}: {}\r\n", name, value);
+  if (is_last) {
+    header += "Connection: close\r\n";
+  } else if (is_http_1_0) {
+    header += "Connection: keep-alive\r\n";
+  }
+  return header += "\r\n";
+}
+
+class Sender {
+ public:
+  virtual ~Sender() = default;
+  virtual void Send(HttpAnswer answer, std::function<void()> sent) = 0;
+  virtual void CloseNow() = 0;
+  virtual void Post(std::function<void()> step) = 0;
+};
+
+class Exchange final : public HttpExchange {
+ public:
+  Exchange(std::shared_ptr<Sender> sender, HttpRequest request, SharedBytes body)
+      : sender_(std::move(sender)), request_(std::move(request)), body_(std::move(body)) {}
+
+  const HttpRequest& request() const override { return request_; }
+  const SharedBytes& body() const override { return body_; }
+  bool is_gone() const override { return is_gone_; }
+  void Post(std::function<void()> step) override { sender_->Post(std::move(step)); }
+  void Answer(HttpAnswer answer, std::function<void()> sent) override {
+    sender_->Send(std::move(answer), std::move(sent));
+  }
+  void Close() override { sender_->CloseNow(); }
+
+  void SetGone() { is_gone_ = true; }
+
+ private:
+  const std::shared_ptr<Sender> sender_;
+  const HttpRequest request_;
+  const SharedBytes body_;
+  std::atomic<bool> is_gone_{false};
+};
+
+// All steps run on the stream's executor, one at a time.
+template <class Stream>
+class Connection final : public HttpConnection, public Sender, public std::enable_shared_from_this<Connection<Stream>> {
+ public:
+  static constexpr bool kIsTls = !std::is_same_v<Stream, Socket>;
+
+  Connection(Stream stream, HttpPeer peer, std::shared_ptr<asio::ssl::context> tls,
+             std::shared_ptr<const HttpShared> shared)
+      : tls_(std::move(tls)),
+        stream_(std::move(stream)),
+        peer_(std::move(peer)),
+        caller_(server::NameOf(PeerOf(peer_.name))),
+        shared_(std::move(shared)),
+        buffer_(shared_->limits.max_header_bytes + kLookAhead),
+        deadline_(stream_.get_executor()),
+        began_(steady_clock::now()) {}
+
+  void Start() override {
+    Run([this] {
+      if constexpr (kIsTls) {
+        SetDeadline(shared_->limits.handshake_timeout);
+        stream_.async_handshake(asio::ssl::stream_base::server, Then([this](error_code error) {
+                                  if (error) return End();
+                                  peer_.names = NamesOfClient(stream_.native_handle());
+                                  ReadHeader();
+                                }));
+      } else {
+        ReadHeader();
+      }
+    });
+  }
+  const HttpPeer& peer() const override { return peer_; }
+  bool is_busy() const override { return is_busy_; }
+  void Close() override { CloseNow(); }
+  void CloseNow() override {
+    Run([this] { End(); });
+  }
+  void Post(std::function<void()> step) override { asio::post(stream_.get_executor(), std::move(step)); }
+  void Send(HttpAnswer answer, std::function<void()> sent) override {
+    Run([this, answer = std::move(answer), sent = std::move(sent)]() mutable {
+      Write(std::move(answer), std::move(sent));
+    });
+  }
+
+ private:
+  // Runs a step on the executor, at once if this thread runs it already.
+  template <typename Step>
+  void Run(Step step) {
+    asio::dispatch(stream_.get_executor(),
+                   [self = this->shared_from_this(), step = std::move(step)]() mutable { step(); });
+  }
+  // A handler that keeps the connection until it is called.
+  template <typename Handler>
+  auto Then(Handler handler) {
+    return [self = this->shared_from_this(), handler = std::move(handler)](auto... results) mutable {
+      handler(results...);
+    };
+  }
+  auto& socket() { return stream_.lowest_layer(); }
+
+  void SetDeadline(steady_clock::duration time) {
+    deadline_.expires_after(time);
+    deadline_.async_wait(Then([this](error_code error) {
+      if (error || deadline_.expiry() > steady_clock::now()) return;
+      // What is being received is answered by a reason, which the cancelled read's handler gives.
+      const bool can_say = is_receiving_ && (is_busy_ || buffer_.size() > 0);
+      if (!can_say || std::exchange(is_late_, true)) return End();
+      error_code ignored;
+      socket().cancel(ignored);
+    }));
+  }
+
+  void ReadHeader() {
+    parser_.emplace();
+    parser_->header_limit(static_cast<uint32_t>(shared_->limits.max_header_bytes));
+    parser_->body_limit(shared_->limits.max_body_bytes);
+    is_receiving_ = true;
+    SetDeadline(shared_->limits.receive_timeout);
+    http::async_read_header(stream_, buffer_, *parser_, Then([this](error_code error, size_t) { OnHeader(error); }));
+  }
+
+  void OnHeader(error_code error) {
+    if (error && is_late_) return Refuse(408, "the request's header did not come within --receive-timeout");
+    if (error == http::error::header_limit || error == http::error::buffer_overflow) {
+      return Refuse(431, fmt::format("the request's header must have at most {} bytes (--max-metadata-bytes)",
+                                     shared_->limits.max_header_bytes));
+    }
+    if (error == http::error::end_of_stream || error == http::error::partial_message) return End();
+    if (error && error.category() == make_error_code(http::error::bad_version).category()) {
+      return Refuse(400, "must be HTTP/1.1: " + error.message());
+    }
+    if (error) return End();
+    is_busy_ = true;
+    auto& message = parser_->get();
+    is_http_1_0_ = message.version() < 11;
+    is_head_ = message.method() == http::verb::head;
+    is_last_ = !parser_->keep_alive();
+    const auto length = parser_->content_length();
+    const bool has_body = parser_->chunked() || (length && *length > 0);
+    HttpRequest request;
+    request.verb = std::string(message.method_string());
+    request.target = std::string(message.target());
+    request.fields = std::move(static_cast<http::fields&>(message));
+    request.peer = &peer_;
+    const bool is_expecting = request.fields.count(http::field::expect) > 0;
+    if (is_expecting && !boost::beast::iequals(request.fields[http::field::expect], "100-continue")) {
+      return Refuse(417, "Expect: must be absent or 100-continue");
+    }
+    const auto encoding = request.fields[http::field::content_encoding];
+    if (!encoding.empty() && !boost::beast::iequals(encoding, "identity")) {
+      return Refuse(415, "Content-Encoding: must be absent: compressed bodies are refused");
+    }
+    if (length && *length > shared_->limits.max_body_bytes) return RefuseSize();
+    auto begun = shared_->handler(request);
+    if (auto* answer = std::get_if<HttpAnswer>(&begun)) {
+      is_last_ |= has_body;  // which is not read
+      return Write(std::move(*answer), nullptr);
+    }
+    continuation_ = std::move(std::get<HttpContinuation>(begun));
+    request_ = std::move(request);
+    body_ = std::make_shared<Body>(shared_->buffers);
+    SetDeadline(shared_->limits.receive_timeout);
+    if (!has_body) return Hand();
+    const auto read = [this, length = length.value_or(0)] { parser_->chunked() ? ReadChunk() : BeginBody(length); };
+    if (!is_expecting) return read();
+    static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+    asio::async_write(stream_, asio::buffer(kContinue.data(), kContinue.size()),
+                      Then([this, read](error_code failed, size_t) { failed ? End() : read(); }));
+  }
+
+  // A body of this size is read into one block, whose pages are touched, and charged, as its bytes come.
+  void BeginBody(size_t size) {
+    body_->size = size;
+    try {
+      body_->block = body_->pool->Take(size);
+    } catch (const std::bad_alloc&) {
+      return Refuse(503, "out of memory");
+    }
+    const size_t here = std::min(buffer_.size(), size);
+    if (!Charge(here)) return;
+    std::memcpy(body_->block.data, buffer_.data().data(), here);
+    buffer_.consume(here);
+    body_->received = here;
+    ReadBody();
+  }
+  void ReadBody() {
+    const size_t left = body_->size - body_->received;
+    if (left == 0) return Hand();
+    if (body_->charged == body_->received && !Charge(std::min(left, kPiece))) return;
+    stream_.async_read_some(
+        asio::buffer(body_->block.data + body_->received, body_->charged - body_->received),
+        Then([this](error_code error, size_t bytes) {
+          if (error) return is_late_ ? RefuseLateBody() : End();
+          body_->received += bytes;
+          ReadBody();
+        }));
+  }
+  void ReadChunk() {
+    if (parser_->is_done()) return Hand();
+    auto& into = parser_->get().body();
+    into.data = chunk_.data();
+    into.size = chunk_.size();
+    http::async_read_some(stream_, buffer_, *parser_, Then([this](error_code error, size_t) {
+                            if (error == http::error::need_buffer) error = {};
+                            if (error == http::error::body_limit) return RefuseSize();
+                            if (error && is_late_) return RefuseLateBody();
+                            if (error && error.category() == make_error_code(http::error::bad_chunk).category()) {
+                              return Refuse(400, "the body must be in chunks of HTTP/1.1: " + error.message());
+                            }
+                            if (error) return End();
+                            const size_t bytes = chunk_.size() - parser_->get().body().size;
+                            if (body_->text.size() + bytes > body_->charged && !Charge(kPiece)) return;
+                            body_->text.append(chunk_.data(), bytes);
+                            ReadChunk();
+                          }));
+  }
+  // Charges further bytes of the body. Returns false, with an answer under way, if they do not fit.
+  bool Charge(size_t bytes) {
+    if (bytes == 0) return true;
+    server::Charge charge;
+    if (!shared_->body_bytes->Take(caller_, static_cast<int64_t>(bytes), &charge)) {
+      Refuse(503, "too many bytes of requests over HTTP");
+      return false;
+    }
+    body_->charges.push_back(std::move(charge));
+    body_->charged += bytes;
+    return true;
+  }
+
+  // Hands the whole request over.
+  void Hand() {
+    is_receiving_ = false;
+    deadline_.cancel();
+    const SharedBytes bytes = body_->Share(body_);
+    body_.reset();
+    exchange_ = std::make_shared<Exchange>(this->shared_from_this(), std::move(request_), bytes);
+    std::exchange(continuation_, nullptr)(exchange_);
+    Watch();
+  }
+  // Reads on while the request is answered, to see whether the client goes away.
+  void Watch() {
+    if (is_watching_ || exchange_ == nullptr || buffer_.size() >= kLookAhead) return;
+    is_watching_ = true;
+    stream_.async_read_some(buffer_.prepare(kLookAhead), Then([this](error_code error, size_t bytes) {
+                              is_watching_ = false;
+                              if (error) return End();
+                              buffer_.commit(bytes);
+                              if (is_lingering_) return Linger();
+                              exchange_ != nullptr ? Watch() : ReadHeader();
+                            }));
+  }
+
+  void Refuse(int status, std::string_view text) {
+    is_last_ = true;
+    Write(HttpError(status, text), nullptr);
+  }
+  void RefuseSize() {
+    Refuse(413, fmt::format("the request's body must have at most {} bytes (--max-request-bytes)",
+                            shared_->limits.max_body_bytes));
+  }
+  void RefuseLateBody() { Refuse(408, "the request's body did not come within --receive-timeout"); }
+
+  void Write(HttpAnswer answer, std::function<void()> sent) {
+    is_receiving_ = false;
+    body_.reset();
+    if (has_ended_) {
+      exchange_.reset();
+      if (sent) sent();
+      return;
+    }
+    is_last_ |= shared_->is_draining() || steady_clock::now() - began_ >= shared_->limits.max_age;
+    answer_ = std::move(answer);
+    size_t bytes = answer_.body.size();
+    for (const SharedBytes& more : answer_.more) bytes += more.bytes.size();
+    header_ = HeaderOf(answer_, bytes, is_last_, is_http_1_0_);
+    std::vector<asio::const_buffer> pieces = {asio::buffer(header_)};
+    if (!is_head_) {
+      pieces.push_back(asio::buffer(answer_.body));
+      for (const SharedBytes& more : answer_.more) pieces.emplace_back(more.bytes.data(), more.bytes.size());
+    }
+    SetDeadline(shared_->limits.send_timeout);
+    asio::async_write(stream_, pieces, Then([this, sent = std::move(sent)](error_code error, size_t) {
+                        answer_ = {};
+                        exchange_.reset();
+                        is_busy_ = is_late_ = false;
+                        if (sent) sent();
+                        if (error) return End();
+                        if (is_last_) return Linger();
+                        if (!is_watching_) return ReadHeader();
+                        SetDeadline(shared_->limits.receive_timeout);  // for what Watch() reads
+                      }));
+  }
+
+  // Ends the connection once the client has: what it still sends would otherwise reset the connection, and the answer
+  // be lost.
+  void Linger() {
+    error_code ignored;
+    if (!std::exchange(is_lingering_, true)) {
+      SetDeadline(kLinger);
+      if constexpr (kIsTls) {
+        if (is_watching_) return End();
+        return stream_.async_shutdown(Then([this](error_code) { End(); }));
+      } else {
+        socket().shutdown(Socket::shutdown_send, ignored);
+      }
+    }
+    if (is_watching_) return;
+    buffer_.consume(buffer_.size());
+    is_watching_ = true;
+    stream_.async_read_some(buffer_.prepare(kLookAhead), Then([this](error_code error, size_t) {
+                              is_watching_ = false;
+                              error ? End() : Linger();
+                            }));
+  }
+  void End() {
+    if (std::exchange(has_ended_, true)) return;
+    error_code ignored;
+    socket().close(ignored);
+    deadline_.cancel();
+    body_.reset();
+    is_busy_ = exchange_ != nullptr;
+    if (exchange_ != nullptr) exchange_->SetGone();
+  }
+
+  const std::shared_ptr<asio::ssl::context> tls_;  // outlives stream_
+  Stream stream_;
+  HttpPeer peer_;
+  const std::string caller_;
+  const std::shared_ptr<const HttpShared> shared_;
+  boost::beast::flat_buffer buffer_;  // what came and is not parsed yet
+  asio::steady_timer deadline_;
+  const steady_clock::time_point began_;
+  std::optional<http::request_parser<http::buffer_body>> parser_;
+  HttpRequest request_;
+  HttpContinuation continuation_;
+  std::shared_ptr<Body> body_;
+  std::array<char, size_t{16} << 10> chunk_;
+  std::shared_ptr<Exchange> exchange_;  // being answered
+  HttpAnswer answer_;
+  std::string header_;
+  std::atomic<bool> is_busy_{false};
+  bool is_http_1_0_ = false, is_head_ = false, is_last_ = false;  // of the current request
+  bool is_receiving_ = false, is_watching_ = false, is_lingering_ = false, is_late_ = false, has_ended_ = false;
+};
+
+}  // namespace
+
+HttpAnswer HttpError(int status, std::string_view text) {
+  return {.status = status, .body = nlohmann::json{{"error", text}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"};
+}
+
+std::shared_ptr<HttpConnection> MakeHttpConnection(HttpConnection::Socket socket, HttpPeer peer,
+                                                   std::shared_ptr<asio::ssl::context> tls,
+                                                   std::shared_ptr<const HttpShared> shared) {
+  using Plain = Connection<HttpConnection::Socket>;
+  using Tls = Connection<asio::ssl::stream<HttpConnection::Socket>>;
+  if (tls == nullptr) return std::make_shared<Plain>(std::move(socket), std::move(peer), nullptr, std::move(shared));
+  asio::ssl::stream<HttpConnection::Socket> stream(std::move(socket), *tls);
+  return std::make_shared<Tls>(std::move(stream), std::move(peer), std::move(tls), std::move(shared));
+}
+
+}  // namespace posenc::server

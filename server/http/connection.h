@@ -1,0 +1,53 @@
+// One HTTP/1.1 connection: reads requests, one after another, and sends their answers.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+
+#include "boost/asio/generic/stream_protocol.hpp"
+#include "boost/asio/ssl/context.hpp"
+#include "server/core/buffer_pool.h"
+#include "server/core/fair_limit.h"
+#include "server/http/message.h"
+
+namespace posenc::server {
+
+struct HttpLimits {
+  size_t max_header_bytes = 0;  // of all fields of a request, and its first line
+  size_t max_body_bytes = 0;
+  std::chrono::seconds handshake_timeout{};
+  std::chrono::seconds receive_timeout{};  // of a request's header, and of its body; also between requests
+  std::chrono::seconds send_timeout{};
+  std::chrono::seconds max_age{};  // then the next answer is the connection's last
+};
+
+// What the connections of a server share.
+struct HttpShared {
+  HttpHandler handler;
+  HttpLimits limits;
+  std::shared_ptr<FairLimit> body_bytes;  // of bodies, from when they come until their requests are answered
+  std::shared_ptr<BufferPool> buffers;
+  std::function<bool()> is_draining;  // then each answer is its connection's last
+};
+
+// Thread-safe.
+class HttpConnection {
+ public:
+  using Socket = boost::asio::generic::stream_protocol::socket;
+
+  virtual ~HttpConnection() = default;
+  // Serves the connection until it ends. It owns itself.
+  virtual void Start() = 0;
+  virtual const HttpPeer& peer() const = 0;
+  // True while a request is being received or answered.
+  virtual bool is_busy() const = 0;
+  virtual void Close() = 0;
+};
+
+// `tls`: null for a connection without. The socket's executor must be a strand, unless one thread runs it.
+std::shared_ptr<HttpConnection> MakeHttpConnection(HttpConnection::Socket socket, HttpPeer peer,
+                                                   std::shared_ptr<boost::asio::ssl::context> tls,
+                                                   std::shared_ptr<const HttpShared> shared);
+
+}  // namespace posenc::server

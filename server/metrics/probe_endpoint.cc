@@ -1,0 +1,65 @@
+#include "server/metrics/probe_endpoint.h"
+
+#include <chrono>
+#include <utility>
+
+#include "posenc/base/status.h"
+
+namespace posenc::server {
+namespace {
+
+constexpr size_t kMostConnections = 64;
+constexpr size_t kMoreWhileClosing = 64;
+constexpr size_t kMostOfAddress = 16;
+constexpr std::chrono::seconds kIdle{10};
+constexpr size_t kMostHeaderBytes = size_t{16} << 10;
+
+HttpAnswer Text(int status, std::string text) {
+  return {.status = status, .body = std::move(text), .content_type = "text/plain; charset=utf-8"};
+}
+
+HttpAnswer AnswerTo(const ProbeEndpoint::Handlers& handlers, const HttpRequest& request) {
+  if (request.verb != "GET" && request.verb != "HEAD") {
+    HttpAnswer answer = Text(405, "only GET\n");
+    answer.fields.emplace_back("Allow", "GET, HEAD");
+    return answer;
+  }
+  const std::string_view target = request.target;
+  if (const auto handler = handlers.find(target.substr(0, target.find('?'))); handler != handlers.end()) {
+    return handler->second();
+  }
+  std::string paths = "no such path; there are:";
+  for (const auto& [path, unused] : handlers) paths += " " + path;
+  return Text(404, paths + "\n");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ProbeEndpoint>> ProbeEndpoint::Start(std::string_view flag, const std::string& address,
+                                                                    Handlers handlers) {
+  POSENC_ASSIGN_OR_RETURN(auto listener, Listener::Listen({.http_addresses = {address},
+                                                           .http_flag = std::string(flag),
+                                                           .max_connections = kMostConnections + kMoreWhileClosing,
+                                                           .max_connections_per_peer = kMostOfAddress,
+                                                           .send_timeout = kIdle,
+                                                           .handshake_timeout = kIdle}));
+  HttpServer::Options options = {.max_connections = kMostConnections};
+  options.shared.handler = [handlers = std::move(handlers)](const HttpRequest& request) {
+    return AnswerTo(handlers, request);
+  };
+  options.shared.limits = {.max_header_bytes = kMostHeaderBytes,
+                           .receive_timeout = kIdle,
+                           .send_timeout = kIdle,
+                           .max_age = std::chrono::hours(24 * 365)};
+  options.shared.is_draining = [] { return false; };
+  return std::unique_ptr<ProbeEndpoint>(new ProbeEndpoint(std::move(listener), std::move(options)));
+}
+
+ProbeEndpoint::ProbeEndpoint(std::unique_ptr<Listener> listener, HttpServer::Options options)
+    : http_(std::move(options)), listener_(std::move(listener)) {
+  listener_->Start([this](Descriptor connection, const ListeningSocket&, Listener::Kind kind) {
+    http_.Serve(std::move(connection), kind != Listener::Kind::kTcp);
+  });
+}
+
+}  // namespace posenc::server

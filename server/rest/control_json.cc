@@ -1,0 +1,216 @@
+#include "server/rest/control_json.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include "inference/service.pb.h"
+#include "posenc/base/json_text.h"
+#include "posenc/base/status.h"
+#include "server/calls/messages.h"
+#include "server/rest/json_fields.h"
+#include "server/rest/message_json.h"
+
+namespace posenc::server {
+namespace {
+
+using namespace inference;  // NOLINT: this file is about its messages
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr size_t kMostBody = size_t{1} << 20;
+
+// Sets the fields of a request of this type.
+template <typename Request>
+using Read = absl::Status (*)(const PathNames& names, JsonFields* body, Request* request);
+template <typename Response>
+using Write = HttpAnswer (*)(const Response& response);
+
+HttpAnswer Body(const ordered_json& json_body) { return {.body = JsonText(json_body)}; }
+
+template <typename Request, typename Response>
+ControlRoute Route(std::string_view verb, std::string pattern, const char* method, Read<Request> read,
+                   Write<Response> write) {
+  const auto read_bytes = [read](const PathNames& names, std::string_view body) -> absl::StatusOr<grpc::ByteBuffer> {
+    if (body.size() > kMostBody) {
+      return TooLarge(kWholeRequest, fmt::format("{} bytes", body.size()), fmt::format("must be at most {}", kMostBody));
+    }
+    json tree = json::object();
+    if (!body.empty()) {
+      tree = nullptr;
+      NumberArrays arrays{.key = "data", .max_values = 10'000};
+      POSENC_RETURN_IF_ERROR(ParseJson(body, "", &arrays, &tree));
+    }
+    POSENC_ASSIGN_OR_RETURN(JsonFields fields, JsonFields::Of(tree, ""));
+    Request request;
+    POSENC_RETURN_IF_ERROR(read(names, &fields, &request));
+    POSENC_RETURN_IF_ERROR(fields.RejectOthers());
+    return SerializeMessage(request);
+  };
+  const auto write_bytes = [write](grpc::ByteBuffer bytes) -> absl::StatusOr<HttpAnswer> {
+    Response response;
+    const size_t size = bytes.Length();
+    if (!ParseMessage(&bytes, size, &response)) return absl::InternalError("an answer that does not parse");
+    return write(response);
+  };
+  return {verb, std::move(pattern), method, read_bytes, write_bytes};
+}
+
+template <typename Request>
+absl::Status NoFields(const PathNames&, JsonFields*, Request*) {
+  return absl::OkStatus();
+}
+template <typename Request>
+absl::Status ModelFields(const PathNames& names, JsonFields*, Request* request) {
+  request->set_name(names.model);
+  request->set_version(names.version);
+  return absl::OkStatus();
+}
+template <typename Request>
+absl::Status RegionFields(const PathNames& names, JsonFields*, Request* request) {
+  request->set_name(names.region);
+  return absl::OkStatus();
+}
+template <typename Response>
+HttpAnswer Nothing(const Response&) {
+  return {};
+}
+template <typename Response>
+HttpAnswer Same(const Response& response) {
+  return Body(ToJson(response));
+}
+
+absl::Status ReadIndex(const PathNames&, JsonFields* body, RepositoryIndexRequest* request) {
+  POSENC_ASSIGN_OR_RETURN(const bool ready, body->Flag("ready"));
+  request->set_ready(ready);
+  return absl::OkStatus();
+}
+
+// Parameters of loading and unloading: true or false, integers, text.
+template <typename Request>
+absl::Status ReadControl(const PathNames& names, JsonFields* body, Request* request) {
+  request->set_model_name(names.model);
+  POSENC_ASSIGN_OR_RETURN(const JsonFields parameters, body->Object("parameters"));
+  for (const auto& [name, value] : parameters.entries()) {
+    auto& parameter = (*request->mutable_parameters())[name];
+    if (value.is_boolean()) {
+      parameter.set_bool_param(value.template get<bool>());
+    } else if (value.is_number_integer()) {
+      parameter.set_int64_param(value.template get<int64_t>());
+    } else if (value.is_string()) {
+      parameter.set_string_param(value.template get<std::string>());
+    } else {
+      return parameters.Mismatch(name, "true or false, an integer or text");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadRegister(const PathNames& names, JsonFields* body, SystemSharedMemoryRegisterRequest* request) {
+  request->set_name(names.region);
+  POSENC_ASSIGN_OR_RETURN(*request->mutable_key(), body->Text("key"));
+  POSENC_ASSIGN_OR_RETURN(const uint64_t offset, body->Unsigned("offset"));
+  POSENC_ASSIGN_OR_RETURN(const uint64_t byte_size, body->Unsigned("byte_size"));
+  request->set_offset(offset);
+  request->set_byte_size(byte_size);
+  return absl::OkStatus();
+}
+
+absl::Status ReadCudaRegister(const PathNames& names, JsonFields* body, CudaSharedMemoryRegisterRequest* request) {
+  request->set_name(names.region);
+  for (const char* ignored : {"raw_handle", "device_id", "byte_size"}) body->Find(ignored);  // no GPU's memory is taken
+  return absl::OkStatus();
+}
+
+// The values of a map, in the order of the keys.
+template <typename Response>
+HttpAnswer Regions(const Response& response) {
+  ordered_json list = ordered_json::array();
+  const ordered_json all = ToJson(response);
+  for (const auto& region : all["regions"]) list.push_back(region);
+  return Body(list);
+}
+
+std::vector<ControlRoute> MakeRoutes() {
+  const auto server_ready = [](const ServerReadyResponse& response) {
+    HttpAnswer answer = Body(ToJson(response));
+    answer.status = response.ready() ? 200 : 503;
+    return answer;
+  };
+  const auto ready = [](const ModelMetadataResponse& response) {
+    return Body({{"name", response.name()}, {"ready", true}});
+  };
+  const auto config = [](const ModelConfigResponse& response) { return Body(ToJson(response.config())); };
+  const auto index = [](const RepositoryIndexResponse& response) { return Body(ToJson(response)["models"]); };
+  const auto models = [](const RepositoryIndexResponse& response) {
+    ordered_json names = ordered_json::array();
+    for (const auto& model : response.models()) names.push_back(model.name());
+    return Body({{"models", names}});
+  };
+  const auto read_ready = [](const PathNames&, JsonFields*, RepositoryIndexRequest* request) {
+    request->set_ready(true);
+    return absl::OkStatus();
+  };
+  std::vector<ControlRoute> routes = {
+      Route<ServerLiveRequest, ServerLiveResponse>("GET", "/v2/health/live", "ServerLive", NoFields, Same),
+      Route<ServerReadyRequest, ServerReadyResponse>("GET", "/v2/health/ready", "ServerReady", NoFields, server_ready),
+      Route<ServerMetadataRequest, ServerMetadataResponse>("GET", "/v2", "ServerMetadata", NoFields, Same),
+      Route<RepositoryIndexRequest, RepositoryIndexResponse>("GET", "/v2/models", "RepositoryIndex", read_ready,
+                                                             models),
+      Route<ModelStatisticsRequest, ModelStatisticsResponse>("GET", "/v2/models/stats", "ModelStatistics", NoFields,
+                                                             Same),
+      // Of a model that is not ready, ModelMetadata says why, and over gRPC ModelReady does not.
+      Route<ModelMetadataRequest, ModelMetadataResponse>("GET", "/v2/models/{model}/ready", "ModelMetadata",
+                                                         ModelFields, ready),
+      Route<ModelMetadataRequest, ModelMetadataResponse>("GET", "/v2/models/{model}", "ModelMetadata", ModelFields,
+                                                         Same),
+      Route<ModelConfigRequest, ModelConfigResponse>("GET", "/v2/models/{model}/config", "ModelConfig", ModelFields,
+                                                     config),
+      Route<ModelStatisticsRequest, ModelStatisticsResponse>("GET", "/v2/models/{model}/stats", "ModelStatistics",
+                                                             ModelFields, Same),
+      Route<RepositoryIndexRequest, RepositoryIndexResponse>("POST", "/v2/repository/index", "RepositoryIndex",
+                                                             ReadIndex, index),
+      Route<RepositoryModelLoadRequest, RepositoryModelLoadResponse>("POST", "/v2/repository/models/{model}/load",
+                                                                     "RepositoryModelLoad", ReadControl, Nothing),
+      Route<RepositoryModelUnloadRequest, RepositoryModelUnloadResponse>(
+          "POST", "/v2/repository/models/{model}/unload", "RepositoryModelUnload", ReadControl, Nothing),
+      Route<SystemSharedMemoryRegisterRequest, SystemSharedMemoryRegisterResponse>(
+          "POST", "/v2/systemsharedmemory/region/{region}/register", "SystemSharedMemoryRegister", ReadRegister,
+          Nothing),
+      Route<CudaSharedMemoryRegisterRequest, CudaSharedMemoryRegisterResponse>(
+          "POST", "/v2/cudasharedmemory/region/{region}/register", "CudaSharedMemoryRegister", ReadCudaRegister,
+          Nothing)};
+  // Of one region, and of all.
+  for (const char* of : {"", "/region/{region}"}) {
+    const auto add = [&](std::string_view verb, const char* kind, const char* verb_of_path, auto make) {
+      routes.push_back(make(verb, fmt::format("/v2/{}{}/{}", kind, of, verb_of_path)));
+    };
+    add("GET", "systemsharedmemory", "status", [](auto verb, auto pattern) {
+      return Route<SystemSharedMemoryStatusRequest, SystemSharedMemoryStatusResponse>(
+          verb, pattern, "SystemSharedMemoryStatus", RegionFields, Regions);
+    });
+    add("POST", "systemsharedmemory", "unregister", [](auto verb, auto pattern) {
+      return Route<SystemSharedMemoryUnregisterRequest, SystemSharedMemoryUnregisterResponse>(
+          verb, pattern, "SystemSharedMemoryUnregister", RegionFields, Nothing);
+    });
+    add("GET", "cudasharedmemory", "status", [](auto verb, auto pattern) {
+      return Route<CudaSharedMemoryStatusRequest, CudaSharedMemoryStatusResponse>(
+          verb, pattern, "CudaSharedMemoryStatus", RegionFields, Regions);
+    });
+    add("POST", "cudasharedmemory", "unregister", [](auto verb, auto pattern) {
+      return Route<CudaSharedMemoryUnregisterRequest, CudaSharedMemoryUnregisterResponse>(
+          verb, pattern, "CudaSharedMemoryUnregister", RegionFields, Nothing);
+    });
+  }
+  return routes;
+}
+
+}  // namespace
+
+const std::vector<ControlRoute>& ControlRoutes() {
+  static const auto* const routes = new std::vector<ControlRoute>(MakeRoutes());
+  return *routes;
+}
+
+}  // namespace posenc::server

@@ -1,0 +1,36 @@
+// One call over HTTP, as the reactors of gRPC's methods see it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/status.h"
+#include "server/access/policy.h"
+#include "server/calls/methods.h"
+#include "server/http/message.h"
+
+namespace posenc::server {
+
+// Who calls, and how: known once a request's header has come.
+struct HttpCaller {
+  std::string connection;  // Rpc::connection()
+  bool is_local = false;
+  std::shared_ptr<const Identity> identity;  // null: the server has no policy
+  std::function<absl::Status()> admit_again;
+};
+
+// Makes the answer of a call that has ended with OK.
+using WriteHttpAnswer = std::function<absl::StatusOr<HttpAnswer>(grpc::ByteBuffer message)>;
+
+// Serves a unary call: `method` gets `request`, and the client what `write` makes of the answer, or an error.
+// `path`: the method's, for metrics and errors.
+void ServeHttpCall(const Method& method, std::shared_ptr<HttpExchange> exchange, HttpCaller caller,
+                   grpc::ByteBuffer request, WriteHttpAnswer write);
+
+// The error of a call, as the Open Inference Protocol has it, with the details of the typed API's errors beside it.
+HttpAnswer HttpErrorOf(const grpc::Status& status);
+
+}  // namespace posenc::server

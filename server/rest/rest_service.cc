@@ -1,0 +1,189 @@
+#include "server/rest/rest_service.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <new>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "inference/service.pb.h"
+#include "posenc/base/status.h"
+#include "server/access/proxy_headers.h"
+#include "server/calls/status_map.h"
+#include "server/rest/control_json.h"
+#include "server/rest/http_rpc.h"
+#include "server/rest/infer_answer_json.h"
+#include "server/rest/infer_json.h"
+#include "server/rest/path.h"
+
+namespace posenc::server {
+namespace {
+
+using StatusOrBegun = std::variant<HttpAnswer, HttpContinuation>;
+
+constexpr char kJsonLength[] = "Inference-Header-Content-Length";
+// JSON that takes longer to parse is parsed by a thread of the pool.
+constexpr size_t kParsedAtOnce = size_t{64} << 10;
+
+HttpAnswer ErrorOf(const absl::Status& status) { return HttpErrorOf(ToGrpc(status, false)); }
+
+// The bytes of a body that are JSON: all of it, unless the header says otherwise.
+absl::StatusOr<size_t> JsonBytesOf(const HttpRequest& request, size_t body_bytes) {
+  const std::string_view length = request.field(kJsonLength);
+  if (length.empty()) return body_bytes;
+  size_t bytes = 0;
+  const auto [end, error] = std::from_chars(length.data(), length.data() + length.size(), bytes);
+  if (error == std::errc() && end == length.data() + length.size() && bytes > 0 && bytes <= body_bytes) return bytes;
+  return InvalidArgument("OUT_OF_RANGE", kJsonLength, length,
+                         fmt::format("must be from 1 to {}, the bytes of the body", body_bytes));
+}
+
+HttpCaller CallerOf(const HttpRequest& request) {
+  const HttpPeer& peer = *request.peer;
+  HttpCaller caller;
+  if (!peer.is_unix()) caller.connection = peer.name;
+  const bool is_near = peer.is_unix() || IsLoopback(PeerOf(peer.name));
+  caller.is_local = is_near && std::none_of(request.fields.begin(), request.fields.end(), [](const auto& field) {
+                      std::string name(field.name_string());
+                      std::transform(name.begin(), name.end(), name.begin(),
+                                     [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+                      return IsHeaderOfProxy(name);
+                    });
+  return caller;
+}
+
+CallerCredentials CredentialsOf(const HttpRequest& request) {
+  const HttpPeer& peer = *request.peer;
+  return {.names = peer.names,
+          .authorization = std::string(request.field("authorization")),
+          .is_unix = peer.is_unix(),
+          .is_private = peer.is_tls || peer.is_unix()};
+}
+
+class RestHandler {
+ public:
+  RestHandler(Core* core, const Methods& methods, Authorize authorize)
+      : core_(core), authorize_(std::move(authorize)) {
+    const auto add = [&](const char* name) {
+      const std::string path = InferenceRpc(name).path;
+      Method& method = methods_[name] = methods.at(path);
+      method.metrics = core->metrics.Of(path);
+    };
+    for (const ControlRoute& route : ControlRoutes()) add(route.method);
+    add(kInfer);
+  }
+
+  StatusOrBegun Begin(const HttpRequest& request) const {
+    const Path path = Path::Of(request.target);
+    std::string verbs;  // with which the path exists
+    if (const auto named = path.Match("/v2/models/{model}/infer")) {
+      if (request.verb == "POST") return BeginCall(request, kInfer, [this, named = *named](auto exchange, auto caller) {
+        Infer(std::move(exchange), std::move(caller), named);
+      });
+      verbs = "POST";
+    }
+    for (const ControlRoute& route : ControlRoutes()) {
+      const auto named = path.Match(route.pattern);
+      if (!named) continue;
+      if (request.verb == route.verb) return BeginCall(request, route.method, [this, &route, named = *named](auto exchange, auto caller) {
+        Control(std::move(exchange), std::move(caller), route, named);
+      });
+      verbs += (verbs.empty() ? "" : ", ") + std::string(route.verb);
+    }
+    if (verbs.empty()) return ErrorOf(NoSuchPath(request.target));
+    HttpAnswer answer = HttpError(405, fmt::format("{} must be {}", Quote(request.verb), verbs));
+    answer.fields.emplace_back("Allow", verbs);
+    return answer;
+  }
+
+ private:
+  static constexpr char kInfer[] = "ModelInfer";
+  using Serve = std::function<void(std::shared_ptr<HttpExchange>, HttpCaller)>;
+
+  static absl::Status NoSuchPath(std::string_view target) {
+    return Restore(absl::StatusCode::kNotFound, fmt::format("path: {} is none of the Open Inference Protocol", Quote(target, 200)),
+                   {"NOT_FOUND", "path", std::string(target), ""});
+  }
+
+  // Asks who calls, and may go on once the body has come.
+  StatusOrBegun BeginCall(const HttpRequest& request, const char* name, Serve serve) const {
+    HttpCaller caller = CallerOf(request);
+    const Method& method = methods_.at(name);
+    if (authorize_ != nullptr && method.right) {
+      std::string retry_after;
+      auto identity = authorize_(CredentialsOf(request), *method.right, InferenceRpc(name).path,
+                                 [&](const std::string&, const std::string&) { retry_after = "1"; });
+      if (!identity.ok()) {
+        HttpAnswer answer = ErrorOf(identity.status());
+        if (!retry_after.empty()) answer.fields.emplace_back("Retry-After", retry_after);
+        return answer;
+      }
+      caller.identity = *std::move(identity);
+    }
+    return HttpContinuation([caller = std::move(caller), serve = std::move(serve)](auto exchange) {
+      serve(std::move(exchange), caller);
+    });
+  }
+
+  void Control(std::shared_ptr<HttpExchange> exchange, HttpCaller caller, const ControlRoute& route,
+               const PathNames& names) const {
+    const absl::Span<const std::byte> body = exchange->body().bytes;
+    auto request = route.read(names, {reinterpret_cast<const char*>(body.data()), body.size()});
+    if (!request.ok()) return exchange->Answer(ErrorOf(request.status()), [] {});
+    ServeHttpCall(methods_.at(route.method), std::move(exchange), std::move(caller), *std::move(request), route.write);
+  }
+
+  void Infer(std::shared_ptr<HttpExchange> exchange, HttpCaller caller, const PathNames& names) const {
+    const auto json_bytes = JsonBytesOf(exchange->request(), exchange->body().bytes.size());
+    if (!json_bytes.ok()) return exchange->Answer(ErrorOf(json_bytes.status()), [] {});
+    if (*json_bytes <= kParsedAtOnce) return InferFrom(Read(*exchange, names, *json_bytes), exchange, caller);
+    const TaskOwner owner{caller.identity != nullptr ? "identity " + caller.identity->name
+                                                     : NameOf(PeerOf(caller.connection)),
+                          exchange->request().peer->number};
+    core_->pool.Submit(
+        [this, exchange, caller, names, json_bytes = *json_bytes] {
+          auto read = std::make_shared<absl::StatusOr<InferJson>>(Read(*exchange, names, json_bytes));
+          exchange->Post([this, exchange, caller, read] { InferFrom(std::move(*read), exchange, caller); });
+        },
+        Lane::kBulk, &owner);
+  }
+
+  static absl::StatusOr<InferJson> Read(const HttpExchange& exchange, const PathNames& names, size_t json_bytes) {
+    return WithoutExceptionsIn(
+        [&] { return ReadInferJson(names.model, names.version, exchange.body(), json_bytes); });
+  }
+  template <typename Step>
+  static auto WithoutExceptionsIn(Step step) -> decltype(step()) {
+    try {
+      return step();
+    } catch (...) {
+      return StatusOfCurrentException();
+    }
+  }
+
+  void InferFrom(absl::StatusOr<InferJson> read, std::shared_ptr<HttpExchange> exchange, HttpCaller caller) const {
+    if (!read.ok()) return exchange->Answer(ErrorOf(read.status()), [] {});
+    const auto write = [forms = std::move(read->forms)](grpc::ByteBuffer answer) {
+      return WriteInferJson(std::move(answer), forms);
+    };
+    ServeHttpCall(methods_.at(kInfer), std::move(exchange), std::move(caller), std::move(read->request), write);
+  }
+
+  Core* const core_;
+  const Authorize authorize_;
+  std::map<std::string, Method, std::less<>> methods_;  // of inference.GRPCInferenceService, by name
+};
+
+}  // namespace
+
+HttpHandler MakeRestHandler(Core* core, const Methods& methods, Authorize authorize) {
+  auto handler = std::make_shared<const RestHandler>(core, methods, std::move(authorize));
+  return [handler](const HttpRequest& request) { return handler->Begin(request); };
+}
+
+}  // namespace posenc::server
