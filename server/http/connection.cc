@@ -38,7 +38,7 @@ using boost::system::error_code;
 using std::chrono::steady_clock;
 
 constexpr size_t kPiece = size_t{1} << 20;  // of a body, charged at a time
-constexpr size_t kLookAhead = 4096;         // bytes of the next request that are read while one is answered
+constexpr size_t kLookAhead = 1024;         // bytes of the next request that are read while one is answered
 constexpr std::chrono::seconds kLinger{2};  // in which a client may still send, so that it reads the last answer
 
 // A request's body. Chunked ones are in `text`, whose sizes are not known before.
@@ -117,7 +117,7 @@ class Connection final : public HttpConnection, public Sender, public std::enabl
         peer_(std::move(peer)),
         caller_(server::NameOf(PeerOf(peer_.name))),
         shared_(std::move(shared)),
-        buffer_(shared_->limits.max_header_bytes + kLookAhead),
+        buffer_(shared_->limits.max_header_bytes),
         deadline_(stream_.get_executor()),
         began_(steady_clock::now()) {}
 
@@ -169,7 +169,7 @@ class Connection final : public HttpConnection, public Sender, public std::enabl
     deadline_.async_wait(Then([this](error_code error) {
       if (error || deadline_.expiry() > steady_clock::now()) return;
       // What is being received is answered by a reason, which the cancelled read's handler gives.
-      const bool can_say = is_receiving_ && (is_busy_ || buffer_.size() > 0);
+      const bool can_say = is_receiving_ && (is_busy_ || header_bytes_ + buffer_.size() > 0);
       if (!can_say || std::exchange(is_late_, true)) return End();
       error_code ignored;
       socket().cancel(ignored);
@@ -180,9 +180,21 @@ class Connection final : public HttpConnection, public Sender, public std::enabl
     parser_.emplace();
     parser_->header_limit(static_cast<uint32_t>(shared_->limits.max_header_bytes));
     parser_->body_limit(shared_->limits.max_body_bytes);
+    header_bytes_ = 0;
     is_receiving_ = true;
     SetDeadline(shared_->limits.receive_timeout);
-    http::async_read_header(stream_, buffer_, *parser_, Then([this](error_code error, size_t) { OnHeader(error); }));
+    ReadMoreOfHeader();
+  }
+  // The parser limits only the line that it reads, not all of them.
+  void ReadMoreOfHeader() {
+    http::async_read_some(stream_, buffer_, *parser_, Then([this](error_code error, size_t bytes) {
+                            header_bytes_ += bytes;
+                            if (!error && header_bytes_ > shared_->limits.max_header_bytes) {
+                              error = http::error::header_limit;
+                            }
+                            if (error || parser_->is_header_done()) return OnHeader(error);
+                            ReadMoreOfHeader();
+                          }));
   }
 
   void OnHeader(error_code error) {
@@ -191,6 +203,7 @@ class Connection final : public HttpConnection, public Sender, public std::enabl
       return Refuse(431, fmt::format("the request's header must have at most {} bytes (--max-metadata-bytes)",
                                      shared_->limits.max_header_bytes));
     }
+    if (error == http::error::body_limit) return RefuseSize();
     if (error == http::error::end_of_stream || error == http::error::partial_message) return End();
     if (error && error.category() == make_error_code(http::error::bad_version).category()) {
       return Refuse(400, "must be HTTP/1.1: " + error.message());
@@ -216,7 +229,6 @@ class Connection final : public HttpConnection, public Sender, public std::enabl
     if (!encoding.empty() && !boost::beast::iequals(encoding, "identity")) {
       return Refuse(415, "Content-Encoding: must be absent: compressed bodies are refused");
     }
-    if (length && *length > shared_->limits.max_body_bytes) return RefuseSize();
     auto begun = shared_->handler(request);
     if (auto* answer = std::get_if<HttpAnswer>(&begun)) {
       is_last_ |= has_body;  // which is not read
@@ -303,16 +315,16 @@ class Connection final : public HttpConnection, public Sender, public std::enabl
     std::exchange(continuation_, nullptr)(exchange_);
     Watch();
   }
-  // Reads on while the request is answered, to see whether the client goes away.
+  // Reads on while the request is answered, to see whether the client goes away. It has not if it has sent more.
   void Watch() {
-    if (is_watching_ || exchange_ == nullptr || buffer_.size() >= kLookAhead) return;
+    if (exchange_ == nullptr || buffer_.size() > 0) return;
     is_watching_ = true;
     stream_.async_read_some(buffer_.prepare(kLookAhead), Then([this](error_code error, size_t bytes) {
                               is_watching_ = false;
                               if (error) return End();
                               buffer_.commit(bytes);
                               if (is_lingering_) return Linger();
-                              exchange_ != nullptr ? Watch() : ReadHeader();
+                              if (exchange_ == nullptr) ReadHeader();
                             }));
   }
 
@@ -397,6 +409,7 @@ class Connection final : public HttpConnection, public Sender, public std::enabl
   asio::steady_timer deadline_;
   const steady_clock::time_point began_;
   std::optional<http::request_parser<http::buffer_body>> parser_;
+  size_t header_bytes_ = 0;
   HttpRequest request_;
   HttpContinuation continuation_;
   std::shared_ptr<Body> body_;
