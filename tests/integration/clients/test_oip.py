@@ -1,5 +1,5 @@
-"""Clients of the Open Inference Protocol, unmodified: Triton's and KServe's for Python, perf_analyzer, and code that
-protoc generates for Go. They come from PyPI into an environment of their own, kept in POSENC_OIP_ENVIRONMENT, by default
+"""Clients of the Open Inference Protocol, unmodified, over gRPC and HTTP: Triton's and KServe's for Python,
+perf_analyzer, curl, and code that protoc generates for Go. They come from PyPI into an environment of their own, kept in POSENC_OIP_ENVIRONMENT, by default
 ~/.cache/posenc/oip."""
 
 import json
@@ -12,11 +12,12 @@ import subprocess
 import pytest
 from inference_client import InferenceClient
 from languages import ROOT, Suite, needs, run
+from rest_client import http_port
 from server_process import ServerProcess
 
 HERE = pathlib.Path(__file__).parent / "oip"
 CASE = r"^(?P<outcome>pass|fail) (?P<name>.+)$"
-PACKAGES = ("tritonclient[grpc]==2.73.0", "ml_dtypes==0.5.4", "kserve==0.21.0")
+PACKAGES = ("tritonclient[grpc,http]==2.73.0", "ml_dtypes==0.5.4", "kserve==0.21.0")
 # The last wheel of Triton's client that has perf_analyzer, and the library that it needs of CUDA.
 PERF_ANALYZER = ("tritonclient==2.51.0", "nvidia-cuda-runtime-cu12==12.9.79")
 
@@ -43,17 +44,18 @@ def server(data, server_program, tmp_path_factory):
     (repository / "llama").mkdir()
     shutil.copy(data / "config.json", repository / "llama")
     with ServerProcess(server_program, tmp_path_factory.mktemp("server"), "--model-repository", repository,
-                       "--inference-memory-prefix", "/") as server:
+                       "--inference-memory-prefix", "/", "--http-listen", "127.0.0.1:0") as server:
         yield server
 
 
 @pytest.fixture
 def suite(request, data, server):
     return Suite(request.node.nodeid, {**os.environ, "POSENC_TEST_DATA": str(data),
-                                       "POSENC_TEST_ADDRESS": f"127.0.0.1:{server.port}"})
+                                       "POSENC_TEST_ADDRESS": f"127.0.0.1:{server.port}",
+                                       "POSENC_TEST_HTTP_ADDRESS": f"127.0.0.1:{http_port(server)}"})
 
 
-@pytest.mark.parametrize("program", ["triton", "kserve_client"])
+@pytest.mark.parametrize("program", ["triton", "kserve_client", "triton_http", "kserve_rest"])
 def test_python(suite, program):
     python = environment("python", PACKAGES) / "bin" / "python"
     suite(f"{python} {HERE / program}.py", ".", CASE)
@@ -113,9 +115,13 @@ LOADS = {
 }
 
 
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
 @pytest.mark.parametrize("load, flags", [(load[0], load[1:]) for load in LOADS.values()], ids=LOADS)
-def test_perf_analyzer(perf_analyzer, server, tmp_path, load, flags):
+def test_perf_analyzer(perf_analyzer, server, tmp_path, load, flags, protocol):
+    if protocol == "http" and "--streaming" in flags:
+        pytest.skip("HTTP has no streams")
     program, variables = perf_analyzer
+    port = server.port if protocol == "grpc" else http_port(server)
     if load != "zero":
         (tmp_path / "data.json").write_text(json.dumps(load))
         load = "data.json"
@@ -124,7 +130,7 @@ def test_perf_analyzer(perf_analyzer, server, tmp_path, load, flags):
             return client.call("ModelStatistics", name="llama").model_stats[0].inference_stats.success.count
         before = count()
         ended = subprocess.run(
-            [program, "-m", "llama", "-u", f"127.0.0.1:{server.port}", "-i", "grpc", "--request-parameter",
+            [program, "-m", "llama", "-u", f"127.0.0.1:{port}", "-i", protocol, "--request-parameter",
              "layout:BSHD:string", "--input-data", load, "--measurement-interval", "300", "--stability-percentage", "999",
              *flags], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
         assert ended.returncode == 0, ended.stdout + ended.stderr
