@@ -21,8 +21,12 @@ def http_port(server):
 class Rest:
     """Requests over one connection. `path` of infer() is that of a model: "llama", "llama/versions/1"."""
 
-    def __init__(self, port):
-        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+    def __init__(self, port, tls=None):
+        """`tls`: an ssl.SSLContext."""
+        if tls is None:
+            self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+        else:
+            self.connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=SECONDS, context=tls)
 
     def __enter__(self):
         return self
