@@ -161,3 +161,13 @@ def test_the_page(server, tmp_path):
     [program] = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     printed = run(f"{python} - <<'END'\n{program.replace('localhost:50051', f'127.0.0.1:{server.port}')}\nEND", tmp_path)
     assert f"It prints `{printed.strip()}`" in page
+
+
+def test_curl(server, tmp_path):
+    """The command on docs/oip.md."""
+    needs("curl")
+    page = (ROOT / "docs" / "oip.md").read_text()
+    [command] = re.findall(r"^(curl .*?)^```$", page, re.MULTILINE | re.DOTALL)
+    said = json.loads(run(command.replace("curl localhost:8000", f"curl -s 127.0.0.1:{http_port(server)}"), tmp_path))
+    assert [(output["name"], output["shape"]) for output in said["outputs"]] == [("cos", [2, 64]), ("sin", [2, 64])]
+    assert said["outputs"][0]["data"][:64] == [1] * 64

@@ -45,6 +45,9 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- $_ := set $flags "max-region-bytes" (printf "%sB" .Values.sharedMemory.size) -}}
 {{- end -}}
 {{- $_ := set $flags "listen" $listen -}}
+{{- if .Values.rest.enabled -}}
+{{- $_ := set $flags "http-listen" (printf "0.0.0.0:%d" (int .Values.ports.rest)) -}}
+{{- end -}}
 {{- $_ := set $flags "health-listen" (printf "0.0.0.0:%d" (int .Values.ports.health)) -}}
 {{- if .Values.metrics.enabled -}}
 {{- $_ := set $flags "metrics-listen" (printf "0.0.0.0:%d" (int .Values.ports.metrics)) -}}
