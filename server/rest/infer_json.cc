@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "grpcpp/support/slice.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "inference/service.pb.h"
 #include "posenc/base/interruption.h"
 #include "posenc/base/json_text.h"

@@ -17,8 +17,15 @@ enum StatusCode {
   INVALID_ARGUMENT = 3,
   DEADLINE_EXCEEDED = 4,
   NOT_FOUND = 5,
+  ALREADY_EXISTS = 6,
+  PERMISSION_DENIED = 7,
   RESOURCE_EXHAUSTED = 8,
+  FAILED_PRECONDITION = 9,
+  ABORTED = 10,
+  OUT_OF_RANGE = 11,
+  UNIMPLEMENTED = 12,
   UNAVAILABLE = 14,
+  UNAUTHENTICATED = 16,
 };
 
 class Status {
@@ -26,7 +33,7 @@ class Status {
   static const Status OK;
 
   Status() = default;
-  Status(StatusCode code, std::string message, std::string details)
+  Status(StatusCode code, std::string message, std::string details = "")
       : code_(code), message_(std::move(message)), details_(std::move(details)) {}
   bool ok() const { return code_ == StatusCode::OK; }
   StatusCode error_code() const { return code_; }

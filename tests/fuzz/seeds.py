@@ -113,6 +113,40 @@ def inference_calls():
         name="b", key="/posenc-inference-fuzz-b", byte_size=16).SerializeToString()
 
 
+def rest_requests():
+    """The same inferences over HTTP, in JSON and binary, and a request of each other path."""
+    def parameters(given):
+        return {name: getattr(value, value.WhichOneof("parameter_choice")) for name, value in given.items()}
+
+    def lines(verb, target, body=b"", length="-"):
+        return f"{verb} {target} {length}\n".encode() + body
+    for request in test_oip_limits.seeds(("rope", "alibi")):
+        raw, inputs, behind = list(request.raw_input_contents), [], b""
+        for one in request.inputs:
+            said = {"name": one.name, "shape": list(one.shape), "datatype": one.datatype, "parameters": parameters(one.parameters)}
+            if one.HasField("contents"):
+                [[_, elements]] = one.contents.ListFields()
+                said["data"] = list(elements) if one.datatype != "BYTES" else ["a"]
+            elif "shared_memory_region" not in said["parameters"] and raw:
+                said["parameters"]["binary_data_size"] = len(raw[0])
+                behind += raw.pop(0)
+            inputs.append(said)
+        outputs = [{"name": one.name, "parameters": parameters(one.parameters)} for one in request.outputs]
+        for binary in (True, False):
+            text = json.dumps({"id": request.id, "inputs": inputs, "outputs": outputs,
+                               "parameters": {**parameters(request.parameters), "binary_data_output": binary}}).encode()
+            yield lines("POST", f"/v2/models/{request.model_name}/infer", text + behind, len(text) if behind else "-")
+    for path in ("health/live", "health/ready", "models", "models/stats", "models/rope", "models/rope/ready", "models/alibi/config",
+                 "models/rope/versions/1/stats", "systemsharedmemory/status", "systemsharedmemory/region/a/status",
+                 "cudasharedmemory/status", "nothing", "models/%61libi"):
+        yield lines("GET", f"/v2/{path}")
+    for path, body in (("repository/index", {"ready": True}), ("repository/models/rope/load", {}),
+                       ("repository/models/alibi/unload", {"parameters": {"unload_dependents": True}}),
+                       ("systemsharedmemory/unregister", {}), ("cudasharedmemory/region/g/register", {"byte_size": 4}),
+                       ("systemsharedmemory/region/b/register", {"key": "/posenc-inference-fuzz-b", "offset": 0, "byte_size": 16})):
+        yield lines("POST", f"/v2/{path}", json.dumps(body).encode())
+
+
 def model_configs(configs):
     for path in sorted(configs.glob("*.json")):
         yield path.read_bytes()
@@ -203,7 +237,7 @@ def main(directory):
         "wire": [bytes([2 * number]) + text for number, text in numbered],
         "model_config": [rotary_pb2.ModelConfig(**file).SerializeToString() for file in
                          [{"config_json": text} for text in model_configs(configs)] + [{"gguf": data} for data in gguf_files()]],
-        "inference": list(inference_calls()), "onnx": onnx_graphs(), "tensor_file": tensor_files(), "side_socket": packets(), "flags": flags()}
+        "inference": list(inference_calls()), "rest": rest_requests(), "onnx": onnx_graphs(), "tensor_file": tensor_files(), "side_socket": packets(), "flags": flags()}
     for target, texts in seeds.items():
         (directory / target).mkdir(parents=True, exist_ok=True)
         for text in texts:

@@ -33,7 +33,9 @@ import samples
 from call_attacks import ATTACKS, STEPS_PER_SECOND, THROUGH_PROXY, client_chains
 from client import APART, SERVICE, UNLIMITED, Client
 from front import PROGRAM, Certificates, Front, ServerBehind
+from http_attacks import HTTP_ATTACKS
 from posenc.v1 import rotary_pb2, service_pb2
+from rest_client import http_port
 from server_process import SANITIZER_BYTES, STOP_SECONDS, ServerProcess
 
 MEBIBYTE = 1 << 20
@@ -41,8 +43,8 @@ DRAIN_SECONDS = 10
 SMALL = ("--max-request-bytes", "8MiB", "--max-output-bytes", "8MiB", "--max-in-flight-bytes", "32MiB",
          "--table-cache-bytes", "8MiB", "--retry-pushback", "20", "--receive-timeout", "5", "--send-timeout", "5",
          "--drain-timeout", str(DRAIN_SECONDS))
-# As docs/operating.md adds it up: calls in flight, what is not charged of 1,024 calls, gRPC's quota,
-# free answer buffers, plans and tables, two heaps of freed memory, and 96 MiB for the rest.
+# As docs/operating.md adds it up: calls in flight, what is not charged of 1,024 calls, gRPC's quota or as much of bodies
+# over HTTP, free answer buffers, plans and tables, two heaps of freed memory, and 96 MiB for the rest.
 BOUND = (32 + 32 + 96 + 8 + 16 + 8 + 16 + 96) * MEBIBYTE + SANITIZER_BYTES
 # 256 MiB of buffers that four sources may hold, and connections and calls.
 FRONT_BOUND = 384 * MEBIBYTE
@@ -121,13 +123,13 @@ def start(attack, program, directory, stack, proxied):
                                "--tls-client-ca", certificates.authority, "--tls-client-auth", "optional")
         return server, None, f"127.0.0.1:{server.port}", server.port, certificates
     address = f"unix:{directory / 'socket'}"
-    server = ServerProcess(program, directory, *SMALL, "--listen", address)
-    return server, None, address, server.port, None
+    server = ServerProcess(program, directory, *SMALL, "--listen", address, "--http-listen", "127.0.0.1:0")
+    return server, None, address, http_port(server) if attack in HTTP_ATTACKS else server.port, None
 
 
 def is_proxied(attack, choice):
     """True if the attack goes through the proxy. `choice`: None if the attack decides."""
-    return attack in THROUGH_PROXY if choice is None else choice
+    return attack not in HTTP_ATTACKS and (attack in THROUGH_PROXY if choice is None else choice)
 
 
 def run_attack(attack, program, seconds, proxied=None):

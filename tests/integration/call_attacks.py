@@ -23,6 +23,7 @@ from certificates import slow_chain
 from client import APART, SERVICE, Client
 from grpc_peers_pb2 import HealthCheckRequest, ServerReflectionRequest
 from http2_attacks import DATA, RST_STREAM, SETTINGS, WINDOW_UPDATE, call, frame
+from http_attacks import HTTP_ATTACKS
 from inference_client import InferenceClient
 from posenc.v1 import relative_pb2, rotary_pb2, service_pb2
 from round_attacks import (CONNECTIONS, calls_without_pause, calls_without_te, decode_steps, json_messages,
@@ -441,4 +442,4 @@ ATTACKS = (slow_values, slow_tables, long_calls, slow_scales, segments, single_k
            large_answers, queued_calls, many_inputs, unread_answers, silent_streams, waiting_streams, waiting_addresses,
            idle_streams, unread_information, unread_refusals, refused_calls, decode_steps, refused_messages, valid_messages,
            json_messages, long_names, unfinished_messages, reflection_names, reflection_questions, health_names, novel_files,
-           failing_calls, silent_calls, mutated_calls, client_chains, *THROUGH_PROXY)
+           failing_calls, silent_calls, mutated_calls, client_chains, *HTTP_ATTACKS, *THROUGH_PROXY)
