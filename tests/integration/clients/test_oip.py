@@ -56,7 +56,7 @@ def suite(request, data, server):
                                        "POSENC_TEST_HTTP_ADDRESS": f"127.0.0.1:{http_port(server)}"})
 
 
-@pytest.mark.parametrize("program", ["triton", "kserve_client", "triton_http", "kserve_rest"])
+@pytest.mark.parametrize("program", ["triton", "kserve_client", "triton_http", "kserve_rest", "ensemble"])
 def test_python(suite, program):
     python = environment("python", PACKAGES) / "bin" / "python"
     suite(f"{python} {HERE / program}.py", ".", CASE)
