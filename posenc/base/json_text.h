@@ -21,7 +21,7 @@ absl::Status ParseJson(std::string_view text, std::string_view root, nlohmann::j
 struct NumberArrays {
   // Arrays with this key are left out, whatever their depth. They may have numbers, true, false, and arrays of these.
   std::string_view key;
-  size_t max_values = 0;  // that the tree may have
+  size_t max_values = 0;                     // that the tree may have
   std::vector<std::string_view> texts = {};  // of the arrays
 };
 

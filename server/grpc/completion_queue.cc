@@ -162,12 +162,10 @@ class GrpcRpc final : public Rpc {
   // Returns an error if the caller may not call the method.
   absl::Status Authorize() {
     if (polling_->options_.authorize == nullptr || !method_->right) return absl::OkStatus();
-    POSENC_ASSIGN_OR_RETURN(identity_, polling_->options_.authorize(CredentialsOf(*this, peer_, context_),
-                                                                    *method_->right, context_.method(),
-                                                                    [this](const std::string& name,
-                                                                           const std::string& value) {
-                                                                      AddTrailer(name, value);
-                                                                    }));
+    POSENC_ASSIGN_OR_RETURN(
+        identity_, polling_->options_.authorize(
+                       CredentialsOf(*this, peer_, context_), *method_->right, context_.method(),
+                       [this](const std::string& name, const std::string& value) { AddTrailer(name, value); }));
     return absl::OkStatus();
   }
   void OnFirstRead(bool /*ok*/) {

@@ -250,17 +250,17 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
                            .has_trusted_proxy = server->proxied_ != nullptr},
                           &server->core_.timers, &server->core_.metrics);
   POSENC_RETURN_IF_ERROR(server->StartProbes(parts));
-  server->listener_->Start([plain = server->plain_.get(), tls = server->tls_.get(), proxied = server->proxied_.get(),
-                            rest = server->rest_.get()](Descriptor socket, const ListeningSocket& listening,
-                                                        Listener::Kind kind) {
-    if (listening.is_http) return rest->Serve(std::move(socket), kind != Listener::Kind::kTcp);
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-    connection.listener_fd = listening.socket.get();  // newer versions of gRPC refuse a connection without it
-    connection.fd = socket.Release();
-    auto* const of_tcp = tls == nullptr ? plain : tls;
-    auto* const acceptor = kind == Listener::Kind::kTcp ? of_tcp : kind == Listener::Kind::kUnix ? plain : proxied;
-    acceptor->HandleNewConnection(&connection);
-  });
+  server->listener_->Start(
+      [plain = server->plain_.get(), tls = server->tls_.get(), proxied = server->proxied_.get(),
+       rest = server->rest_.get()](Descriptor socket, const ListeningSocket& listening, Listener::Kind kind) {
+        if (listening.is_http) return rest->Serve(std::move(socket), kind != Listener::Kind::kTcp);
+        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+        connection.listener_fd = listening.socket.get();  // newer versions of gRPC refuse a connection without it
+        connection.fd = socket.Release();
+        auto* const of_tcp = tls == nullptr ? plain : tls;
+        auto* const acceptor = kind == Listener::Kind::kTcp ? of_tcp : kind == Listener::Kind::kUnix ? plain : proxied;
+        acceptor->HandleNewConnection(&connection);
+      });
   return server;
 }
 

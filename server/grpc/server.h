@@ -21,9 +21,9 @@
 #include "server/grpc/health.h"
 #include "server/grpc/server_devices.h"
 #include "server/grpc/service.h"
+#include "server/http/http_server.h"
 #include "server/listen/certificates.h"
 #include "server/listen/listener.h"
-#include "server/http/http_server.h"
 #include "server/metrics/probe_endpoint.h"
 #include "server/metrics/state_metrics.h"
 #include "server/oip/models.h"
@@ -106,7 +106,7 @@ class Server {
   std::atomic<bool> draining_ = false;
   std::unique_ptr<StateMetrics> state_metrics_;
   std::unique_ptr<ProbeEndpoint> metrics_, probes_;  // null: not asked for
-  ReserveThread closing_;                         // of side_socket_; destroyed first
+  ReserveThread closing_;                            // of side_socket_; destroyed first
 };
 
 }  // namespace posenc::server

@@ -265,13 +265,12 @@ class Connection final : public HttpConnection, public Sender, public std::enabl
     const size_t left = body_->size - body_->received;
     if (left == 0) return Hand();
     if (body_->charged == body_->received && !Charge(std::min(left, kPiece))) return;
-    stream_.async_read_some(
-        asio::buffer(body_->block.data + body_->received, body_->charged - body_->received),
-        Then([this](error_code error, size_t bytes) {
-          if (error) return is_late_ ? RefuseLateBody() : End();
-          body_->received += bytes;
-          ReadBody();
-        }));
+    stream_.async_read_some(asio::buffer(body_->block.data + body_->received, body_->charged - body_->received),
+                            Then([this](error_code error, size_t bytes) {
+                              if (error) return is_late_ ? RefuseLateBody() : End();
+                              body_->received += bytes;
+                              ReadBody();
+                            }));
   }
   void ReadChunk() {
     if (parser_->is_done()) return Hand();
@@ -425,7 +424,9 @@ class Connection final : public HttpConnection, public Sender, public std::enabl
 }  // namespace
 
 HttpAnswer HttpError(int status, std::string_view text) {
-  return {.status = status, .body = nlohmann::json{{"error", text}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"};
+  return {
+      .status = status,
+      .body = nlohmann::json{{"error", text}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"};
 }
 
 std::shared_ptr<HttpConnection> MakeHttpConnection(HttpConnection::Socket socket, HttpPeer peer,

@@ -12,8 +12,8 @@
 
 namespace posenc::server {
 
-// `client_auth`: the value of --tls-client-auth. Returns null if OpenSSL takes no more of these certificates, which were
-// checked before: for lack of memory.
+// `client_auth`: the value of --tls-client-auth. Returns null if OpenSSL takes no more of these certificates, which
+// were checked before: for lack of memory.
 std::shared_ptr<boost::asio::ssl::context> MakeTlsContext(const Certificates& certificates,
                                                           const std::string& client_auth);
 

@@ -50,7 +50,8 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Listen(Options options) {
     return absl::OkStatus();
   };
   POSENC_RETURN_IF_ERROR(listen(listener->options_.addresses, "--listen", false, &listener->port_));
-  POSENC_RETURN_IF_ERROR(listen(listener->options_.http_addresses, listener->options_.http_flag, true, &listener->http_port_));
+  POSENC_RETURN_IF_ERROR(
+      listen(listener->options_.http_addresses, listener->options_.http_flag, true, &listener->http_port_));
   if (const std::string& proxy = listener->options_.trusted_proxy; !proxy.empty()) {
     POSENC_ASSIGN_OR_RETURN(std::vector<ListeningSocket> sockets, ListenAt(proxy, "--trusted-proxy", Access::kPrivate));
     listener->sockets_.push_back(std::move(sockets.front()));

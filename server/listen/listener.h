@@ -30,7 +30,7 @@ class Listener {
     std::vector<std::string> addresses;  // as ListenAt() takes them
     std::vector<std::string> http_addresses;
     std::string http_flag = "--http-listen";  // that gives these, for errors
-    std::string trusted_proxy;           // unix:PATH, which only this user and root can open; empty: none
+    std::string trusted_proxy;                // unix:PATH, which only this user and root can open; empty: none
     size_t max_connections = 0;
     size_t max_connections_per_peer = 0;
     std::chrono::milliseconds send_timeout{};  // time in which a peer must acknowledge what was sent (TCP_USER_TIMEOUT)

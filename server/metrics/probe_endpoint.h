@@ -1,5 +1,5 @@
-// A small HTTP endpoint for scrapes and probes: GET of a few paths, on threads of its own, so that neither a slow client
-// nor load on the other ports can delay the other.
+// A small HTTP endpoint for scrapes and probes: GET of a few paths, on threads of its own, so that neither a slow
+// client nor load on the other ports can delay the other.
 #pragma once
 
 #include <functional>

@@ -34,7 +34,8 @@ ControlRoute Route(std::string_view verb, std::string pattern, const char* metho
                    Write<Response> write) {
   const auto read_bytes = [read](const PathNames& names, std::string_view body) -> absl::StatusOr<grpc::ByteBuffer> {
     if (body.size() > kMostBody) {
-      return TooLarge(kWholeRequest, fmt::format("{} bytes", body.size()), fmt::format("must be at most {}", kMostBody));
+      return TooLarge(kWholeRequest, fmt::format("{} bytes", body.size()),
+                      fmt::format("must be at most {}", kMostBody));
     }
     json tree = json::object();
     if (!body.empty()) {
@@ -173,8 +174,8 @@ std::vector<ControlRoute> MakeRoutes() {
                                                              ReadIndex, index),
       Route<RepositoryModelLoadRequest, RepositoryModelLoadResponse>("POST", "/v2/repository/models/{model}/load",
                                                                      "RepositoryModelLoad", ReadControl, Nothing),
-      Route<RepositoryModelUnloadRequest, RepositoryModelUnloadResponse>(
-          "POST", "/v2/repository/models/{model}/unload", "RepositoryModelUnload", ReadControl, Nothing),
+      Route<RepositoryModelUnloadRequest, RepositoryModelUnloadResponse>("POST", "/v2/repository/models/{model}/unload",
+                                                                         "RepositoryModelUnload", ReadControl, Nothing),
       Route<SystemSharedMemoryRegisterRequest, SystemSharedMemoryRegisterResponse>(
           "POST", "/v2/systemsharedmemory/region/{region}/register", "SystemSharedMemoryRegister", ReadRegister,
           Nothing),

@@ -107,8 +107,9 @@ absl::StatusOr<HttpAnswer> WriteInferJson(grpc::ByteBuffer bytes, const OutputFo
     } else if (forms.IsBinary(output.name())) {
       text += fmt::format(",\"parameters\":{{\"binary_data_size\":{}}}}}", size);
       if (size == 0) continue;
-      ForEachPiece(response->payloads, ticket,
-                   [&](absl::Span<const std::byte> piece) { answer.more.push_back({piece, response}); });
+      ForEachPiece(response->payloads, ticket, [&](absl::Span<const std::byte> piece) {
+        answer.more.push_back({piece, response});
+      });
     } else {
       json_bytes += size;
       if (json_bytes > kMostJsonElementBytes) {

@@ -253,8 +253,9 @@ class InferReader {
 absl::StatusOr<InferJson> ReadInferJson(std::string_view model_name, std::string_view model_version,
                                         const SharedBytes& body, size_t json_bytes) {
   if (json_bytes > kMostJsonBytes) {
-    return TooLarge(kWholeRequest, fmt::format("{} bytes of JSON", json_bytes),
-                    fmt::format("must be at most {}: longer tensors must be binary (binary_data_size)", kMostJsonBytes));
+    return TooLarge(
+        kWholeRequest, fmt::format("{} bytes of JSON", json_bytes),
+        fmt::format("must be at most {}: longer tensors must be binary (binary_data_size)", kMostJsonBytes));
   }
   return InferReader(body, json_bytes).Read(model_name, model_version);
 }

@@ -35,8 +35,8 @@ struct InferJson {
   OutputForms forms;
 };
 
-// Reads the body of a request for a model. `json_bytes`: the first bytes of the body, which are JSON; binary tensors are
-// behind them, in the order of the inputs. INVALID_ARGUMENT names the place in the JSON; RESOURCE_EXHAUSTED above
+// Reads the body of a request for a model. `json_bytes`: the first bytes of the body, which are JSON; binary tensors
+// are behind them, in the order of the inputs. INVALID_ARGUMENT names the place in the JSON; RESOURCE_EXHAUSTED above
 // kMostJsonBytes, or 10,000 values that are not elements. What a ModelInferRequest can hold is not checked further.
 absl::StatusOr<InferJson> ReadInferJson(std::string_view model_name, std::string_view model_version,
                                         const SharedBytes& body, size_t json_bytes);

@@ -14,8 +14,9 @@ using nlohmann::ordered_json;
 ordered_json ValueOf(const Message& message, const FieldDescriptor& field, int n) {
   const auto& reflection = *message.GetReflection();
   const auto of = [&](auto one, auto repeated) { return n < 0 ? ordered_json(one()) : ordered_json(repeated()); };
-#define POSENC_VALUE(TYPE) \
-  of([&] { return reflection.Get##TYPE(message, &field); }, [&] { return reflection.GetRepeated##TYPE(message, &field, n); })
+#define POSENC_VALUE(TYPE)                                  \
+  of([&] { return reflection.Get##TYPE(message, &field); }, \
+     [&] { return reflection.GetRepeated##TYPE(message, &field, n); })
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT32: return POSENC_VALUE(Int32);
     case FieldDescriptor::CPPTYPE_INT64: return POSENC_VALUE(Int64);

@@ -67,8 +67,7 @@ CallerCredentials CredentialsOf(const HttpRequest& request) {
 
 class RestHandler {
  public:
-  RestHandler(Core* core, const Methods& methods, Authorize authorize)
-      : core_(core), authorize_(std::move(authorize)) {
+  RestHandler(Core* core, const Methods& methods, Authorize authorize) : core_(core), authorize_(std::move(authorize)) {
     const auto add = [&](const char* name) {
       const std::string path = InferenceRpc(name).path;
       Method& method = methods_[name] = methods.at(path);
@@ -82,17 +81,19 @@ class RestHandler {
     const Path path = Path::Of(request.target);
     std::string verbs;  // with which the path exists
     if (const auto named = path.Match("/v2/models/{model}/infer")) {
-      if (request.verb == "POST") return BeginCall(request, kInfer, [this, named = *named](auto exchange, auto caller) {
-        Infer(std::move(exchange), std::move(caller), named);
-      });
+      if (request.verb == "POST")
+        return BeginCall(request, kInfer, [this, named = *named](auto exchange, auto caller) {
+          Infer(std::move(exchange), std::move(caller), named);
+        });
       verbs = "POST";
     }
     for (const ControlRoute& route : ControlRoutes()) {
       const auto named = path.Match(route.pattern);
       if (!named) continue;
-      if (request.verb == route.verb) return BeginCall(request, route.method, [this, &route, named = *named](auto exchange, auto caller) {
-        Control(std::move(exchange), std::move(caller), route, named);
-      });
+      if (request.verb == route.verb)
+        return BeginCall(request, route.method, [this, &route, named = *named](auto exchange, auto caller) {
+          Control(std::move(exchange), std::move(caller), route, named);
+        });
       verbs += (verbs.empty() ? "" : ", ") + std::string(route.verb);
     }
     if (verbs.empty()) return ErrorOf(NoSuchPath(request.target));
@@ -106,7 +107,8 @@ class RestHandler {
   using Serve = std::function<void(std::shared_ptr<HttpExchange>, HttpCaller)>;
 
   static absl::Status NoSuchPath(std::string_view target) {
-    return Restore(absl::StatusCode::kNotFound, fmt::format("path: {} is none of the Open Inference Protocol", Quote(target, 200)),
+    return Restore(absl::StatusCode::kNotFound,
+                   fmt::format("path: {} is none of the Open Inference Protocol", Quote(target, 200)),
                    {"NOT_FOUND", "path", std::string(target), ""});
   }
 
@@ -125,9 +127,8 @@ class RestHandler {
       }
       caller.identity = *std::move(identity);
     }
-    return HttpContinuation([caller = std::move(caller), serve = std::move(serve)](auto exchange) {
-      serve(std::move(exchange), caller);
-    });
+    return HttpContinuation(
+        [caller = std::move(caller), serve = std::move(serve)](auto exchange) { serve(std::move(exchange), caller); });
   }
 
   void Control(std::shared_ptr<HttpExchange> exchange, HttpCaller caller, const ControlRoute& route,
@@ -142,9 +143,9 @@ class RestHandler {
     const auto json_bytes = JsonBytesOf(exchange->request(), exchange->body().bytes.size());
     if (!json_bytes.ok()) return exchange->Answer(ErrorOf(json_bytes.status()), [] {});
     if (*json_bytes <= kParsedAtOnce) return InferFrom(Read(*exchange, names, *json_bytes), exchange, caller);
-    const TaskOwner owner{caller.identity != nullptr ? "identity " + caller.identity->name
-                                                     : NameOf(PeerOf(caller.connection)),
-                          exchange->request().peer->number};
+    const TaskOwner owner{
+        caller.identity != nullptr ? "identity " + caller.identity->name : NameOf(PeerOf(caller.connection)),
+        exchange->request().peer->number};
     core_->pool.Submit(
         [this, exchange, caller, names, json_bytes = *json_bytes] {
           auto read = std::make_shared<absl::StatusOr<InferJson>>(Read(*exchange, names, json_bytes));
@@ -154,8 +155,7 @@ class RestHandler {
   }
 
   static absl::StatusOr<InferJson> Read(const HttpExchange& exchange, const PathNames& names, size_t json_bytes) {
-    return WithoutExceptionsIn(
-        [&] { return ReadInferJson(names.model, names.version, exchange.body(), json_bytes); });
+    return WithoutExceptionsIn([&] { return ReadInferJson(names.model, names.version, exchange.body(), json_bytes); });
   }
   template <typename Step>
   static auto WithoutExceptionsIn(Step step) -> decltype(step()) {

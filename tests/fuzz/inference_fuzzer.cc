@@ -1,5 +1,5 @@
-// Calls of every RPC of the Open Inference Protocol (served_call.h); the stream is ModelStreamInfer. The server is that of
-// inference_server.h.
+// Calls of every RPC of the Open Inference Protocol (served_call.h); the stream is ModelStreamInfer. The server is that
+// of inference_server.h.
 #include <memory>
 #include <string>
 

@@ -119,7 +119,8 @@ int posenc::fuzz::RunInput(const uint8_t* data, size_t size) {
   return 0;
 }
 
-// Changes the JSON of the body or, one in four times, any bytes. Where the line gives the length of the JSON, it follows.
+// Changes the JSON of the body or, one in four times, any bytes. Where the line gives the length of the JSON, it
+// follows.
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
   posenc::fuzz::Random random(seed);
   const std::string input(reinterpret_cast<const char*>(data), size);
@@ -128,7 +129,8 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
     return LLVMFuzzerMutate(data, size, max_size);
   }
   const std::string value = input.substr(space + 1, end - space - 1);
-  const bool has_length = !value.empty() && value.size() < 8 && value.find_first_not_of("0123456789") == std::string::npos;
+  const bool has_length =
+      !value.empty() && value.size() < 8 && value.find_first_not_of("0123456789") == std::string::npos;
   const size_t length = std::min(has_length ? std::stoul(value) : size, size - end - 1);
   const std::string changed = posenc::fuzz::ChangeJson(std::string_view(input).substr(end + 1, length), random);
   const std::string made = input.substr(0, space + 1) + (has_length ? std::to_string(changed.size()) : value) + "\n" +
