@@ -31,7 +31,10 @@ absl::Status AtOffset(std::string_view text, size_t offset, const absl::Status& 
 struct Progress {
   const char* furthest;  // the first character that the parser has not read
   int bytes_to_point = kBytesBetweenPoints;
+  bool in_string = false, escaped = false;  // where the parser is
 };
+
+bool IsBlank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
 // Iterator over a text that keeps a parser's progress. Throws ComputationStopped at interruption points.
 struct CountedText {
@@ -43,10 +46,21 @@ struct CountedText {
 
   const char* at;
   Progress* progress;
+  const char* end;
 
   reference operator*() const { return *at; }
   CountedText& operator++() {
-    progress->furthest = ++at;
+    if (progress->escaped) {
+      progress->escaped = false;
+    } else if (*at == '"') {
+      progress->in_string = !progress->in_string;
+    } else {
+      progress->escaped = progress->in_string && *at == '\\';
+    }
+    ++at;
+    // Of blanks between values the last one is enough: the parser would keep them all, and print each in an error.
+    while (!progress->in_string && end - at > 1 && *at != ' ' && IsBlank(*at) && IsBlank(at[1])) ++at;
+    progress->furthest = at;
     if (--progress->bytes_to_point == 0) {
       progress->bytes_to_point = kBytesBetweenPoints;
       InterruptionPoint();
@@ -67,7 +81,7 @@ class TreeBuilder : public json::json_sax_t {
 
   absl::Status Run() {
     const char* end = text_.data() + text_.size();
-    json::sax_parse(CountedText{text_.data(), &progress_}, CountedText{end, &progress_}, this);
+    json::sax_parse(CountedText{text_.data(), &progress_, end}, CountedText{end, &progress_, end}, this);
     return status_;
   }
 

@@ -47,6 +47,7 @@ struct Core {
         admission(std::make_unique<Admission>(config.max_in_flight_requests, config.max_in_flight_bytes)),
         buffer_pool(std::make_shared<BufferPool>(static_cast<size_t>(config.answer_pool_bytes))),
         io_threads(static_cast<size_t>(config.io_threads)),
+        http_threads(static_cast<size_t>(config.io_threads)),
         pool(static_cast<size_t>(config.threads)) {
     PlanCache().SetMaxBytes(static_cast<size_t>(config.plan_cache_bytes));
     TableCache().SetMaxBytes(static_cast<size_t>(config.table_cache_bytes));
@@ -61,11 +62,12 @@ struct Core {
   const Devices* devices = nullptr;                        // other than the CPU; null: none
   // When a drain ends the calls that still compute.
   std::atomic<std::chrono::steady_clock::time_point> computing_ends = std::chrono::steady_clock::time_point::max();
-  BusyThreads io_threads;  // which receive, and compute small calls
+  // Those that receive, and compute small calls, over gRPC and over HTTP.
+  BusyThreads io_threads, http_threads;
   // Number of threads that have been in one task for longer than --stuck-thread-seconds.
   size_t CountStuckThreads() const {
     const std::chrono::seconds time(config.stuck_thread_s);
-    return pool.CountLongTasks(time) + io_threads.CountLongerThan(time);
+    return pool.CountLongTasks(time) + io_threads.CountLongerThan(time) + http_threads.CountLongerThan(time);
   }
   RecentCalls recent_calls;
   WorkPool pool;

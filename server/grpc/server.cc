@@ -292,7 +292,8 @@ void Server::StartRest(const Methods& methods) {
                                .max_age = seconds(config.max_connection_age_s)},
                     .body_bytes = FairLimit::Create(config.memory_quota_bytes),
                     .buffers = core_.buffer_pool,
-                    .is_draining = [this] { return draining_.load(); }};
+                    .is_draining = [this] { return draining_.load(); },
+                    .busy = &core_.http_threads};
   rest_ = std::make_unique<HttpServer>(std::move(options));
 }
 
@@ -383,7 +384,7 @@ bool Server::EndFiles() {
 
 std::set<TcpEnd> Server::BusyConnections(bool with_uploads) {
   std::set<TcpEnd> busy = polling_->BusyConnections(with_uploads);
-  if (rest_ != nullptr) busy.merge(rest_->BusyConnections());
+  if (rest_ != nullptr) busy.merge(rest_->BusyConnections(with_uploads));
   return busy;
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstring>
 #include <new>
@@ -11,12 +10,12 @@
 #include <type_traits>
 #include <utility>
 
+#include "boost/asio/basic_waitable_timer.hpp"
 #include "boost/asio/buffer.hpp"
 #include "boost/asio/dispatch.hpp"
 #include "boost/asio/error.hpp"
 #include "boost/asio/post.hpp"
 #include "boost/asio/ssl/stream.hpp"
-#include "boost/asio/steady_timer.hpp"
 #include "boost/asio/write.hpp"
 #include "boost/beast/core/flat_buffer.hpp"
 #include "boost/beast/core/string.hpp"
@@ -26,6 +25,7 @@
 #include "boost/beast/http/read.hpp"
 #include "boost/beast/http/status.hpp"
 #include "nlohmann/json.hpp"
+#include "server/core/log.h"
 #include "server/http/tls_context.h"
 #include "server/listen/peer.h"
 
@@ -37,9 +37,10 @@ namespace http = boost::beast::http;
 using boost::system::error_code;
 using std::chrono::steady_clock;
 
-constexpr size_t kPiece = size_t{1} << 20;  // of a body, charged at a time
-constexpr size_t kLookAhead = 1024;         // bytes of the next request that are read while one is answered
-constexpr std::chrono::seconds kLinger{2};  // in which a client may still send, so that it reads the last answer
+constexpr size_t kPiece = size_t{1} << 20;     // of a body, charged at a time
+constexpr size_t kChunk = size_t{16} << 10;    // of a chunked body, parsed at a time
+constexpr size_t kLookAhead = 1024;            // bytes of the next request that are read while one is answered
+constexpr std::chrono::seconds kLastReads{2};  // in which a client may still send, so that it reads the last answer
 
 // A request's body. Chunked ones are in `text`, whose sizes are not known before.
 struct Body {
@@ -55,7 +56,7 @@ struct Body {
   const std::shared_ptr<BufferPool> pool;
   BufferPool::Block block{nullptr, 0};
   size_t size = 0, received = 0, charged = 0;
-  std::string text;
+  std::string text, chunk;
   std::vector<Charge> charges;
 };
 
@@ -73,32 +74,24 @@ std::string HeaderOf(const HttpAnswer& answer, size_t body_bytes, bool is_last, 
   return header += "\r\n";
 }
 
-class Sender {
- public:
-  virtual ~Sender() = default;
-  virtual void Send(HttpAnswer answer, std::function<void()> sent) = 0;
-  virtual void CloseNow() = 0;
-  virtual void Post(std::function<void()> step) = 0;
-};
-
 class Exchange final : public HttpExchange {
  public:
-  Exchange(std::shared_ptr<Sender> sender, HttpRequest request, SharedBytes body)
-      : sender_(std::move(sender)), request_(std::move(request)), body_(std::move(body)) {}
+  Exchange(std::shared_ptr<HttpConnection> connection, HttpRequest request, SharedBytes body)
+      : connection_(std::move(connection)), request_(std::move(request)), body_(std::move(body)) {}
 
   const HttpRequest& request() const override { return request_; }
   const SharedBytes& body() const override { return body_; }
   bool is_gone() const override { return is_gone_; }
-  void Post(std::function<void()> step) override { sender_->Post(std::move(step)); }
+  void Post(std::function<void()> step) override { connection_->Post(std::move(step)); }
   void Answer(HttpAnswer answer, std::function<void()> sent) override {
-    sender_->Send(std::move(answer), std::move(sent));
+    connection_->Send(std::move(answer), std::move(sent));
   }
-  void Close() override { sender_->CloseNow(); }
+  void Close() override { connection_->Close(); }
 
   void SetGone() { is_gone_ = true; }
 
  private:
-  const std::shared_ptr<Sender> sender_;
+  const std::shared_ptr<HttpConnection> connection_;
   const HttpRequest request_;
   const SharedBytes body_;
   std::atomic<bool> is_gone_{false};
@@ -106,19 +99,20 @@ class Exchange final : public HttpExchange {
 
 // All steps run on the stream's executor, one at a time.
 template <class Stream>
-class Connection final : public HttpConnection, public Sender, public std::enable_shared_from_this<Connection<Stream>> {
+class Connection final : public HttpConnection, public std::enable_shared_from_this<Connection<Stream>> {
  public:
   static constexpr bool kIsTls = !std::is_same_v<Stream, Socket>;
 
   Connection(Stream stream, HttpPeer peer, std::shared_ptr<asio::ssl::context> tls,
-             std::shared_ptr<const HttpShared> shared)
-      : tls_(std::move(tls)),
+             std::shared_ptr<const HttpShared> shared, std::shared_ptr<const void> alive)
+      : alive_(std::move(alive)),
+        tls_(std::move(tls)),
         stream_(std::move(stream)),
         peer_(std::move(peer)),
         caller_(server::NameOf(PeerOf(peer_.name))),
         shared_(std::move(shared)),
         buffer_(shared_->limits.max_header_bytes),
-        deadline_(stream_.get_executor()),
+        deadline_(executor()),
         began_(steady_clock::now()) {}
 
   void Start() override {
@@ -136,12 +130,16 @@ class Connection final : public HttpConnection, public Sender, public std::enabl
     });
   }
   const HttpPeer& peer() const override { return peer_; }
-  bool is_busy() const override { return is_busy_; }
-  void Close() override { CloseNow(); }
-  void CloseNow() override {
+  bool is_busy(bool with_uploads) const override {
+    const Phase phase = phase_;
+    return phase == Phase::kAnswer || (with_uploads && phase == Phase::kBody);
+  }
+  void Close() override {
     Run([this] { End(); });
   }
-  void Post(std::function<void()> step) override { asio::post(stream_.get_executor(), std::move(step)); }
+  void Post(std::function<void()> step) override {
+    asio::post(stream_.get_executor(), Then([step = std::move(step)] { step(); }));
+  }
   void Send(HttpAnswer answer, std::function<void()> sent) override {
     Run([this, answer = std::move(answer), sent = std::move(sent)]() mutable {
       Write(std::move(answer), std::move(sent));
@@ -149,31 +147,53 @@ class Connection final : public HttpConnection, public Sender, public std::enabl
   }
 
  private:
+  // What is being done. kHeader: a header is awaited, or being received. kLinger: the last answer is sent.
+  enum class Phase { kHeader, kBody, kAnswer, kLinger, kEnded };
+
   // Runs a step on the executor, at once if this thread runs it already.
   template <typename Step>
   void Run(Step step) {
-    asio::dispatch(stream_.get_executor(),
-                   [self = this->shared_from_this(), step = std::move(step)]() mutable { step(); });
+    asio::dispatch(executor(), Then(std::move(step)));
   }
-  // A handler that keeps the connection until it is called.
+  // A handler that keeps the connection until it is called. An exception, for lack of memory, ends the connection.
   template <typename Handler>
   auto Then(Handler handler) {
     return [self = this->shared_from_this(), handler = std::move(handler)](auto... results) mutable {
-      handler(results...);
+      static thread_local int depth = 0;
+      BusyThreads* const busy = self->shared_->busy;
+      if (depth++ == 0 && busy != nullptr) busy->Begin(http_thread);
+      try {
+        handler(results...);
+      } catch (const std::exception& error) {
+        LogException("http", error);
+        self->Abandon();
+      }
+      if (--depth == 0 && busy != nullptr) busy->End(http_thread);
     };
   }
-  auto& socket() { return stream_.lowest_layer(); }
+  Strand executor() { return socket().get_executor(); }
+  Socket& socket() {
+    if constexpr (kIsTls) {
+      return stream_.next_layer();
+    } else {
+      return stream_;
+    }
+  }
 
   void SetDeadline(steady_clock::duration time) {
+    if (phase_ == Phase::kEnded) return;
     deadline_.expires_after(time);
     deadline_.async_wait(Then([this](error_code error) {
-      if (error || deadline_.expiry() > steady_clock::now()) return;
-      // What is being received is answered by a reason, which the cancelled read's handler gives.
-      const bool can_say = is_receiving_ && (is_busy_ || header_bytes_ + buffer_.size() > 0);
-      if (!can_say || std::exchange(is_late_, true)) return End();
-      error_code ignored;
-      socket().cancel(ignored);
+      if (!error && deadline_.expiry() <= steady_clock::now()) OnDeadline();
     }));
+  }
+  // What is being received is answered by the reason, in the handler of the read that is cancelled, or of the next.
+  void OnDeadline() {
+    const bool is_received = phase_ == Phase::kBody || (phase_ == Phase::kHeader && header_bytes_ + buffer_.size() > 0);
+    if (!is_received || std::exchange(is_late_, true)) return End();
+    SetDeadline(kLastReads);
+    error_code ignored;
+    socket().cancel(ignored);
   }
 
   void ReadHeader() {
@@ -181,7 +201,8 @@ class Connection final : public HttpConnection, public Sender, public std::enabl
     parser_->header_limit(static_cast<uint32_t>(shared_->limits.max_header_bytes));
     parser_->body_limit(shared_->limits.max_body_bytes);
     header_bytes_ = 0;
-    is_receiving_ = true;
+    is_http_1_0_ = is_head_ = is_late_ = false;
+    phase_ = Phase::kHeader;
     SetDeadline(shared_->limits.receive_timeout);
     ReadMoreOfHeader();
   }
@@ -189,6 +210,8 @@ class Connection final : public HttpConnection, public Sender, public std::enabl
   void ReadMoreOfHeader() {
     http::async_read_some(stream_, buffer_, *parser_, Then([this](error_code error, size_t bytes) {
                             header_bytes_ += bytes;
+                            if (is_late_)
+                              return Refuse(408, "the request's header did not come within --receive-timeout");
                             if (!error && header_bytes_ > shared_->limits.max_header_bytes) {
                               error = http::error::header_limit;
                             }
@@ -198,7 +221,6 @@ class Connection final : public HttpConnection, public Sender, public std::enabl
   }
 
   void OnHeader(error_code error) {
-    if (error && is_late_) return Refuse(408, "the request's header did not come within --receive-timeout");
     if (error == http::error::header_limit || error == http::error::buffer_overflow) {
       return Refuse(431, fmt::format("the request's header must have at most {} bytes (--max-metadata-bytes)",
                                      shared_->limits.max_header_bytes));
@@ -209,7 +231,6 @@ class Connection final : public HttpConnection, public Sender, public std::enabl
       return Refuse(400, "must be HTTP/1.1: " + error.message());
     }
     if (error) return End();
-    is_busy_ = true;
     auto& message = parser_->get();
     is_http_1_0_ = message.version() < 11;
     is_head_ = message.method() == http::verb::head;
@@ -221,7 +242,8 @@ class Connection final : public HttpConnection, public Sender, public std::enabl
     request.target = std::string(message.target());
     request.fields = std::move(static_cast<http::fields&>(message));
     request.peer = &peer_;
-    const bool is_expecting = request.fields.count(http::field::expect) > 0;
+    if (!HasPlainEncoding(request)) return Refuse(501, "Transfer-Encoding: must be absent or chunked");
+    const bool is_expecting = request.fields.count(http::field::expect) > 0 && !is_http_1_0_;
     if (is_expecting && !boost::beast::iequals(request.fields[http::field::expect], "100-continue")) {
       return Refuse(417, "Expect: must be absent or 100-continue");
     }
@@ -237,6 +259,7 @@ class Connection final : public HttpConnection, public Sender, public std::enabl
     continuation_ = std::move(std::get<HttpContinuation>(begun));
     request_ = std::move(request);
     body_ = std::make_shared<Body>(shared_->buffers);
+    phase_ = Phase::kBody;
     SetDeadline(shared_->limits.receive_timeout);
     if (!has_body) return Hand();
     const auto read = [this, length = length.value_or(0)] { parser_->chunked() ? ReadChunk() : BeginBody(length); };
@@ -244,6 +267,13 @@ class Connection final : public HttpConnection, public Sender, public std::enabl
     static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
     asio::async_write(stream_, asio::buffer(kContinue.data(), kContinue.size()),
                       Then([this, read](error_code failed, size_t) { failed ? End() : read(); }));
+  }
+  // Other encodings than "chunked" alone, which some parsers ignore and some take, would hide requests in a body.
+  bool HasPlainEncoding(const HttpRequest& request) const {
+    const size_t number = request.fields.count(http::field::transfer_encoding);
+    if (number == 0) return true;
+    return number == 1 && !is_http_1_0_ && parser_->chunked() &&
+           boost::beast::iequals(request.fields[http::field::transfer_encoding], "chunked");
   }
 
   // A body of this size is read into one block, whose pages are touched, and charged, as its bytes come.
@@ -267,27 +297,29 @@ class Connection final : public HttpConnection, public Sender, public std::enabl
     if (body_->charged == body_->received && !Charge(std::min(left, kPiece))) return;
     stream_.async_read_some(asio::buffer(body_->block.data + body_->received, body_->charged - body_->received),
                             Then([this](error_code error, size_t bytes) {
-                              if (error) return is_late_ ? RefuseLateBody() : End();
+                              if (is_late_) return RefuseLateBody();
+                              if (error) return End();
                               body_->received += bytes;
                               ReadBody();
                             }));
   }
   void ReadChunk() {
     if (parser_->is_done()) return Hand();
+    body_->chunk.resize(kChunk);
     auto& into = parser_->get().body();
-    into.data = chunk_.data();
-    into.size = chunk_.size();
+    into.data = body_->chunk.data();
+    into.size = body_->chunk.size();
     http::async_read_some(stream_, buffer_, *parser_, Then([this](error_code error, size_t) {
+                            if (is_late_) return RefuseLateBody();
                             if (error == http::error::need_buffer) error = {};
                             if (error == http::error::body_limit) return RefuseSize();
-                            if (error && is_late_) return RefuseLateBody();
                             if (error && error.category() == make_error_code(http::error::bad_chunk).category()) {
                               return Refuse(400, "the body must be in chunks of HTTP/1.1: " + error.message());
                             }
                             if (error) return End();
-                            const size_t bytes = chunk_.size() - parser_->get().body().size;
+                            const size_t bytes = body_->chunk.size() - parser_->get().body().size;
                             if (body_->text.size() + bytes > body_->charged && !Charge(kPiece)) return;
-                            body_->text.append(chunk_.data(), bytes);
+                            body_->text.append(body_->chunk.data(), bytes);
                             ReadChunk();
                           }));
   }
@@ -296,7 +328,10 @@ class Connection final : public HttpConnection, public Sender, public std::enabl
     if (bytes == 0) return true;
     server::Charge charge;
     if (!shared_->body_bytes->Take(caller_, static_cast<int64_t>(bytes), &charge)) {
-      Refuse(503, "too many bytes of requests over HTTP");
+      HttpAnswer answer = HttpError(503, "too many bytes of requests over HTTP");
+      answer.fields.emplace_back("Retry-After", "1");
+      is_last_ = true;
+      Write(std::move(answer), nullptr);
       return false;
     }
     body_->charges.push_back(std::move(charge));
@@ -306,7 +341,7 @@ class Connection final : public HttpConnection, public Sender, public std::enabl
 
   // Hands the whole request over.
   void Hand() {
-    is_receiving_ = false;
+    phase_ = Phase::kAnswer;
     deadline_.cancel();
     const SharedBytes bytes = body_->Share(body_);
     body_.reset();
@@ -322,8 +357,8 @@ class Connection final : public HttpConnection, public Sender, public std::enabl
                               is_watching_ = false;
                               if (error) return End();
                               buffer_.commit(bytes);
-                              if (is_lingering_) return Linger();
-                              if (exchange_ == nullptr) ReadHeader();
+                              if (phase_ == Phase::kLinger) return Drain();
+                              if (phase_ == Phase::kHeader) ReadHeader();
                             }));
   }
 
@@ -338,13 +373,10 @@ class Connection final : public HttpConnection, public Sender, public std::enabl
   void RefuseLateBody() { Refuse(408, "the request's body did not come within --receive-timeout"); }
 
   void Write(HttpAnswer answer, std::function<void()> sent) {
-    is_receiving_ = false;
+    sent_ = std::move(sent);
     body_.reset();
-    if (has_ended_) {
-      exchange_.reset();
-      if (sent) sent();
-      return;
-    }
+    if (phase_ == Phase::kEnded) return Release();
+    phase_ = Phase::kAnswer;
     is_last_ |= shared_->is_draining() || steady_clock::now() - began_ >= shared_->limits.max_age;
     answer_ = std::move(answer);
     size_t bytes = answer_.body.size();
@@ -356,69 +388,82 @@ class Connection final : public HttpConnection, public Sender, public std::enabl
       for (const SharedBytes& more : answer_.more) pieces.emplace_back(more.bytes.data(), more.bytes.size());
     }
     SetDeadline(shared_->limits.send_timeout);
-    asio::async_write(stream_, pieces, Then([this, sent = std::move(sent)](error_code error, size_t) {
-                        answer_ = {};
-                        exchange_.reset();
-                        is_busy_ = is_late_ = false;
-                        if (sent) sent();
+    asio::async_write(stream_, pieces, Then([this](error_code error, size_t) {
+                        Release();
+                        if (phase_ == Phase::kEnded) return;
                         if (error) return End();
                         if (is_last_) return Linger();
+                        phase_ = Phase::kHeader;
                         if (!is_watching_) return ReadHeader();
                         SetDeadline(shared_->limits.receive_timeout);  // for what Watch() reads
                       }));
   }
+  // Lets go of the request and its answer.
+  void Release() {
+    answer_ = {};
+    exchange_.reset();
+    if (sent_) std::exchange(sent_, nullptr)();
+  }
 
-  // Ends the connection once the client has: what it still sends would otherwise reset the connection, and the answer
-  // be lost.
+  // Ends the connection once the client has, or soon: what it still sends would otherwise reset the connection, and the
+  // answer be lost.
   void Linger() {
-    error_code ignored;
-    if (!std::exchange(is_lingering_, true)) {
-      SetDeadline(kLinger);
-      if constexpr (kIsTls) {
-        if (is_watching_) return End();
-        return stream_.async_shutdown(Then([this](error_code) { End(); }));
-      } else {
-        socket().shutdown(Socket::shutdown_send, ignored);
-      }
+    phase_ = Phase::kLinger;
+    SetDeadline(kLastReads);
+    if constexpr (kIsTls) {
+      // Says over TLS that nothing follows. It fails if the client still sends.
+      if (!is_watching_) return stream_.async_shutdown(Then([this](error_code) { ShutDown(); }));
     }
-    if (is_watching_) return;
+    ShutDown();
+  }
+  void ShutDown() {
+    error_code ignored;
+    socket().shutdown(Socket::shutdown_send, ignored);
+    if (!is_watching_) Drain();
+  }
+  void Drain() {
+    if (phase_ == Phase::kEnded) return;
     buffer_.consume(buffer_.size());
-    is_watching_ = true;
-    stream_.async_read_some(buffer_.prepare(kLookAhead), Then([this](error_code error, size_t) {
-                              is_watching_ = false;
-                              error ? End() : Linger();
-                            }));
+    socket().async_read_some(buffer_.prepare(kLookAhead),
+                             Then([this](error_code error, size_t) { error ? End() : Drain(); }));
   }
   void End() {
-    if (std::exchange(has_ended_, true)) return;
+    if (phase_ == Phase::kEnded) return;
+    phase_ = Phase::kEnded;
     error_code ignored;
     socket().close(ignored);
     deadline_.cancel();
     body_.reset();
-    is_busy_ = exchange_ != nullptr;
     if (exchange_ != nullptr) exchange_->SetGone();
   }
+  // Ends the connection after an exception. A request that has been handed over may still be answered.
+  void Abandon() {
+    End();
+    Release();
+  }
 
+  const std::shared_ptr<const void> alive_;        // destroyed last
   const std::shared_ptr<asio::ssl::context> tls_;  // outlives stream_
   Stream stream_;
   HttpPeer peer_;
   const std::string caller_;
   const std::shared_ptr<const HttpShared> shared_;
   boost::beast::flat_buffer buffer_;  // what came and is not parsed yet
-  asio::steady_timer deadline_;
+  asio::basic_waitable_timer<steady_clock, asio::wait_traits<steady_clock>, Strand> deadline_;
   const steady_clock::time_point began_;
   std::optional<http::request_parser<http::buffer_body>> parser_;
   size_t header_bytes_ = 0;
   HttpRequest request_;
   HttpContinuation continuation_;
   std::shared_ptr<Body> body_;
-  std::array<char, size_t{16} << 10> chunk_;
   std::shared_ptr<Exchange> exchange_;  // being answered
   HttpAnswer answer_;
   std::string header_;
-  std::atomic<bool> is_busy_{false};
+  std::function<void()> sent_;
+  std::atomic<Phase> phase_{Phase::kHeader};
   bool is_http_1_0_ = false, is_head_ = false, is_last_ = false;  // of the current request
-  bool is_receiving_ = false, is_watching_ = false, is_lingering_ = false, is_late_ = false, has_ended_ = false;
+  bool is_late_ = false;                                          // the request, for --receive-timeout
+  bool is_watching_ = false;                                      // a read of Watch() is pending
 };
 
 }  // namespace
@@ -431,12 +476,15 @@ HttpAnswer HttpError(int status, std::string_view text) {
 
 std::shared_ptr<HttpConnection> MakeHttpConnection(HttpConnection::Socket socket, HttpPeer peer,
                                                    std::shared_ptr<asio::ssl::context> tls,
-                                                   std::shared_ptr<const HttpShared> shared) {
+                                                   std::shared_ptr<const HttpShared> shared,
+                                                   std::shared_ptr<const void> alive) {
   using Plain = Connection<HttpConnection::Socket>;
   using Tls = Connection<asio::ssl::stream<HttpConnection::Socket>>;
-  if (tls == nullptr) return std::make_shared<Plain>(std::move(socket), std::move(peer), nullptr, std::move(shared));
+  if (tls == nullptr) {
+    return std::make_shared<Plain>(std::move(socket), std::move(peer), nullptr, std::move(shared), std::move(alive));
+  }
   asio::ssl::stream<HttpConnection::Socket> stream(std::move(socket), *tls);
-  return std::make_shared<Tls>(std::move(stream), std::move(peer), std::move(tls), std::move(shared));
+  return std::make_shared<Tls>(std::move(stream), std::move(peer), std::move(tls), std::move(shared), std::move(alive));
 }
 
 }  // namespace posenc::server

@@ -5,8 +5,12 @@
 #include <cstddef>
 #include <memory>
 
+#include "boost/asio/basic_stream_socket.hpp"
 #include "boost/asio/generic/stream_protocol.hpp"
+#include "boost/asio/io_context.hpp"
 #include "boost/asio/ssl/context.hpp"
+#include "boost/asio/strand.hpp"
+#include "posenc/base/busy_threads.h"
 #include "server/core/buffer_pool.h"
 #include "server/core/fair_limit.h"
 #include "server/http/message.h"
@@ -29,25 +33,34 @@ struct HttpShared {
   std::shared_ptr<FairLimit> body_bytes;  // of bodies, from when they come until their requests are answered
   std::shared_ptr<BufferPool> buffers;
   std::function<bool()> is_draining;  // then each answer is its connection's last
+  BusyThreads* busy = nullptr;  // records since when each of the server's threads is in one step; null: nobody asks
 };
+
+// The number of the server's thread that runs, for HttpShared::busy.
+inline thread_local size_t http_thread = 0;
 
 // Thread-safe.
 class HttpConnection {
  public:
-  using Socket = boost::asio::generic::stream_protocol::socket;
+  using Strand = boost::asio::strand<boost::asio::io_context::executor_type>;
+  using Socket = boost::asio::basic_stream_socket<boost::asio::generic::stream_protocol, Strand>;
 
   virtual ~HttpConnection() = default;
   // Serves the connection until it ends. It owns itself.
   virtual void Start() = 0;
   virtual const HttpPeer& peer() const = 0;
-  // True while a request is being received or answered.
-  virtual bool is_busy() const = 0;
+  // True while a request is being answered or, with `with_uploads`, while its body is being received.
+  virtual bool is_busy(bool with_uploads) const = 0;
+  // As HttpExchange has them.
+  virtual void Send(HttpAnswer answer, std::function<void()> sent) = 0;
+  virtual void Post(std::function<void()> step) = 0;
   virtual void Close() = 0;
 };
 
-// `tls`: null for a connection without. The socket's executor must be a strand, unless one thread runs it.
+// `tls`: null for a connection without. `alive` is destroyed after the connection.
 std::shared_ptr<HttpConnection> MakeHttpConnection(HttpConnection::Socket socket, HttpPeer peer,
                                                    std::shared_ptr<boost::asio::ssl::context> tls,
-                                                   std::shared_ptr<const HttpShared> shared);
+                                                   std::shared_ptr<const HttpShared> shared,
+                                                   std::shared_ptr<const void> alive);
 
 }  // namespace posenc::server

@@ -48,15 +48,9 @@ HttpServer::HttpServer(Options options)
       io_(static_cast<int>(options_.threads)),
       work_(io_.get_executor()) {
   for (size_t n = 0; n < options_.threads; ++n) {
-    threads_.emplace_back([this] {
-      for (;;) {
-        try {
-          io_.run();
-          return;
-        } catch (const std::exception& error) {  // out of memory: its connection is closed
-          LogException("http", error);
-        }
-      }
+    threads_.emplace_back([this, n] {
+      http_thread = n;
+      io_.run();  // no handler throws
     });
   }
 }
@@ -68,6 +62,7 @@ HttpServer::~HttpServer() {
       if (const auto connection = one.lock()) connection->Close();
     }
   }
+  for (int64_t alive = *alive_; alive > 0; alive = *alive_) alive_->wait(alive);
   work_.reset();
   for (std::thread& thread : threads_) thread.join();
 }
@@ -83,14 +78,18 @@ void HttpServer::Serve(Descriptor connection, bool is_unix) {
   }
   peer.is_tls = tls != nullptr;
   peer.number = kNumbers + ++number_;
-  HttpConnection::Socket socket(asio::make_strand(io_));
+  HttpConnection::Socket socket(asio::make_strand(io_.get_executor()));
   const int descriptor = connection.get();
   sockaddr_storage address = {};
   socklen_t size = sizeof(address);
   getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size);
   socket.assign(asio::generic::stream_protocol(address.ss_family, 0), descriptor);
   connection.Release();
-  const auto made = MakeHttpConnection(std::move(socket), std::move(peer), std::move(tls), shared_);
+  ++*alive_;
+  std::shared_ptr<const void> alive(nullptr, [number = alive_](const void*) {
+    if (--*number == 0) number->notify_all();
+  });
+  const auto made = MakeHttpConnection(std::move(socket), std::move(peer), std::move(tls), shared_, std::move(alive));
   MakeRoom();
   connections_.push_back(made);
   made->Start();
@@ -109,17 +108,17 @@ void HttpServer::MakeRoom() {
 std::shared_ptr<asio::ssl::context> HttpServer::Tls() {
   if (auto current = options_.certificates->current(); current != tls_certificates_) {
     tls_ = MakeTlsContext(*current, options_.tls_client_auth);
-    tls_certificates_ = std::move(current);
+    if (tls_ != nullptr) tls_certificates_ = std::move(current);
   }
   return tls_;
 }
 
-std::set<TcpEnd> HttpServer::BusyConnections() {
+std::set<TcpEnd> HttpServer::BusyConnections(bool with_uploads) {
   std::set<TcpEnd> busy;
   const std::lock_guard lock(mutex_);
   for (const auto& one : connections_) {
     const auto connection = one.lock();
-    if (connection == nullptr || !connection->is_busy()) continue;
+    if (connection == nullptr || !connection->is_busy(with_uploads)) continue;
     busy.insert({PeerOf(connection->peer().name), PortOf(connection->peer().name)});
   }
   return busy;

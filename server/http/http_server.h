@@ -1,6 +1,7 @@
 // The HTTP/1.1 server: threads that serve connections which somebody else accepts.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -13,7 +14,6 @@
 
 #include "boost/asio/executor_work_guard.hpp"
 #include "boost/asio/io_context.hpp"
-#include "posenc/base/busy_threads.h"
 #include "server/core/descriptor.h"
 #include "server/http/connection.h"
 #include "server/listen/certificates.h"
@@ -32,13 +32,13 @@ class HttpServer {
   };
 
   explicit HttpServer(Options options);
-  // Closes all connections, and waits for the handlers that run. Nothing may answer a request afterwards.
+  // Closes all connections, and waits until all requests that were handed over are answered.
   ~HttpServer();
 
   // Serves an accepted connection. Over Unix sockets there is no TLS. Thread-safe.
   void Serve(Descriptor connection, bool is_unix);
-  // The connections over which a request is being received or answered. Thread-safe.
-  std::set<TcpEnd> BusyConnections();
+  // The connections that are busy (HttpConnection::is_busy). Thread-safe.
+  std::set<TcpEnd> BusyConnections(bool with_uploads);
 
  private:
   std::shared_ptr<boost::asio::ssl::context> Tls();
@@ -48,6 +48,7 @@ class HttpServer {
   const Options options_;
   const std::shared_ptr<const HttpShared> shared_;
   boost::asio::io_context io_;
+  const std::shared_ptr<std::atomic<int64_t>> alive_ = std::make_shared<std::atomic<int64_t>>(0);  // connections
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   std::mutex mutex_;
   std::vector<std::weak_ptr<HttpConnection>> connections_;  // the oldest first; guarded by mutex_, as all below

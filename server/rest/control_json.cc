@@ -19,7 +19,7 @@ using namespace inference;  // NOLINT: this file is about its messages
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr size_t kMostBody = size_t{1} << 20;
+constexpr size_t kMostBody = size_t{64} << 10;
 
 // Sets the fields of a request of this type.
 template <typename Request>
@@ -97,7 +97,8 @@ absl::Status ReadControl(const PathNames& names, JsonFields* body, Request* requ
     auto& parameter = (*request->mutable_parameters())[name];
     if (value.is_boolean()) {
       parameter.set_bool_param(value.template get<bool>());
-    } else if (value.is_number_integer()) {
+    } else if (value.is_number_integer() &&
+               (!value.is_number_unsigned() || value.template get<uint64_t>() <= INT64_MAX)) {
       parameter.set_int64_param(value.template get<int64_t>());
     } else if (value.is_string()) {
       parameter.set_string_param(value.template get<std::string>());

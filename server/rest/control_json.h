@@ -20,7 +20,7 @@ struct ControlRoute {
   const char* method;   // of inference.GRPCInferenceService
   // Makes the method's request of a path and a body.
   std::function<absl::StatusOr<grpc::ByteBuffer>(const PathNames&, std::string_view body)> read;
-  WriteHttpAnswer write;
+  std::function<absl::StatusOr<HttpAnswer>(grpc::ByteBuffer message)> write;
 };
 
 const std::vector<ControlRoute>& ControlRoutes();

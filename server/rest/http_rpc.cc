@@ -19,6 +19,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
+constexpr size_t kWrittenAtOnce = size_t{64} << 10;
 constexpr char kPushback[] = "grpc-retry-pushback-ms";
 
 int HttpStatusOf(grpc::StatusCode code) {
@@ -44,13 +45,14 @@ int HttpStatusOf(grpc::StatusCode code) {
 // Deletes itself once the answer is sent and Start() has returned.
 class HttpRpc final : public Rpc {
  public:
-  HttpRpc(const Method& method, std::shared_ptr<HttpExchange> exchange, HttpCaller caller, grpc::ByteBuffer request,
-          WriteHttpAnswer write)
-      : method_(method),
+  HttpRpc(Core* core, const Method& method, std::shared_ptr<HttpExchange> exchange, HttpCaller caller,
+          grpc::ByteBuffer request, HttpAnswerWriter writer)
+      : core_(core),
+        method_(method),
         exchange_(std::move(exchange)),
         caller_(std::move(caller)),
         request_(std::move(request)),
-        write_(std::move(write)) {}
+        writer_(std::move(writer)) {}
 
   void Serve() {
     method_.metrics->Start();
@@ -72,7 +74,7 @@ class HttpRpc final : public Rpc {
   bool is_local() const override { return caller_.is_local; }
   bool is_unix() const override { return exchange_->request().peer->is_unix(); }
   const Identity* identity() const override { return caller_.identity.get(); }
-  absl::Status AdmitMessage() override { return caller_.admit_again ? caller_.admit_again() : absl::OkStatus(); }
+  absl::Status AdmitMessage() override { return absl::OkStatus(); }  // of streams
   std::string header(const std::string& name) const override { return std::string(exchange_->request().field(name)); }
   // The reactors of unary calls ask, and need no OnCancel().
   bool cancelled() const override { return exchange_->is_gone(); }
@@ -91,18 +93,33 @@ class HttpRpc final : public Rpc {
   void Write(const grpc::ByteBuffer&) override {}
   void Finish(const grpc::Status& status) override { Send(HttpErrorOf(status), status.error_code()); }
   void WriteAndFinish(const grpc::ByteBuffer& message) override {
-    absl::StatusOr<HttpAnswer> answer = absl::InternalError("");
-    try {
-      answer = write_(message);
-    } catch (const std::bad_alloc&) {
-      answer = Unavailable("OVERLOADED", "out of memory");
-    }
-    if (answer.ok()) return Send(*std::move(answer), grpc::OK);
-    const grpc::Status failed = ToGrpc(answer.status(), true);
-    Send(HttpErrorOf(failed), failed.error_code());
+    if (!writer_.takes_long || message.Length() <= kWrittenAtOnce || core_->pool.RunsTask())
+      return WriteAnswer(message);
+    const TaskOwner owner{CallerName(*this), connection_number()};
+    const absl::Status submitted = WithoutExceptions([&] {
+      core_->pool.Submit([this, message] { WriteAnswer(message); }, Lane::kBulk, &owner);
+      return absl::OkStatus();
+    });
+    if (!submitted.ok()) Finish(ToGrpc(submitted, true));
   }
 
  private:
+  void WriteAnswer(const grpc::ByteBuffer& message) {
+    HttpAnswer answer;
+    const absl::Status written = WithoutExceptions([&]() -> absl::Status {
+      POSENC_ASSIGN_OR_RETURN(answer, writer_.write(message));
+      return Charge(answer.body.size());
+    });
+    if (written.ok()) return Send(std::move(answer), grpc::OK);
+    Finish(ToGrpc(written, true));
+  }
+  absl::Status Charge(size_t bytes) {
+    if (bytes <= kWrittenAtOnce) return absl::OkStatus();
+    const auto verdict =
+        core_->admission->AdmitBytes(static_cast<int64_t>(bytes), 0, &text_charge_, server::CallerOf(*this));
+    if (verdict == Admission::Verdict::kAdmitted) return absl::OkStatus();
+    return Unavailable("OVERLOADED", "too many bytes in flight for the answer as JSON: ask for binary outputs");
+  }
   void Send(HttpAnswer answer, grpc::StatusCode code) {
     method_.metrics->End(code, steady_clock::now() - began_);
     for (auto& trailer : trailers_) answer.fields.push_back(std::move(trailer));
@@ -112,11 +129,13 @@ class HttpRpc final : public Rpc {
     if (--expected_ == 0) delete this;
   }
 
+  Core* const core_;
   const Method& method_;
   const std::shared_ptr<HttpExchange> exchange_;
   const HttpCaller caller_;
   grpc::ByteBuffer request_;
-  const WriteHttpAnswer write_;
+  const HttpAnswerWriter writer_;
+  server::Charge text_charge_;
   const steady_clock::time_point began_ = steady_clock::now();
   std::vector<std::pair<std::string, std::string>> trailers_;
   std::atomic<int> expected_{2};      // until it is deleted: Serve() has returned, and the answer is sent
@@ -142,9 +161,9 @@ HttpAnswer HttpErrorOf(const grpc::Status& status) {
   return answer;
 }
 
-void ServeHttpCall(const Method& method, std::shared_ptr<HttpExchange> exchange, HttpCaller caller,
-                   grpc::ByteBuffer request, WriteHttpAnswer write) {
-  (new HttpRpc(method, std::move(exchange), std::move(caller), std::move(request), std::move(write)))->Serve();
+void ServeHttpCall(Core* core, const Method& method, std::shared_ptr<HttpExchange> exchange, HttpCaller caller,
+                   grpc::ByteBuffer request, HttpAnswerWriter writer) {
+  (new HttpRpc(core, method, std::move(exchange), std::move(caller), std::move(request), std::move(writer)))->Serve();
 }
 
 }  // namespace posenc::server

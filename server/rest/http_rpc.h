@@ -9,6 +9,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/status.h"
 #include "server/access/policy.h"
+#include "server/calls/call.h"
 #include "server/calls/methods.h"
 #include "server/http/message.h"
 
@@ -19,16 +20,18 @@ struct HttpCaller {
   std::string connection;  // Rpc::connection()
   bool is_local = false;
   std::shared_ptr<const Identity> identity;  // null: the server has no policy
-  std::function<absl::Status()> admit_again;
 };
 
 // Makes the answer of a call that has ended with OK.
-using WriteHttpAnswer = std::function<absl::StatusOr<HttpAnswer>(grpc::ByteBuffer message)>;
+struct HttpAnswerWriter {
+  std::function<absl::StatusOr<HttpAnswer>(grpc::ByteBuffer message)> write;
+  bool takes_long = false;  // for messages of more than 64 KiB, which a thread of the pool writes then
+};
 
-// Serves a unary call: `method` gets `request`, and the client what `write` makes of the answer, or an error.
-// `path`: the method's, for metrics and errors.
-void ServeHttpCall(const Method& method, std::shared_ptr<HttpExchange> exchange, HttpCaller caller,
-                   grpc::ByteBuffer request, WriteHttpAnswer write);
+// Serves a unary call: `method` gets `request`, and the client what `writer` makes of the answer, or an error. Text of
+// an answer is charged until it is sent.
+void ServeHttpCall(Core* core, const Method& method, std::shared_ptr<HttpExchange> exchange, HttpCaller caller,
+                   grpc::ByteBuffer request, HttpAnswerWriter writer);
 
 // The error of a call, as the Open Inference Protocol has it, with the details of the typed API's errors beside it.
 HttpAnswer HttpErrorOf(const grpc::Status& status);

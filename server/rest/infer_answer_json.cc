@@ -68,6 +68,9 @@ absl::Status AppendElements(const OutputTensor& output, const std::string& bytes
       }
     }
     fmt::format_to(std::back_inserter(*text), "{}", element);  // floats: so that they parse to the same bits
+    if constexpr (std::is_floating_point_v<Element>) {
+      if (element == 0 && std::signbit(element)) *text += ".0";  // "-0" is an integer to some parsers
+    }
   }
   return absl::OkStatus();
 }
@@ -93,7 +96,7 @@ absl::StatusOr<HttpAnswer> WriteInferJson(grpc::ByteBuffer bytes, const OutputFo
   text = fmt::format("{{\"model_name\":{},\"model_version\":{}", JsonText(message.model_name()),
                      JsonText(message.model_version()));
   if (!message.id().empty()) text += fmt::format(",\"id\":{}", JsonText(message.id()));
-  text += fmt::format(",\"parameters\":{},\"outputs\":[", ToJson(message.parameters()).dump());
+  text += fmt::format(",\"parameters\":{},\"outputs\":[", JsonText(ToJson(message.parameters())));
   size_t json_bytes = 0;
   for (int n = 0; n < message.outputs_size(); ++n) {
     const OutputTensor& output = message.outputs(n);
@@ -102,9 +105,10 @@ absl::StatusOr<HttpAnswer> WriteInferJson(grpc::ByteBuffer bytes, const OutputFo
     const std::string& ticket_text = message.raw_output_contents(n);
     const size_t ticket = ticket_text.empty() ? 0 : wire::TicketOf(ticket_text);
     const size_t size = ticket_text.empty() ? 0 : response->payloads.SizeOf(ticket);
-    if (forms.IsInMemory(output.name())) {
+    const OutputForm form = forms.Of(output.name());
+    if (form == OutputForm::kSharedMemory) {
       text += '}';
-    } else if (forms.IsBinary(output.name())) {
+    } else if (form == OutputForm::kBinary) {
       text += fmt::format(",\"parameters\":{{\"binary_data_size\":{}}}}}", size);
       if (size == 0) continue;
       ForEachPiece(response->payloads, ticket, [&](absl::Span<const std::byte> piece) {

@@ -144,7 +144,7 @@ class InferReader {
                              fmt::format("must be {}, the sum of binary_data_size", used_ - json_bytes_));
     }
     const auto asked = request_.parameters().find(kBinaryOutput);
-    forms_.binary = asked != request_.parameters().end() && asked->second.bool_param();
+    if (asked != request_.parameters().end() && asked->second.bool_param()) forms_.otherwise = OutputForm::kBinary;
     return InferJson{Message(), std::move(forms_)};
   }
 
@@ -224,8 +224,10 @@ class InferReader {
     POSENC_ASSIGN_OR_RETURN(*output->mutable_name(), fields.Text("name"));
     POSENC_RETURN_IF_ERROR(ReadParameters(&fields, output->mutable_parameters()));
     const auto binary = output->parameters().find(kBinary);
-    forms_.outputs[output->name()] = binary != output->parameters().end() && binary->second.bool_param();
-    if (output->parameters().contains(kRegion)) forms_.in_memory.insert(output->name());
+    const bool is_binary = binary != output->parameters().end() && binary->second.bool_param();
+    forms_.outputs[output->name()] = output->parameters().contains(kRegion) ? OutputForm::kSharedMemory
+                                     : is_binary                            ? OutputForm::kBinary
+                                                                            : OutputForm::kJson;
     return fields.RejectOthers();
   }
 

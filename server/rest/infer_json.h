@@ -2,9 +2,9 @@
 // it. They become requests of inference.GRPCInferenceService.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <map>
-#include <set>
 #include <string>
 #include <string_view>
 
@@ -18,15 +18,18 @@ namespace posenc::server {
 inline constexpr size_t kMostJsonBytes = size_t{8} << 20;
 
 // How a request wants its outputs.
+enum class OutputForm { kJson, kBinary, kSharedMemory };
 struct OutputForms {
-  bool binary = false;                               // of outputs that the request does not name
-  std::map<std::string, bool, std::less<>> outputs;  // by name; as with Triton, `binary` is not their default
-  std::set<std::string, std::less<>> in_memory;      // that go to shared memory
+  OutputForm otherwise = OutputForm::kJson;                // of outputs that the request does not name
+  std::map<std::string, OutputForm, std::less<>> outputs;  // by name
 
-  bool IsInMemory(std::string_view name) const { return in_memory.contains(name); }
-  bool IsBinary(std::string_view name) const {
+  OutputForm Of(std::string_view name) const {
     const auto found = outputs.find(name);
-    return found == outputs.end() ? binary : found->second;
+    return found == outputs.end() ? otherwise : found->second;
+  }
+  bool HasJson() const {
+    if (outputs.empty()) return otherwise == OutputForm::kJson;
+    return std::any_of(outputs.begin(), outputs.end(), [](const auto& one) { return one.second == OutputForm::kJson; });
   }
 };
 

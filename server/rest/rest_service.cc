@@ -47,7 +47,9 @@ HttpCaller CallerOf(const HttpRequest& request) {
   const HttpPeer& peer = *request.peer;
   HttpCaller caller;
   if (!peer.is_unix()) caller.connection = peer.name;
-  const bool is_near = peer.is_unix() || IsLoopback(PeerOf(peer.name));
+  // A page that a browser of this host shows is not the host's.
+  const bool is_of_browser = request.fields.count("origin") + request.fields.count("sec-fetch-site") > 0;
+  const bool is_near = !is_of_browser && (peer.is_unix() || IsLoopback(PeerOf(peer.name)));
   caller.is_local = is_near && std::none_of(request.fields.begin(), request.fields.end(), [](const auto& field) {
                       std::string name(field.name_string());
                       std::transform(name.begin(), name.end(), name.begin(),
@@ -79,21 +81,24 @@ class RestHandler {
 
   StatusOrBegun Begin(const HttpRequest& request) const {
     const Path path = Path::Of(request.target);
+    const std::string& verb = request.verb == "HEAD" ? kGet : request.verb;
     std::string verbs;  // with which the path exists
     if (const auto named = path.Match("/v2/models/{model}/infer")) {
-      if (request.verb == "POST")
+      if (verb == "POST") {
         return BeginCall(request, kInfer, [this, named = *named](auto exchange, auto caller) {
           Infer(std::move(exchange), std::move(caller), named);
         });
+      }
       verbs = "POST";
     }
     for (const ControlRoute& route : ControlRoutes()) {
       const auto named = path.Match(route.pattern);
       if (!named) continue;
-      if (request.verb == route.verb)
+      if (verb == route.verb) {
         return BeginCall(request, route.method, [this, &route, named = *named](auto exchange, auto caller) {
           Control(std::move(exchange), std::move(caller), route, named);
         });
+      }
       verbs += (verbs.empty() ? "" : ", ") + std::string(route.verb);
     }
     if (verbs.empty()) return ErrorOf(NoSuchPath(request.target));
@@ -104,6 +109,7 @@ class RestHandler {
 
  private:
   static constexpr char kInfer[] = "ModelInfer";
+  inline static const std::string kGet = "GET";
   using Serve = std::function<void(std::shared_ptr<HttpExchange>, HttpCaller)>;
 
   static absl::Status NoSuchPath(std::string_view target) {
@@ -131,23 +137,35 @@ class RestHandler {
         [caller = std::move(caller), serve = std::move(serve)](auto exchange) { serve(std::move(exchange), caller); });
   }
 
+  // Answers a request that cannot be read. It counts as a call.
+  void Refuse(const Method& method, HttpExchange& exchange, const absl::Status& status) const {
+    method.metrics->Start();
+    method.metrics->CountError(DetailsOf(status).reason);
+    core_->admission->CountStart();
+    core_->admission->CountFailure();
+    method.metrics->End(static_cast<int>(status.code()), {});
+    exchange.Answer(ErrorOf(status), nullptr);
+  }
+
   void Control(std::shared_ptr<HttpExchange> exchange, HttpCaller caller, const ControlRoute& route,
                const PathNames& names) const {
     const absl::Span<const std::byte> body = exchange->body().bytes;
     auto request = route.read(names, {reinterpret_cast<const char*>(body.data()), body.size()});
-    if (!request.ok()) return exchange->Answer(ErrorOf(request.status()), [] {});
-    ServeHttpCall(methods_.at(route.method), std::move(exchange), std::move(caller), *std::move(request), route.write);
+    if (!request.ok()) return Refuse(methods_.at(route.method), *exchange, request.status());
+    ServeHttpCall(core_, methods_.at(route.method), std::move(exchange), std::move(caller), *std::move(request),
+                  {route.write, /*takes_long=*/false});
   }
 
   void Infer(std::shared_ptr<HttpExchange> exchange, HttpCaller caller, const PathNames& names) const {
     const auto json_bytes = JsonBytesOf(exchange->request(), exchange->body().bytes.size());
-    if (!json_bytes.ok()) return exchange->Answer(ErrorOf(json_bytes.status()), [] {});
+    if (!json_bytes.ok()) return Refuse(methods_.at(kInfer), *exchange, json_bytes.status());
     if (*json_bytes <= kParsedAtOnce) return InferFrom(Read(*exchange, names, *json_bytes), exchange, caller);
     const TaskOwner owner{
         caller.identity != nullptr ? "identity " + caller.identity->name : NameOf(PeerOf(caller.connection)),
         exchange->request().peer->number};
     core_->pool.Submit(
         [this, exchange, caller, names, json_bytes = *json_bytes] {
+          if (exchange->is_gone()) return exchange->Answer({}, nullptr);
           auto read = std::make_shared<absl::StatusOr<InferJson>>(Read(*exchange, names, json_bytes));
           exchange->Post([this, exchange, caller, read] { InferFrom(std::move(*read), exchange, caller); });
         },
@@ -155,23 +173,21 @@ class RestHandler {
   }
 
   static absl::StatusOr<InferJson> Read(const HttpExchange& exchange, const PathNames& names, size_t json_bytes) {
-    return WithoutExceptionsIn([&] { return ReadInferJson(names.model, names.version, exchange.body(), json_bytes); });
-  }
-  template <typename Step>
-  static auto WithoutExceptionsIn(Step step) -> decltype(step()) {
     try {
-      return step();
+      return ReadInferJson(names.model, names.version, exchange.body(), json_bytes);
     } catch (...) {
       return StatusOfCurrentException();
     }
   }
 
   void InferFrom(absl::StatusOr<InferJson> read, std::shared_ptr<HttpExchange> exchange, HttpCaller caller) const {
-    if (!read.ok()) return exchange->Answer(ErrorOf(read.status()), [] {});
-    const auto write = [forms = std::move(read->forms)](grpc::ByteBuffer answer) {
+    if (!read.ok()) return Refuse(methods_.at(kInfer), *exchange, read.status());
+    const bool writes_elements = read->forms.HasJson();
+    auto write = [forms = std::move(read->forms)](grpc::ByteBuffer answer) {
       return WriteInferJson(std::move(answer), forms);
     };
-    ServeHttpCall(methods_.at(kInfer), std::move(exchange), std::move(caller), std::move(read->request), write);
+    ServeHttpCall(core_, methods_.at(kInfer), std::move(exchange), std::move(caller), std::move(read->request),
+                  {std::move(write), writes_elements});
   }
 
   Core* const core_;

@@ -147,12 +147,19 @@ def test_a_large_tensor_over_tls(start_server, authority):
             assert numpy.abs(arrays["q"]).max() > 1
 
 
+def test_a_refusal_reaches_a_client_that_still_sends_over_tls(start_server, authority):
+    server = start_server(*HTTP, *tls_flags(authority), "--max-request-bytes", "1MiB")
+    for path, size, status in (("/v2/models/posenc.rotary/infer", 4 << 20, 413), ("/nothing", 1 << 20, 404)):
+        with Rest(http_port(server), context(authority)) as rest:
+            assert rest.send("POST", path, bytes(size)).status == status
+
+
 def test_shared_memory_is_for_this_host(start_server):
-    """A header of a proxy takes it away."""
+    """A header of a proxy takes it away, and one of a browser, which shows pages of others."""
     server = start_server(*HTTP, "--inference-memory-prefix", "/posenc-rest")
     with Rest(http_port(server)) as rest:
         assert rest.json("GET", "/v2/systemsharedmemory/status") == []
-        for header in ("X-Forwarded-For", "Via", "X-Posenc-Peer"):
+        for header in ("X-Forwarded-For", "Via", "X-Posenc-Peer", "Origin", "Sec-Fetch-Site"):
             assert rest.json("GET", "/v2/systemsharedmemory/status", status=403, **{header: "a"})["reason"] == "NOT_ALLOWED"
 
 

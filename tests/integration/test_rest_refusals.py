@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import signal
 import socket
 import threading
 import time
@@ -138,6 +139,10 @@ HTTP = {
     "length beside chunks": (b"POST %s HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" % PATH.encode(), 400),
     "chunks of no size": (b"POST %s HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n" % PATH.encode(), 400),
     "a chunk that is too long": (b"POST %s HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n" % PATH.encode(), 400),
+    **{f"Transfer-Encoding: {coding}": (b"POST %s HTTP/%s\r\nTransfer-Encoding: %s\r\n%s\r\n2\r\n{}\r\n0\r\n\r\n"
+                                        % (PATH.encode(), version.encode(), coding.encode(), more), 501)
+       for coding, version, more in (("identity", "1.1", b""), ("chunked, identity", "1.1", b""), ("gzip, chunked", "1.1", b""),
+                                     ("xchunked", "1.1", b"Content-Length: 2\r\n"), ("chunked ", "1.0", b""), ("", "1.1", b""))},
     "expect": (b"POST %s HTTP/1.1\r\nExpect: a-miracle\r\nContent-Length: 1\r\n\r\na" % PATH.encode(), 417),
     "gzip": (b"POST %s HTTP/1.1\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\na" % PATH.encode(), 415),
     "a long body": (b"POST %s HTTP/1.1\r\nContent-Length: 1048577\r\n\r\n" % PATH.encode() + bytes(MIB + 1), 413),
@@ -191,7 +196,72 @@ def test_http_1_0_closes_and_100_continue_is_answered(port):
 
 def test_head_has_no_body(port):
     status, head, body = parsed(raw(port, b"HEAD /v2/health/live HTTP/1.1\r\nConnection: close\r\n\r\n"))
-    assert status == 405 and body == b""
+    assert status == 200 and "content-length: 13" in head.lower() and body == b""
+
+
+@pytest.mark.parametrize("begin, more", (
+    (b"POST %s HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" % PATH.encode(), b"1\r\nx\r\n" * 100),
+    (b"POST %s HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n" % PATH.encode(), b"x" * 100),
+    (b"GET /v2 HTTP/1.1\r\n", b"a: b\r\n")), ids=("chunks", "a body", "a header"))
+def test_what_comes_without_a_pause_and_then_stops_ends_too(port, begin, more):
+    """The time for a request is over while there is always something to read."""
+    with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as connection:
+        connection.sendall(begin)
+        until = time.monotonic() + 1.5
+        with contextlib.suppress(ConnectionError):
+            while time.monotonic() < until:
+                connection.sendall(more)
+                time.sleep(0.0005 if more[0] != ord("a") else 0.02)
+            while connection.recv(1 << 16):  # until the server has closed it
+                pass
+
+
+def test_blanks_are_cheap_and_strings_stay(rest):
+    blanks = "\n" * 60_000
+    answer = rest.send("GET", "/v2/health/live", blanks + "x")
+    assert answer.status == 400 and len(answer.body) < 1000
+    assert rest.json("GET", "/v2/health/live", None) == {"live": True}
+    assert rest.send("GET", "/v2/health/live", blanks + blanks + "x").status == 413
+    wrong = json.dumps(request(id="two lines")).replace("two lines", "two\n lines")
+    assert rest.send("POST", PATH, wrong).status == 400
+    said, _ = rest.infer("posenc.rotary", request(id="two  blanks"))
+    assert said["id"] == "two  blanks"
+    spread = json.dumps(request(), indent=8).replace("\n", "\r\n \t ")
+    assert rest.send("POST", PATH, spread).status == 200
+
+
+def test_a_negative_zero_stays_one(rest):
+    given_q = [{**given("q", -0.0 * Q), "shape": [1, 2, 1, 8]}]
+    answer = rest.send("POST", PATH, json.dumps(request(inputs=given_q, parameters={**PARAMETERS, "offset": 0})))
+    data = json.loads(answer.body)["outputs"][0]["data"]
+    assert all(isinstance(value, float) or value == 0 for value in data) and b"-0," not in answer.body
+
+
+def test_half_a_body_does_not_hold_up_a_drain(server_program, tmp_path):
+    with ServerProcess(server_program, tmp_path, "--http-listen", "127.0.0.1:0", "--drain-timeout", "40") as server, \
+            socket.create_connection(("127.0.0.1", http_port(server)), timeout=SECONDS) as connection:
+        connection.sendall(text('{"a": 1}')[:-3])
+        with Rest(http_port(server)) as rest:
+            assert rest.json("GET", "/v2/health/live")["live"]
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+
+
+def test_a_drain_waits_for_an_answer_that_is_being_written(server_program, tmp_path):
+    """JSON of 8 MiB of elements, which takes a while to read and to write."""
+    with ServerProcess(server_program, tmp_path, "--http-listen", "127.0.0.1:0") as server:
+        body = json.dumps({"parameters": {"offset": 0, "count": 200_000, "dtype": "FP32", "form": "HALF_WIDTH",
+                                          "settings": SETTINGS}}).encode()
+        with socket.create_connection(("127.0.0.1", http_port(server)), timeout=SECONDS) as connection:
+            connection.sendall(b"POST /v2/models/posenc.table/infer HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            time.sleep(0.1)
+            server.signal(signal.SIGTERM)
+            received = b""
+            while more := connection.recv(1 << 20):
+                received += more
+        assert server.wait() == 0
+        status, head, answer = parsed(received)
+        assert status == 200 and len(json.loads(answer)["outputs"][0]["data"]) == 800_000
 
 
 def test_pipelined_requests_are_answered_in_their_order(port):
