@@ -67,7 +67,7 @@ class HttpExchange {
   virtual bool is_gone() const = 0;
   // Runs a step on a thread of the server.
   virtual void Post(std::function<void()> step) = 0;
-  // Sends the answer, once. `sent` is called when it is sent or lost, from a thread of the server.
+  // Sends the answer, once. `sent`, unless null, is called when it is sent or lost, from a thread of the server.
   virtual void Answer(HttpAnswer answer, std::function<void()> sent) = 0;
   // Closes the connection.
   virtual void Close() = 0;

@@ -32,7 +32,7 @@ class Exchange final : public HttpExchange {
   bool is_gone() const override { return false; }
   void Post(std::function<void()> step) override { step(); }
   void Answer(HttpAnswer answer, std::function<void()> sent) override {
-    sent();
+    if (sent) sent();
     const std::lock_guard lock(mutex_);
     Check(!answer_, "two answers");
     answer_ = std::move(answer);
