@@ -23,9 +23,8 @@
 #include "boost/beast/http/error.hpp"
 #include "boost/beast/http/parser.hpp"
 #include "boost/beast/http/read.hpp"
-#include "boost/beast/http/status.hpp"
-#include "nlohmann/json.hpp"
 #include "server/core/log.h"
+#include "server/http/exchange.h"
 #include "server/http/tls_context.h"
 #include "server/listen/peer.h"
 
@@ -42,60 +41,8 @@ constexpr size_t kChunk = size_t{16} << 10;    // of a chunked body, parsed at a
 constexpr size_t kLookAhead = 1024;            // bytes of the next request that are read while one is answered
 constexpr std::chrono::seconds kLastReads{2};  // in which a client may still send, so that it reads the last answer
 
-// A request's body. Chunked ones are in `text`, whose sizes are not known before.
-struct Body {
-  explicit Body(std::shared_ptr<BufferPool> of) : pool(std::move(of)) {}
-  ~Body() {
-    if (block.data != nullptr) pool->Give(block);
-  }
-  SharedBytes Share(const std::shared_ptr<Body>& self) const {
-    const auto* data = block.data != nullptr ? block.data : reinterpret_cast<const std::byte*>(text.data());
-    return {{data, block.data != nullptr ? size : text.size()}, self};
-  }
-
-  const std::shared_ptr<BufferPool> pool;
-  BufferPool::Block block{nullptr, 0};
-  size_t size = 0, received = 0, charged = 0;
-  std::string text, chunk;
-  std::vector<Charge> charges;
-};
-
-std::string HeaderOf(const HttpAnswer& answer, size_t body_bytes, bool is_last, bool is_http_1_0) {
-  const boost::beast::string_view reason = http::obsolete_reason(http::int_to_status(answer.status));
-  std::string header = fmt::format("HTTP/1.1 {} {}\r\nContent-Length: {}\r\n", answer.status,
-                                   std::string_view(reason.data(), reason.size()), body_bytes);
-  if (body_bytes > 0) header += fmt::format("Content-Type: {}\r\n", answer.content_type);
-  for (const auto& [name, value] : answer.fields) header += fmt::format("{}: {}\r\n", name, value);
-  if (is_last) {
-    header += "Connection: close\r\n";
-  } else if (is_http_1_0) {
-    header += "Connection: keep-alive\r\n";
-  }
-  return header += "\r\n";
-}
-
-class Exchange final : public HttpExchange {
- public:
-  Exchange(std::shared_ptr<HttpConnection> connection, HttpRequest request, SharedBytes body)
-      : connection_(std::move(connection)), request_(std::move(request)), body_(std::move(body)) {}
-
-  const HttpRequest& request() const override { return request_; }
-  const SharedBytes& body() const override { return body_; }
-  bool is_gone() const override { return is_gone_; }
-  void Post(std::function<void()> step) override { connection_->Post(std::move(step)); }
-  void Answer(HttpAnswer answer, std::function<void()> sent) override {
-    connection_->Send(std::move(answer), std::move(sent));
-  }
-  void Close() override { connection_->Close(); }
-
-  void SetGone() { is_gone_ = true; }
-
- private:
-  const std::shared_ptr<HttpConnection> connection_;
-  const HttpRequest request_;
-  const SharedBytes body_;
-  std::atomic<bool> is_gone_{false};
-};
+// Handlers that this thread runs, one within another.
+thread_local int running = 0;
 
 // All steps run on the stream's executor, one at a time.
 template <class Stream>
@@ -159,16 +106,15 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   template <typename Handler>
   auto Then(Handler handler) {
     return [self = this->shared_from_this(), handler = std::move(handler)](auto... results) mutable {
-      static thread_local int depth = 0;
       BusyThreads* const busy = self->shared_->busy;
-      if (depth++ == 0 && busy != nullptr) busy->Begin(http_thread);
+      if (running++ == 0 && busy != nullptr) busy->Begin(http_thread);
       try {
         handler(results...);
       } catch (const std::exception& error) {
         LogException("http", error);
         self->Abandon();
       }
-      if (--depth == 0 && busy != nullptr) busy->End(http_thread);
+      if (--running == 0 && busy != nullptr) busy->End(http_thread);
     };
   }
   Strand executor() { return socket().get_executor(); }
@@ -210,8 +156,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   void ReadMoreOfHeader() {
     http::async_read_some(stream_, buffer_, *parser_, Then([this](error_code error, size_t bytes) {
                             header_bytes_ += bytes;
-                            if (is_late_)
-                              return Refuse(408, "the request's header did not come within --receive-timeout");
+                            if (is_late_) return RefuseLate("header");
                             if (!error && header_bytes_ > shared_->limits.max_header_bytes) {
                               error = http::error::header_limit;
                             }
@@ -258,7 +203,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     }
     continuation_ = std::move(std::get<HttpContinuation>(begun));
     request_ = std::move(request);
-    body_ = std::make_shared<Body>(shared_->buffers);
+    body_ = std::make_shared<HttpBody>(shared_->buffers);
     phase_ = Phase::kBody;
     SetDeadline(shared_->limits.receive_timeout);
     if (!has_body) return Hand();
@@ -297,7 +242,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     if (body_->charged == body_->received && !Charge(std::min(left, kPiece))) return;
     stream_.async_read_some(asio::buffer(body_->block.data + body_->received, body_->charged - body_->received),
                             Then([this](error_code error, size_t bytes) {
-                              if (is_late_) return RefuseLateBody();
+                              if (is_late_) return RefuseLate("body");
                               if (error) return End();
                               body_->received += bytes;
                               ReadBody();
@@ -310,7 +255,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     into.data = body_->chunk.data();
     into.size = body_->chunk.size();
     http::async_read_some(stream_, buffer_, *parser_, Then([this](error_code error, size_t) {
-                            if (is_late_) return RefuseLateBody();
+                            if (is_late_) return RefuseLate("body");
                             if (error == http::error::need_buffer) error = {};
                             if (error == http::error::body_limit) return RefuseSize();
                             if (error && error.category() == make_error_code(http::error::bad_chunk).category()) {
@@ -345,7 +290,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     deadline_.cancel();
     const SharedBytes bytes = body_->Share(body_);
     body_.reset();
-    exchange_ = std::make_shared<Exchange>(this->shared_from_this(), std::move(request_), bytes);
+    exchange_ = std::make_shared<ConnectionExchange>(this->shared_from_this(), std::move(request_), bytes);
     std::exchange(continuation_, nullptr)(exchange_);
     Watch();
   }
@@ -370,7 +315,9 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     Refuse(413, fmt::format("the request's body must have at most {} bytes (--max-request-bytes)",
                             shared_->limits.max_body_bytes));
   }
-  void RefuseLateBody() { Refuse(408, "the request's body did not come within --receive-timeout"); }
+  void RefuseLate(std::string_view part) {
+    Refuse(408, fmt::format("the request's {} did not come within --receive-timeout", part));
+  }
 
   void Write(HttpAnswer answer, std::function<void()> sent) {
     sent_ = std::move(sent);
@@ -381,7 +328,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     answer_ = std::move(answer);
     size_t bytes = answer_.body.size();
     for (const SharedBytes& more : answer_.more) bytes += more.bytes.size();
-    header_ = HeaderOf(answer_, bytes, is_last_, is_http_1_0_);
+    header_ = HttpHeaderOf(answer_, bytes, is_last_, is_http_1_0_);
     std::vector<asio::const_buffer> pieces = {asio::buffer(header_)};
     if (!is_head_) {
       pieces.push_back(asio::buffer(answer_.body));
@@ -455,8 +402,8 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   size_t header_bytes_ = 0;
   HttpRequest request_;
   HttpContinuation continuation_;
-  std::shared_ptr<Body> body_;
-  std::shared_ptr<Exchange> exchange_;  // being answered
+  std::shared_ptr<HttpBody> body_;
+  std::shared_ptr<ConnectionExchange> exchange_;  // being answered
   HttpAnswer answer_;
   std::string header_;
   std::function<void()> sent_;
@@ -467,12 +414,6 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
 };
 
 }  // namespace
-
-HttpAnswer HttpError(int status, std::string_view text) {
-  return {
-      .status = status,
-      .body = nlohmann::json{{"error", text}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"};
-}
 
 std::shared_ptr<HttpConnection> MakeHttpConnection(HttpConnection::Socket socket, HttpPeer peer,
                                                    std::shared_ptr<asio::ssl::context> tls,

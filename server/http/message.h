@@ -56,6 +56,8 @@ struct HttpAnswer {
 
 // {"error": text}, as the Open Inference Protocol has it.
 HttpAnswer HttpError(int status, std::string_view text);
+// The first line and the fields of an answer with a body of so many bytes. `is_last`: the connection ends after it.
+std::string HttpHeaderOf(const HttpAnswer& answer, size_t body_bytes, bool is_last, bool is_http_1_0);
 
 // A request whose body has come, and its answer. Thread-safe.
 class HttpExchange {
