@@ -47,6 +47,8 @@ HttpServer::HttpServer(Options options)
       shared_(std::make_shared<const HttpShared>(options_.shared)),
       io_(static_cast<int>(options_.threads)),
       work_(io_.get_executor()) {
+  // Asio takes descriptors of its own for its first socket: now, and not once there may be none left.
+  const HttpConnection::Socket first(asio::make_strand(io_.get_executor()));
   for (size_t n = 0; n < options_.threads; ++n) {
     threads_.emplace_back([this, n] {
       http_thread = n;

@@ -33,7 +33,7 @@ struct SharedBytes {
   std::shared_ptr<const void> owner;
 };
 
-struct HttpRequest {
+struct HttpRequest {   // NOLINT(bugprone-exception-escape): an assignment of Beast's fields may allocate
   std::string verb;    // "GET"
   std::string target;  // "/v2/models?x=1"
   boost::beast::http::fields fields;

@@ -9,7 +9,7 @@ namespace posenc::server {
 namespace {
 
 constexpr size_t kMostConnections = 64;
-constexpr size_t kMoreWhileClosing = 64;
+constexpr size_t kMoreWhileClosing = 4096;  // the listener notices up to a tenth of a second later that one has ended
 constexpr size_t kMostOfAddress = 16;
 constexpr std::chrono::seconds kIdle{10};
 constexpr size_t kMostHeaderBytes = size_t{16} << 10;

@@ -46,12 +46,12 @@ int HttpStatusOf(grpc::StatusCode code) {
 class HttpRpc final : public Rpc {
  public:
   HttpRpc(Core* core, const Method& method, std::shared_ptr<HttpExchange> exchange, HttpCaller caller,
-          grpc::ByteBuffer request, HttpAnswerWriter writer)
+          const grpc::ByteBuffer& request, HttpAnswerWriter writer)
       : core_(core),
         method_(method),
         exchange_(std::move(exchange)),
         caller_(std::move(caller)),
-        request_(std::move(request)),
+        request_(request),
         writer_(std::move(writer)) {}
 
   void Serve() {
@@ -162,8 +162,8 @@ HttpAnswer HttpErrorOf(const grpc::Status& status) {
 }
 
 void ServeHttpCall(Core* core, const Method& method, std::shared_ptr<HttpExchange> exchange, HttpCaller caller,
-                   grpc::ByteBuffer request, HttpAnswerWriter writer) {
-  (new HttpRpc(core, method, std::move(exchange), std::move(caller), std::move(request), std::move(writer)))->Serve();
+                   const grpc::ByteBuffer& request, HttpAnswerWriter writer) {
+  (new HttpRpc(core, method, std::move(exchange), std::move(caller), request, std::move(writer)))->Serve();
 }
 
 }  // namespace posenc::server

@@ -31,7 +31,7 @@ struct HttpAnswerWriter {
 // Serves a unary call: `method` gets `request`, and the client what `writer` makes of the answer, or an error. Text of
 // an answer is charged until it is sent.
 void ServeHttpCall(Core* core, const Method& method, std::shared_ptr<HttpExchange> exchange, HttpCaller caller,
-                   grpc::ByteBuffer request, HttpAnswerWriter writer);
+                   const grpc::ByteBuffer& request, HttpAnswerWriter writer);
 
 // The error of a call, as the Open Inference Protocol has it, with the details of the typed API's errors beside it.
 HttpAnswer HttpErrorOf(const grpc::Status& status);

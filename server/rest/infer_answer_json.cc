@@ -88,8 +88,8 @@ absl::Status AppendData(const OutputTensor& output, const std::string& bytes, st
 
 }  // namespace
 
-absl::StatusOr<HttpAnswer> WriteInferJson(grpc::ByteBuffer bytes, const OutputForms& forms) {
-  POSENC_ASSIGN_OR_RETURN(const std::shared_ptr<const Response> response, Parse(std::move(bytes)));
+absl::StatusOr<HttpAnswer> WriteInferJson(const grpc::ByteBuffer& bytes, const OutputForms& forms) {
+  POSENC_ASSIGN_OR_RETURN(const std::shared_ptr<const Response> response, Parse(bytes));
   const ModelInferResponse& message = response->message;
   HttpAnswer answer;
   std::string& text = answer.body;

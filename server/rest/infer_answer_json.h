@@ -16,6 +16,6 @@ inline constexpr size_t kMostJsonElementBytes = size_t{8} << 20;
 
 // Translates a ModelInferResponse. Its raw_output_contents stay where they are. INVALID_ARGUMENT names an output that
 // JSON cannot hold: one of FP16 or BF16, infinite or NaN elements, or more than kMostJsonElementBytes.
-absl::StatusOr<HttpAnswer> WriteInferJson(grpc::ByteBuffer response, const OutputForms& forms);
+absl::StatusOr<HttpAnswer> WriteInferJson(const grpc::ByteBuffer& response, const OutputForms& forms);
 
 }  // namespace posenc::server

@@ -85,9 +85,8 @@ class RestHandler {
     std::string verbs;  // with which the path exists
     if (const auto named = path.Match("/v2/models/{model}/infer")) {
       if (verb == "POST") {
-        return BeginCall(request, kInfer, [this, named = *named](auto exchange, auto caller) {
-          Infer(std::move(exchange), std::move(caller), named);
-        });
+        return BeginCall(request, kInfer,
+                         [this, named = *named](auto exchange, auto caller) { Infer(exchange, caller, named); });
       }
       verbs = "POST";
     }
@@ -152,11 +151,11 @@ class RestHandler {
     const absl::Span<const std::byte> body = exchange->body().bytes;
     auto request = route.read(names, {reinterpret_cast<const char*>(body.data()), body.size()});
     if (!request.ok()) return Refuse(methods_.at(route.method), *exchange, request.status());
-    ServeHttpCall(core_, methods_.at(route.method), std::move(exchange), std::move(caller), *std::move(request),
+    ServeHttpCall(core_, methods_.at(route.method), std::move(exchange), std::move(caller), *request,
                   {route.write, /*takes_long=*/false});
   }
 
-  void Infer(std::shared_ptr<HttpExchange> exchange, HttpCaller caller, const PathNames& names) const {
+  void Infer(const std::shared_ptr<HttpExchange>& exchange, const HttpCaller& caller, const PathNames& names) const {
     const auto json_bytes = JsonBytesOf(exchange->request(), exchange->body().bytes.size());
     if (!json_bytes.ok()) return Refuse(methods_.at(kInfer), *exchange, json_bytes.status());
     if (*json_bytes <= kParsedAtOnce) return InferFrom(Read(*exchange, names, *json_bytes), exchange, caller);
@@ -183,10 +182,10 @@ class RestHandler {
   void InferFrom(absl::StatusOr<InferJson> read, std::shared_ptr<HttpExchange> exchange, HttpCaller caller) const {
     if (!read.ok()) return Refuse(methods_.at(kInfer), *exchange, read.status());
     const bool writes_elements = read->forms.HasJson();
-    auto write = [forms = std::move(read->forms)](grpc::ByteBuffer answer) {
-      return WriteInferJson(std::move(answer), forms);
+    auto write = [forms = std::move(read->forms)](const grpc::ByteBuffer& answer) {
+      return WriteInferJson(answer, forms);
     };
-    ServeHttpCall(core_, methods_.at(kInfer), std::move(exchange), std::move(caller), std::move(read->request),
+    ServeHttpCall(core_, methods_.at(kInfer), std::move(exchange), std::move(caller), read->request,
                   {std::move(write), writes_elements});
   }
 
