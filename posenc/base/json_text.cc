@@ -58,7 +58,7 @@ struct CountedText {
       progress->escaped = progress->in_string && *at == '\\';
     }
     ++at;
-    // Of blanks between values the last one is enough: the parser would keep them all, and print each in an error.
+    // Skips all but the last of several blanks between values: the parser keeps each blank, and prints it in an error.
     while (!progress->in_string && end - at > 1 && *at != ' ' && IsBlank(*at) && IsBlank(at[1])) ++at;
     progress->furthest = at;
     if (--progress->bytes_to_point == 0) {

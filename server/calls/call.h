@@ -62,7 +62,7 @@ struct Core {
   const Devices* devices = nullptr;                        // other than the CPU; null: none
   // When a drain ends the calls that still compute.
   std::atomic<std::chrono::steady_clock::time_point> computing_ends = std::chrono::steady_clock::time_point::max();
-  // Those that receive, and compute small calls, over gRPC and over HTTP.
+  // Threads that receive calls and compute small ones: over gRPC, and over HTTP.
   BusyThreads io_threads, http_threads;
   // Number of threads that have been in one task for longer than --stuck-thread-seconds.
   size_t CountStuckThreads() const {

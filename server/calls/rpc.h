@@ -73,10 +73,10 @@ inline RequestInProgress BeginRequest(Rpc* rpc) {
 
 // Returns the name under which the RPC's caller shares the server with others: "identity NAME" under a policy,
 // otherwise its address, "192.0.2.1" or "2001:db8:1:2::/64"; "unix" for all callers over Unix sockets.
-inline std::string CallerName(const Rpc& rpc) {
-  const Identity* identity = rpc.identity();
-  return identity == nullptr ? NameOf(PeerOf(rpc.connection())) : "identity " + identity->name;
+inline std::string CallerName(const Identity* identity, const std::string& connection) {
+  return identity == nullptr ? NameOf(PeerOf(connection)) : "identity " + identity->name;
 }
+inline std::string CallerName(const Rpc& rpc) { return CallerName(rpc.identity(), rpc.connection()); }
 inline Caller CallerOf(const Rpc& rpc) {
   const Identity* identity = rpc.identity();
   if (identity == nullptr) return {.name = CallerName(rpc)};

@@ -94,7 +94,8 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   }
 
  private:
-  // What is being done. kHeader: a header is awaited, or being received. kLinger: the last answer is sent.
+  // What the connection does: it waits for a header or receives one, receives a body, waits for an answer or sends it,
+  // waits after its last answer until the client has read it, or has ended.
   enum class Phase { kHeader, kBody, kAnswer, kLinger, kEnded };
 
   // Runs a step on the executor, at once if this thread runs it already.
@@ -133,7 +134,8 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
       if (!error && deadline_.expiry() <= steady_clock::now()) OnDeadline();
     }));
   }
-  // What is being received is answered by the reason, in the handler of the read that is cancelled, or of the next.
+  // A request that is being received gets the answer 408: the cancelled read's handler sends it, or that of the next
+  // read.
   void OnDeadline() {
     const bool is_received = phase_ == Phase::kBody || (phase_ == Phase::kHeader && header_bytes_ + buffer_.size() > 0);
     if (!is_received || std::exchange(is_late_, true)) return End();

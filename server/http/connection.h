@@ -26,7 +26,7 @@ struct HttpLimits {
   std::chrono::seconds max_age{};  // then the next answer is the connection's last
 };
 
-// What the connections of a server share.
+// Settings and limits that all connections of a server share.
 struct HttpShared {
   HttpHandler handler;
   HttpLimits limits;
@@ -51,7 +51,7 @@ class HttpConnection {
   virtual const HttpPeer& peer() const = 0;
   // True while a request is being answered or, with `with_uploads`, while its body is being received.
   virtual bool is_busy(bool with_uploads) const = 0;
-  // As HttpExchange has them.
+  // Send an answer, run a step, and end the connection: HttpExchange calls these.
   virtual void Send(HttpAnswer answer, std::function<void()> sent) = 0;
   virtual void Post(std::function<void()> step) = 0;
   virtual void Close() = 0;

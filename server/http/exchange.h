@@ -1,4 +1,4 @@
-// What a connection keeps of one request: its body while it comes, and what its answer needs.
+// One request of a connection: the body that the connection receives, and the exchange that a handler answers.
 #pragma once
 
 #include <atomic>

@@ -15,7 +15,6 @@
 #include "posenc/base/status.h"
 #include "posenc/v1/info.pb.h"
 #include "server/oip/datatypes.h"
-#include "server/oip/delimited.h"
 
 namespace posenc::server {
 namespace {

@@ -24,6 +24,9 @@ absl::StatusOr<wire::Answer> LayOutInfer(const inference::ModelInferRequest& req
                                          const google::protobuf::Message& response,
                                          const std::vector<wire::Output>& outputs, InferRpc rpc);
 
+// Returns the tag and length of a length-delimited field of a serialized message.
+std::string Delimited(int number, size_t length);
+
 // Maximum length of a request's id, which answers and errors repeat.
 inline constexpr size_t kMostIdBytes = 256;
 // Removes the id from a serialized ModelInferRequest and returns it; leaves it there if it is longer, or not printable

@@ -19,6 +19,7 @@ using namespace inference;  // NOLINT: this file is about its messages
 using nlohmann::json;
 using nlohmann::ordered_json;
 
+constexpr std::string_view kRequest = "Request";  // ends the name of each method's request
 constexpr size_t kMostBody = size_t{64} << 10;
 
 // Sets the fields of a request of this type.
@@ -30,8 +31,7 @@ using Write = HttpAnswer (*)(const Response& response);
 HttpAnswer Body(const ordered_json& json_body) { return {.body = JsonText(json_body)}; }
 
 template <typename Request, typename Response>
-ControlRoute Route(std::string_view verb, std::string pattern, const char* method, Read<Request> read,
-                   Write<Response> write) {
+ControlRoute Route(std::string_view verb, std::string pattern, Read<Request> read, Write<Response> write) {
   const auto read_bytes = [read](const PathNames& names, std::string_view body) -> absl::StatusOr<grpc::ByteBuffer> {
     if (body.size() > kMostBody) {
       return TooLarge(kWholeRequest, fmt::format("{} bytes", body.size()),
@@ -55,7 +55,8 @@ ControlRoute Route(std::string_view verb, std::string pattern, const char* metho
     if (!ParseMessage(&bytes, size, &response)) return absl::InternalError("an answer that does not parse");
     return write(response);
   };
-  return {verb, std::move(pattern), method, read_bytes, write_bytes};
+  const std::string& name = Request::descriptor()->name();
+  return {verb, std::move(pattern), name.substr(0, name.size() - kRequest.size()), read_bytes, write_bytes};
 }
 
 template <typename Request>
@@ -94,17 +95,8 @@ absl::Status ReadControl(const PathNames& names, JsonFields* body, Request* requ
   request->set_model_name(names.model);
   POSENC_ASSIGN_OR_RETURN(const JsonFields parameters, body->Object("parameters"));
   for (const auto& [name, value] : parameters.entries()) {
-    auto& parameter = (*request->mutable_parameters())[name];
-    if (value.is_boolean()) {
-      parameter.set_bool_param(value.template get<bool>());
-    } else if (value.is_number_integer() &&
-               (!value.is_number_unsigned() || value.template get<uint64_t>() <= INT64_MAX)) {
-      parameter.set_int64_param(value.template get<int64_t>());
-    } else if (value.is_string()) {
-      parameter.set_string_param(value.template get<std::string>());
-    } else {
-      return parameters.Mismatch(name, "true or false, an integer or text");
-    }
+    if (JsonFields::SetParameter(value, &(*request->mutable_parameters())[name])) continue;
+    return parameters.Mismatch(name, "true or false, an integer or text");
   }
   return absl::OkStatus();
 }
@@ -155,55 +147,36 @@ std::vector<ControlRoute> MakeRoutes() {
     return absl::OkStatus();
   };
   std::vector<ControlRoute> routes = {
-      Route<ServerLiveRequest, ServerLiveResponse>("GET", "/v2/health/live", "ServerLive", NoFields, Same),
-      Route<ServerReadyRequest, ServerReadyResponse>("GET", "/v2/health/ready", "ServerReady", NoFields, server_ready),
-      Route<ServerMetadataRequest, ServerMetadataResponse>("GET", "/v2", "ServerMetadata", NoFields, Same),
-      Route<RepositoryIndexRequest, RepositoryIndexResponse>("GET", "/v2/models", "RepositoryIndex", read_ready,
-                                                             models),
-      Route<ModelStatisticsRequest, ModelStatisticsResponse>("GET", "/v2/models/stats", "ModelStatistics", NoFields,
-                                                             Same),
-      // Of a model that is not ready, ModelMetadata says why, and over gRPC ModelReady does not.
-      Route<ModelMetadataRequest, ModelMetadataResponse>("GET", "/v2/models/{model}/ready", "ModelMetadata",
-                                                         ModelFields, ready),
-      Route<ModelMetadataRequest, ModelMetadataResponse>("GET", "/v2/models/{model}", "ModelMetadata", ModelFields,
-                                                         Same),
-      Route<ModelConfigRequest, ModelConfigResponse>("GET", "/v2/models/{model}/config", "ModelConfig", ModelFields,
-                                                     config),
-      Route<ModelStatisticsRequest, ModelStatisticsResponse>("GET", "/v2/models/{model}/stats", "ModelStatistics",
-                                                             ModelFields, Same),
-      Route<RepositoryIndexRequest, RepositoryIndexResponse>("POST", "/v2/repository/index", "RepositoryIndex",
-                                                             ReadIndex, index),
+      Route<ServerLiveRequest, ServerLiveResponse>("GET", "/v2/health/live", NoFields, Same),
+      Route<ServerReadyRequest, ServerReadyResponse>("GET", "/v2/health/ready", NoFields, server_ready),
+      Route<ServerMetadataRequest, ServerMetadataResponse>("GET", "/v2", NoFields, Same),
+      Route<RepositoryIndexRequest, RepositoryIndexResponse>("GET", "/v2/models", read_ready, models),
+      Route<ModelStatisticsRequest, ModelStatisticsResponse>("GET", "/v2/models/stats", NoFields, Same),
+      // ModelMetadata says why a model is not ready; ModelReady would not.
+      Route<ModelMetadataRequest, ModelMetadataResponse>("GET", "/v2/models/{model}/ready", ModelFields, ready),
+      Route<ModelMetadataRequest, ModelMetadataResponse>("GET", "/v2/models/{model}", ModelFields, Same),
+      Route<ModelConfigRequest, ModelConfigResponse>("GET", "/v2/models/{model}/config", ModelFields, config),
+      Route<ModelStatisticsRequest, ModelStatisticsResponse>("GET", "/v2/models/{model}/stats", ModelFields, Same),
+      Route<RepositoryIndexRequest, RepositoryIndexResponse>("POST", "/v2/repository/index", ReadIndex, index),
       Route<RepositoryModelLoadRequest, RepositoryModelLoadResponse>("POST", "/v2/repository/models/{model}/load",
-                                                                     "RepositoryModelLoad", ReadControl, Nothing),
+                                                                     ReadControl, Nothing),
       Route<RepositoryModelUnloadRequest, RepositoryModelUnloadResponse>("POST", "/v2/repository/models/{model}/unload",
-                                                                         "RepositoryModelUnload", ReadControl, Nothing),
+                                                                         ReadControl, Nothing),
       Route<SystemSharedMemoryRegisterRequest, SystemSharedMemoryRegisterResponse>(
-          "POST", "/v2/systemsharedmemory/region/{region}/register", "SystemSharedMemoryRegister", ReadRegister,
-          Nothing),
+          "POST", "/v2/systemsharedmemory/region/{region}/register", ReadRegister, Nothing),
       Route<CudaSharedMemoryRegisterRequest, CudaSharedMemoryRegisterResponse>(
-          "POST", "/v2/cudasharedmemory/region/{region}/register", "CudaSharedMemoryRegister", ReadCudaRegister,
-          Nothing)};
+          "POST", "/v2/cudasharedmemory/region/{region}/register", ReadCudaRegister, Nothing)};
   // Of one region, and of all.
-  for (const char* of : {"", "/region/{region}"}) {
-    const auto add = [&](std::string_view verb, const char* kind, const char* verb_of_path, auto make) {
-      routes.push_back(make(verb, fmt::format("/v2/{}{}/{}", kind, of, verb_of_path)));
-    };
-    add("GET", "systemsharedmemory", "status", [](auto verb, auto pattern) {
-      return Route<SystemSharedMemoryStatusRequest, SystemSharedMemoryStatusResponse>(
-          verb, pattern, "SystemSharedMemoryStatus", RegionFields, Regions);
-    });
-    add("POST", "systemsharedmemory", "unregister", [](auto verb, auto pattern) {
-      return Route<SystemSharedMemoryUnregisterRequest, SystemSharedMemoryUnregisterResponse>(
-          verb, pattern, "SystemSharedMemoryUnregister", RegionFields, Nothing);
-    });
-    add("GET", "cudasharedmemory", "status", [](auto verb, auto pattern) {
-      return Route<CudaSharedMemoryStatusRequest, CudaSharedMemoryStatusResponse>(
-          verb, pattern, "CudaSharedMemoryStatus", RegionFields, Regions);
-    });
-    add("POST", "cudasharedmemory", "unregister", [](auto verb, auto pattern) {
-      return Route<CudaSharedMemoryUnregisterRequest, CudaSharedMemoryUnregisterResponse>(
-          verb, pattern, "CudaSharedMemoryUnregister", RegionFields, Nothing);
-    });
+  for (const std::string of : {"/region/{region}", ""}) {
+    const std::string system = "/v2/systemsharedmemory" + of, cuda = "/v2/cudasharedmemory" + of;
+    routes.push_back(Route<SystemSharedMemoryStatusRequest, SystemSharedMemoryStatusResponse>("GET", system + "/status",
+                                                                                              RegionFields, Regions));
+    routes.push_back(Route<SystemSharedMemoryUnregisterRequest, SystemSharedMemoryUnregisterResponse>(
+        "POST", system + "/unregister", RegionFields, Nothing));
+    routes.push_back(Route<CudaSharedMemoryStatusRequest, CudaSharedMemoryStatusResponse>("GET", cuda + "/status",
+                                                                                          RegionFields, Regions));
+    routes.push_back(Route<CudaSharedMemoryUnregisterRequest, CudaSharedMemoryUnregisterResponse>(
+        "POST", cuda + "/unregister", RegionFields, Nothing));
   }
   return routes;
 }

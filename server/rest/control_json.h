@@ -17,7 +17,7 @@ namespace posenc::server {
 struct ControlRoute {
   std::string_view verb;
   std::string pattern;  // of Path::Match()
-  const char* method;   // of inference.GRPCInferenceService
+  std::string method;   // of inference.GRPCInferenceService
   // Makes the method's request of a path and a body.
   std::function<absl::StatusOr<grpc::ByteBuffer>(const PathNames&, std::string_view body)> read;
   std::function<absl::StatusOr<HttpAnswer>(grpc::ByteBuffer message)> write;

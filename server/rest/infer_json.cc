@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <type_traits>
@@ -19,7 +18,7 @@
 #include "posenc/base/interruption.h"
 #include "posenc/base/json_text.h"
 #include "posenc/base/status.h"
-#include "server/oip/delimited.h"
+#include "server/oip/infer_answer.h"
 #include "server/rest/json_fields.h"
 
 namespace posenc::server {
@@ -155,17 +154,11 @@ class InferReader {
     POSENC_ASSIGN_OR_RETURN(JsonFields given, fields->Object("parameters"));
     for (const auto& [name, value] : given.entries()) {
       InferParameter& parameter = (*parameters)[name];
-      if (value.is_boolean()) {
-        parameter.set_bool_param(value.get<bool>());
-      } else if (value.is_string()) {
-        parameter.set_string_param(value.get<std::string>());
+      if (JsonFields::SetParameter(value, &parameter)) continue;
+      if (value.is_number_unsigned()) {
+        parameter.set_uint64_param(value.get<uint64_t>());
       } else if (value.is_number_float()) {
         parameter.set_double_param(value.get<double>());
-      } else if (value.is_number_unsigned() &&
-                 value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-        parameter.set_uint64_param(value.get<uint64_t>());
-      } else if (value.is_number()) {
-        parameter.set_int64_param(value.get<int64_t>());
       } else {
         return given.Mismatch(name, "true or false, a number or text");
       }

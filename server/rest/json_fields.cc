@@ -46,8 +46,7 @@ absl::StatusOr<std::vector<int64_t>> JsonFields::Integers(std::string_view name)
   if (value == nullptr) return integers;
   if (!value->is_array()) return Mismatch(name, "an array of integers");
   for (const json& one : *value) {
-    const bool fits = one.is_number_integer() && (!one.is_number_unsigned() || one.get<uint64_t>() <= INT64_MAX);
-    if (!fits) return Mismatch(fmt::format("{}[{}]", name, integers.size()), "an integer of 64 bits");
+    if (!IsInteger(one)) return Mismatch(fmt::format("{}[{}]", name, integers.size()), "an integer of 64 bits");
     integers.push_back(one.get<int64_t>());
   }
   return integers;

@@ -37,7 +37,28 @@ class JsonFields {
   // Returns an error if there is a field that has not been read.
   absl::Status RejectOthers() const;
 
+  // Sets a parameter of the Open Inference Protocol, InferParameter or ModelRepositoryParameter, to a value. Returns
+  // false for a value that is neither true, false, text nor an integer of 64 bits.
+  template <typename Parameter>
+  static bool SetParameter(const nlohmann::json& value, Parameter* parameter) {
+    if (value.is_boolean()) {
+      parameter->set_bool_param(value.get<bool>());
+    } else if (value.is_string()) {
+      parameter->set_string_param(value.get<std::string>());
+    } else if (IsInteger(value)) {
+      parameter->set_int64_param(value.get<int64_t>());
+    } else {
+      return false;
+    }
+    return true;
+  }
+
  private:
+  // True for an integer that an int64_t can hold.
+  static bool IsInteger(const nlohmann::json& value) {
+    return value.is_number_integer() && (!value.is_number_unsigned() || value.get<uint64_t>() <= INT64_MAX);
+  }
+
   JsonFields(const nlohmann::json::object_t* object, std::string path) : object_(object), path_(std::move(path)) {}
 
   const nlohmann::json::object_t* object_;

@@ -70,7 +70,7 @@ CallerCredentials CredentialsOf(const HttpRequest& request) {
 class RestHandler {
  public:
   RestHandler(Core* core, const Methods& methods, Authorize authorize) : core_(core), authorize_(std::move(authorize)) {
-    const auto add = [&](const char* name) {
+    const auto add = [&](const std::string& name) {
       const std::string path = InferenceRpc(name).path;
       Method& method = methods_[name] = methods.at(path);
       method.metrics = core->metrics.Of(path);
@@ -118,7 +118,7 @@ class RestHandler {
   }
 
   // Asks who calls, and may go on once the body has come.
-  StatusOrBegun BeginCall(const HttpRequest& request, const char* name, Serve serve) const {
+  StatusOrBegun BeginCall(const HttpRequest& request, const std::string& name, Serve serve) const {
     HttpCaller caller = CallerOf(request);
     const Method& method = methods_.at(name);
     if (authorize_ != nullptr && method.right) {
@@ -159,9 +159,7 @@ class RestHandler {
     const auto json_bytes = JsonBytesOf(exchange->request(), exchange->body().bytes.size());
     if (!json_bytes.ok()) return Refuse(methods_.at(kInfer), *exchange, json_bytes.status());
     if (*json_bytes <= kParsedAtOnce) return InferFrom(Read(*exchange, names, *json_bytes), exchange, caller);
-    const TaskOwner owner{
-        caller.identity != nullptr ? "identity " + caller.identity->name : NameOf(PeerOf(caller.connection)),
-        exchange->request().peer->number};
+    const TaskOwner owner{CallerName(caller.identity.get(), caller.connection), exchange->request().peer->number};
     core_->pool.Submit(
         [this, exchange, caller, names, json_bytes = *json_bytes] {
           if (exchange->is_gone()) return exchange->Answer({}, nullptr);

@@ -7,18 +7,14 @@ import json
 import os
 import pathlib
 import sys
-import traceback
 import types
 
 import numpy
 from google.protobuf import json_format, text_format
 from tritonclient.grpc import model_config_pb2
+from common import EXPECTED, X, run
 
 EXAMPLE = pathlib.Path(__file__).resolve().parents[4] / "examples" / "triton"
-SHAPE = (1, 3, 32, 128)
-X = (((37 * numpy.arange(numpy.prod(SHAPE)) + 11) % 257 - 128) / 64).astype("<f4").reshape(SHAPE)
-DATA = pathlib.Path(os.environ["POSENC_TEST_DATA"])
-EXPECTED = numpy.frombuffer((DATA / "rotated.fp32").read_bytes(), "<f4").reshape(SHAPE)
 
 
 class Tensor:
@@ -92,14 +88,4 @@ def test_the_ensemble_fits_the_model():
     assert set(only.output_map.values()) == {one.name for one in ensemble.output}
 
 
-failed = 0
-for name, test in list(globals().items()):
-    if name.startswith("test_"):
-        try:
-            test()
-            print(f"pass {name}")
-        except Exception:
-            failed += 1
-            traceback.print_exc()
-            print(f"fail {name}")
-sys.exit(failed > 0)
+run(globals())

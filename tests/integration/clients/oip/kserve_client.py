@@ -1,20 +1,13 @@
 """KServe's Python client, unmodified, against a posenc-server. Prints a line for each test; exits with 1 if one fails."""
 
-import asyncio
 import os
-import pathlib
-import sys
-import traceback
 
 import grpc
 import numpy
 from kserve import InferenceGRPCClient, InferInput, InferRequest
+from common import EXPECTED, SHAPE, X, run
 
 ADDRESS = os.environ["POSENC_TEST_ADDRESS"]
-SHAPE = (1, 3, 32, 128)
-X = (((37 * numpy.arange(numpy.prod(SHAPE)) + 11) % 257 - 128) / 64).astype("<f4").reshape(SHAPE)
-DATA = pathlib.Path(os.environ["POSENC_TEST_DATA"])
-EXPECTED = numpy.frombuffer((DATA / "rotated.fp32").read_bytes(), "<f4").reshape(SHAPE)
 
 
 def request(binary, **parameters):
@@ -46,20 +39,4 @@ async def test_error(client):
         raise AssertionError("not refused")
 
 
-async def main():
-    failed = 0
-    client = InferenceGRPCClient(url=ADDRESS)
-    for name, test in list(globals().items()):
-        if name.startswith("test_"):
-            try:
-                await test(client)
-                print(f"pass {name}")
-            except Exception:
-                failed += 1
-                traceback.print_exc()
-                print(f"fail {name}")
-    await client.close()
-    return failed > 0
-
-
-sys.exit(asyncio.run(main()))
+run(globals(), lambda: InferenceGRPCClient(url=ADDRESS))

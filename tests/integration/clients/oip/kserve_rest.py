@@ -1,23 +1,15 @@
 """KServe's Python client over REST, unmodified, against a posenc-server. Prints a line for each test; exits with 1 if one
 fails."""
 
-import asyncio
 import os
-import pathlib
-import sys
-import traceback
 
 import httpx
 import numpy
 from kserve import InferenceRESTClient, InferInput, InferRequest, RESTConfig
 from kserve.constants.constants import PredictorProtocol
+from common import EXPECTED, PARAMETERS, SHAPE, X, run
 
 BASE = "http://" + os.environ["POSENC_TEST_HTTP_ADDRESS"]
-SHAPE = (1, 3, 32, 128)
-X = (((37 * numpy.arange(numpy.prod(SHAPE)) + 11) % 257 - 128) / 64).astype("<f4").reshape(SHAPE)
-DATA = pathlib.Path(os.environ["POSENC_TEST_DATA"])
-EXPECTED = numpy.frombuffer((DATA / "rotated.fp32").read_bytes(), "<f4").reshape(SHAPE)
-PARAMETERS = {"layout": "BSHD", "offset": 100_000}
 
 
 def request(binary, **parameters):
@@ -55,20 +47,4 @@ async def test_error(client):
         raise AssertionError("not refused")
 
 
-async def main():
-    failed = 0
-    client = InferenceRESTClient(RESTConfig(protocol=PredictorProtocol.REST_V2))
-    for name, test in list(globals().items()):
-        if name.startswith("test_"):
-            try:
-                await test(client)
-                print(f"pass {name}")
-            except Exception:
-                failed += 1
-                traceback.print_exc()
-                print(f"fail {name}")
-    await client.close()
-    return failed > 0
-
-
-sys.exit(asyncio.run(main()))
+run(globals(), lambda: InferenceRESTClient(RESTConfig(protocol=PredictorProtocol.REST_V2)))

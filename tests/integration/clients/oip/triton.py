@@ -2,10 +2,7 @@
 
 import asyncio
 import os
-import pathlib
 import queue
-import sys
-import traceback
 
 import ml_dtypes
 import numpy
@@ -14,14 +11,9 @@ import tritonclient.grpc.aio
 import tritonclient.utils.shared_memory as shared_memory
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException
+from common import EXPECTED, EXPECTED_BF16, PARAMETERS, SHAPE, X, run
 
 ADDRESS = os.environ["POSENC_TEST_ADDRESS"]
-DATA = pathlib.Path(os.environ["POSENC_TEST_DATA"])
-SHAPE = (1, 3, 32, 128)
-X = (((37 * numpy.arange(numpy.prod(SHAPE)) + 11) % 257 - 128) / 64).astype("<f4").reshape(SHAPE)
-EXPECTED = numpy.frombuffer((DATA / "rotated.fp32").read_bytes(), "<f4").reshape(SHAPE)
-EXPECTED_BF16 = (DATA / "rotated.bf16").read_bytes()
-PARAMETERS = {"layout": "BSHD", "offset": 100_000}
 client = triton.InferenceServerClient(ADDRESS)
 
 
@@ -207,14 +199,4 @@ def test_the_stub():
         assert stub.ModelInfer(request).raw_output_contents[0] == EXPECTED.tobytes()
 
 
-failed = 0
-for name, test in list(globals().items()):
-    if name.startswith("test_"):
-        try:
-            test()
-            print(f"pass {name}")
-        except Exception:
-            failed += 1
-            traceback.print_exc()
-            print(f"fail {name}")
-sys.exit(failed > 0)
+run(globals())

@@ -3,9 +3,6 @@ fails."""
 
 import asyncio
 import os
-import pathlib
-import sys
-import traceback
 
 import ml_dtypes
 import numpy
@@ -13,14 +10,9 @@ import tritonclient.http as triton
 import tritonclient.http.aio
 import tritonclient.utils.shared_memory as shared_memory
 from tritonclient.utils import InferenceServerException
+from common import EXPECTED, EXPECTED_BF16, PARAMETERS, SHAPE, X, run
 
 ADDRESS = os.environ["POSENC_TEST_HTTP_ADDRESS"]
-DATA = pathlib.Path(os.environ["POSENC_TEST_DATA"])
-SHAPE = (1, 3, 32, 128)
-X = (((37 * numpy.arange(numpy.prod(SHAPE)) + 11) % 257 - 128) / 64).astype("<f4").reshape(SHAPE)
-EXPECTED = numpy.frombuffer((DATA / "rotated.fp32").read_bytes(), "<f4").reshape(SHAPE)
-EXPECTED_BF16 = (DATA / "rotated.bf16").read_bytes()
-PARAMETERS = {"layout": "BSHD", "offset": 100_000}
 client = triton.InferenceServerClient(ADDRESS, concurrency=4)
 
 
@@ -113,15 +105,4 @@ def test_errors():
     assert refused(lambda: client.get_model_metadata("llama", "2"))[0] == "404"
 
 
-failed = 0
-for name, test in list(globals().items()):
-    if name.startswith("test_"):
-        try:
-            test()
-            print(f"pass {name}")
-        except Exception:
-            failed += 1
-            traceback.print_exc()
-            print(f"fail {name}")
-client.close()
-sys.exit(failed > 0)
+run(globals())
