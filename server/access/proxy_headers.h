@@ -1,9 +1,12 @@
-// Headers that proxies set.
+// Headers that proxies set, and the credentials that a trusted proxy passes on.
 #pragma once
 
 #include <algorithm>
 #include <iterator>
+#include <string>
 #include <string_view>
+
+#include "server/access/access.h"
 
 namespace posenc::server {
 
@@ -18,5 +21,9 @@ inline bool IsHeaderOfProxy(std::string_view name) {
   return std::ranges::find(kNames, name) != std::end(kNames) ||
          std::ranges::any_of(kPrefixes, [name](std::string_view prefix) { return name.starts_with(prefix); });
 }
+
+// Credentials of a call over the socket of a trusted proxy, which ends TLS: `certificate` is the value of
+// kProxiedCertificate, empty if the caller has shown none. Its callers are never callers of a Unix socket.
+CallerCredentials ProxiedCredentials(const std::string& certificate, std::string authorization);
 
 }  // namespace posenc::server

@@ -22,9 +22,7 @@ using google::protobuf::Message;
 
 constexpr char kPushback[] = "grpc-retry-pushback-ms";
 constexpr char kServerTiming[] = "server-timing";
-constexpr char kTraceparent[] = "traceparent";
 constexpr size_t kMaxRequestId = 128;
-constexpr size_t kTraceId = 3, kTraceIdSize = 32;  // place of the trace's id in a traceparent
 
 // Moves the slices out of the RPC's buffer. That buffer lives until the RPC ends, which a client that does not read its
 // answer can delay.
@@ -44,18 +42,6 @@ std::string WithDecimals(std::chrono::steady_clock::duration duration) {
   return absl::StrCat(microseconds / 1000, ".", absl::Dec(microseconds % 1000, absl::kZeroPad3));
 }
 
-// True if the text is a traceparent of W3C's Trace Context, version 00: "00-TRACE_ID-PARENT_ID-FLAGS", in lower-case
-// hex.
-bool IsTraceparent(std::string_view text) {
-  constexpr std::string_view kForm = "00-hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh-hhhhhhhhhhhhhhhh-hh";
-  if (text.size() != kForm.size()) return false;
-  for (size_t n = 0; n < kForm.size(); ++n) {
-    const bool hex = (text[n] >= '0' && text[n] <= '9') || (text[n] >= 'a' && text[n] <= 'f');
-    if (kForm[n] == 'h' ? !hex : text[n] != kForm[n]) return false;
-  }
-  return true;
-}
-
 // CallHints.request_id; empty if absent. One that is longer than is returned is not kept: it would outlive the request.
 std::string RequestId(const Message& request) {
   const v1::CallHints* hints = wire::HintsOf(request);
@@ -63,6 +49,18 @@ std::string RequestId(const Message& request) {
 }
 
 }  // namespace
+
+LoadMeter::Counts Core::CountLoad() const {
+  const Admission::Counters now = admission->counters();
+  const auto share = [](int64_t count, int64_t limit) {
+    return static_cast<double>(count) / static_cast<double>(limit);
+  };
+  return {.started = now.started,
+          .failed = now.failed + now.refused,
+          .waiting_tasks = static_cast<int64_t>(pool.waiting()),
+          .requests = share(now.in_flight_requests, config.max_in_flight_requests),
+          .bytes = share(now.in_flight_bytes, config.max_in_flight_bytes)};
+}
 
 Call::Call(Core* core, const wire::RpcDescription& method, Rpc* rpc, grpc::ByteBuffer* request, Kind kind)
     : core_(core),
@@ -143,6 +141,7 @@ void Call::Submit(std::function<void()> task, Lane lane) {
 }
 
 void Call::BeginWork() {
+  Enter(Phase::kPrepare);
   work_began_ = Clock::now();
   of_others_ = WorkPool::TimeBetweenSlabs();
   if (waits_since_ == Clock::time_point()) return;
@@ -153,6 +152,7 @@ void Call::BeginWork() {
 void Call::WaitForWork() {
   if (work_began_ == Clock::time_point()) return;  // still queued since its entry
   EndWork();
+  Enter(Phase::kQueue);
   waits_since_ = Clock::now();
 }
 
@@ -302,7 +302,9 @@ void Call::CountTensors(const std::vector<wire::Output>& outputs, const std::str
 }
 
 void Call::CountTensor(v1::DataType dtype, const std::string& device, size_t bytes) {
-  metrics_->CountTensor(dtype, device.empty() ? "cpu" : device, bytes);
+  dtype_ = dtype;
+  device_ = device.empty() ? "cpu" : device;
+  metrics_->CountTensor(dtype, device_, bytes);
 }
 
 void Call::ReleaseRequest() {
@@ -332,7 +334,7 @@ absl::Status Call::Conclude(const absl::Status& result) {
   if (!status.ok()) metrics_->CountError(reason);
   if (on_end_) on_end_(status, queued_, computed_);
   traceparent_ = rpc_->header(kTraceparent);
-  if (!IsTraceparent(traceparent_)) traceparent_.clear();
+  if (!ParseTraceparent(traceparent_)) traceparent_.clear();
   LogEnd(status);
   return status;
 }
@@ -341,11 +343,16 @@ grpc::Status Call::End(const absl::Status& result) {
   const absl::Status status = Conclude(result);
   rpc_->AddTrailer(kServerTiming,
                    absl::StrCat("queue;dur=", WithDecimals(queued_), ", compute;dur=", WithDecimals(computed_)));
+  if (const std::string format = rpc_->header(kLoadFormat); !format.empty()) {
+    if (auto trailer = MakeLoadTrailer(format, &core_->load)) rpc_->AddTrailer(trailer->name, trailer->value);
+  }
   // A push-back would replace the client's backoff, which outlasts a restart or an update.
   if (refused_ && DetailsOf(status).reason != "DRAINING") {
     rpc_->AddTrailer(kPushback, absl::StrCat(core_->config.retry_pushback_ms));
   }
   AddTraceTrailers();
+  if (CallSpan* const span = rpc_->span(); span != nullptr) DescribeIn(span);
+  Enter(Phase::kSend);
   BeginSend();
   return ToGrpc(status, started_);
 }
@@ -360,7 +367,21 @@ void Call::AddTraceTrailers() {
   }
 }
 
-void Call::LogEnd(const absl::Status& status) const {
+void Call::DescribeIn(CallSpan* span) const {
+  span->Set("posenc.request.size", bytes_in_);
+  span->Set("posenc.response.size", bytes_out_);
+  if (!model_.empty()) span->Set("posenc.model", model_);
+  if (dtype_ != v1::DATA_TYPE_UNSPECIFIED) {
+    constexpr std::string_view kPrefix = "DATA_TYPE_";
+    span->Set("posenc.dtype", v1::DataType_Name(dtype_).substr(kPrefix.size()));
+    span->Set("posenc.device", device_);
+  }
+  if (rpc_->identity() != nullptr) span->Set("posenc.identity", rpc_->identity()->name);
+  if (!request_id_.empty()) span->Set("posenc.request_id", request_id_.substr(0, kMaxRequestId));
+  if (const int64_t cost = cost_; cost > 0) span->Set("posenc.cost", cost);
+}
+
+void Call::LogEnd(const absl::Status& status) {
   const LogLevel level = status.ok() ? LogLevel::debug : LogLevel::info;
   if (!Logs(level)) return;
   LogFields fields = {{"method", method_}, {"status", absl::StatusCodeToString(status.code())}};
@@ -373,7 +394,11 @@ void Call::LogEnd(const absl::Status& status) const {
   fields.emplace_back("peer", !peer.empty() ? peer : rpc_->is_unix() ? "unix" : "unknown");
   if (rpc_->identity() != nullptr) fields.emplace_back("identity", rpc_->identity()->name);
   if (!request_id_.empty()) fields.emplace_back("request_id", Quote(request_id_, kMaxRequestId));
-  if (!traceparent_.empty()) fields.emplace_back("trace_id", traceparent_.substr(kTraceId, kTraceIdSize));
+  if (const CallSpan* span = rpc_->span(); span != nullptr) {
+    fields.emplace_back("trace_id", span->trace_id());
+  } else if (const auto parent = ParseTraceparent(traceparent_)) {
+    fields.emplace_back("trace_id", ToHex(parent->trace_id.data(), parent->trace_id.size()));
+  }
   fields.emplace_back("bytes_in", bytes_in_);
   fields.emplace_back("bytes_out", bytes_out_);
   fields.emplace_back("queue_ms", Milliseconds(queued_));

@@ -37,6 +37,8 @@
 #include "server/core/timers.h"
 #include "server/listen/peer.h"
 #include "server/metrics/call_metrics.h"
+#include "server/metrics/load_meter.h"
+#include "server/trace/tracer.h"
 
 namespace posenc::server {
 
@@ -64,6 +66,7 @@ struct Core {
   std::atomic<std::chrono::steady_clock::time_point> computing_ends = std::chrono::steady_clock::time_point::max();
   // Threads that receive calls and compute small ones: over gRPC, and over HTTP.
   BusyThreads io_threads, http_threads;
+  std::unique_ptr<Tracer> tracer;  // null: nothing is traced
   // Number of threads that have been in one task for longer than --stuck-thread-seconds.
   size_t CountStuckThreads() const {
     const std::chrono::seconds time(config.stuck_thread_s);
@@ -71,7 +74,11 @@ struct Core {
   }
   RecentCalls recent_calls;
   WorkPool pool;
+  LoadMeter load{[this] { return CountLoad(); }};
   Timers timers;
+
+ private:
+  LoadMeter::Counts CountLoad() const;
 };
 
 // The device that an answer's info names. Empty if the answer has no info.
@@ -199,6 +206,15 @@ class Call {
   const transport::SlicedPayloads& payloads() const { return *payloads_; }
   transport::SlicedPayloads& payloads() { return *payloads_; }
   const Rpc& rpc() const { return *rpc_; }
+  // The call is the whole RPC, and its threads take turns: its phases become those of the RPC's span.
+  void TracePhases() {
+    traced_ = rpc_->span();
+    Enter(Phase::kQueue);
+  }
+  void BeginComputing() { Enter(Phase::kCompute); }
+  void SetModel(const std::string& name) {
+    if (traced_ != nullptr) model_ = name;
+  }
   bool has_regions() const { return regions_.has_value(); }
   // True if some of the request's shared memory is another user's, who can delay threads that touch it.
   bool has_regions_of_other_user() const { return regions_ && regions_->of_other_user(); }
@@ -241,7 +257,12 @@ class Call {
   absl::Status FindRegions(const google::protobuf::Message& request);
   // Returns the caller's traceparent and request_id in trailers.
   void AddTraceTrailers();
-  void LogEnd(const absl::Status& status) const;
+  void Enter(Phase phase) {
+    if (traced_ != nullptr) traced_->Enter(phase);
+  }
+  // Says in the RPC's span what the call was.
+  void DescribeIn(CallSpan* span) const;
+  void LogEnd(const absl::Status& status);
 
   Core* const core_;
   const std::string_view method_;
@@ -266,6 +287,9 @@ class Call {
   int64_t message_bytes_ = 0;
   std::string request_id_;
   std::string traceparent_;
+  CallSpan* traced_ = nullptr;                      // whose phases follow this call
+  v1::DataType dtype_ = v1::DATA_TYPE_UNSPECIFIED;  // of the last tensor of an answer, and what computed it
+  std::string device_, model_;
   OnCallEnd on_end_;
   std::atomic<bool> given_up_{false};
   mutable std::atomic<int64_t> cost_{0};

@@ -37,6 +37,8 @@ class Inference {
       counters->Count(status.ok(), queued, computed);
     };
     call_->Observe(prepared_->on_end);
+    prepared_->model = model_->name;
+    call_->SetModel(model_->name);
     if (!request->id().empty()) {  // TakeId() has left it
       call_->SetRequestId(request->id());
       prepared_->only_once = true;

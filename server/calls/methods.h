@@ -29,6 +29,9 @@ struct Method {
   bool admits = true;
   std::optional<Right> right;        // that a caller needs under a policy; absent: none, as for health
   MethodMetrics* metrics = nullptr;  // set by CompletionQueueLoop
+
+  // Whoever asks for health asks all the time: that begins no traces.
+  bool is_probe() const { return !right; }
 };
 
 // Methods by path, for example "/posenc.v1.PositionalEncodingService/ApplyRotary".

@@ -34,6 +34,7 @@ struct Prepared {
   bool only_once = false;           // the messages depend on more than the key, the request and its payloads
   std::shared_ptr<const void> key;  // of RecentCalls; kept, so that no other object gets its address
   OnCallEnd on_end;                 // for each call that uses this; null: none
+  std::string model;                // of the Open Inference Protocol; empty: none
   wire::Job job;
   wire::Answer layout;
   std::string device;  // that computes the outputs

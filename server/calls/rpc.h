@@ -14,6 +14,7 @@
 #include "server/access/policy.h"
 #include "server/core/admission.h"
 #include "server/listen/peer.h"
+#include "server/trace/call_span.h"
 
 namespace posenc::server {
 
@@ -39,6 +40,8 @@ class Rpc {
   virtual absl::Status AdmitMessage() = 0;
   // The caller's header of this name, in lower case; the first if there are several. Empty if absent.
   virtual std::string header(const std::string& name) const = 0;
+  // The RPC's span; null if it is not traced. The threads of the RPC take turns.
+  virtual CallSpan* span() { return nullptr; }
   // True if the caller no longer waits.
   virtual bool cancelled() const = 0;
   // Must be called before Finish().

@@ -15,7 +15,10 @@ class UnaryCall final : public Reactor {
   UnaryCall(Core* core, UnaryMethod method, Rpc* rpc, grpc::ByteBuffer* request)
       : rpc_(rpc), step_(core, std::move(method), rpc, request, [this](const absl::Status& status) { End(status); }) {}
 
-  void Start() override { step_.Start(); }
+  void Start() override {
+    step_.call().TracePhases();
+    step_.Start();
+  }
 
  private:
   void End(const absl::Status& status) {

@@ -128,6 +128,7 @@ absl::Status UnaryStep::Serve(Place here) {
 
 absl::Status UnaryStep::RunJob(Place here) {
   const Prepared& prepared = *prepared_;
+  call_.BeginComputing();
   try {
     if (prepared.job.decide) return Decide(prepared);
     const auto began = std::chrono::steady_clock::now();
@@ -223,6 +224,7 @@ absl::Status UnaryStep::FindRecent(const void* key) {
   if (recent == nullptr) return absl::OkStatus();
   if (method_.take_id != nullptr) request_id = call_.request_id();
   if (recent->on_end) call_.Observe(recent->on_end);
+  call_.SetModel(recent->model);
   POSENC_RETURN_IF_ERROR(call_.Accept(*recent->request, std::move(request_id), recent->has_regions));
   if (call_.copies() != recent->copies) return absl::OkStatus();
   CurrentMemoryAccount()->Add(recent->bytes);  // held by the call also when recent_calls has dropped it

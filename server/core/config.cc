@@ -58,6 +58,8 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
         "address and port for HTTP: /metrics for Prometheus, /livez and /readyz; empty: none");
   visit(group, "--health-listen", c.health_listen, Text{},
         "address and port for HTTP probes alone: /livez and /readyz; empty: none");
+  visit(group, "--otlp-endpoint", c.otlp_endpoint, Text{},
+        "OpenTelemetry collector's gRPC address, such as http://localhost:4317, for traces; empty: OTEL_* variables");
   visit(group, "--tls-cert", c.tls_cert, Text{},
         "PEM file of the server's certificate and its intermediate CAs; empty: no TLS. Unix sockets never use TLS");
   visit(group, "--tls-key", c.tls_key, Text{}, "PEM file of the certificate's private key, without a passphrase");
@@ -71,6 +73,8 @@ void VisitSettings(AConfig& c, Visitor&& visit) {
         "file of the bearer tokens of --policy's identities: lines NAME SHA256 [EXPIRY]");
   visit(group, "--trusted-proxy", c.trusted_proxy, Text{},
         "unix:PATH for a proxy of the same user, whose headers x-posenc-peer and x-posenc-client-cert are believed");
+  visit(group, "--http-trusted-proxy", c.http_trusted_proxy, Text{},
+        "unix:PATH for such a proxy that passes on the Open Inference Protocol over HTTP");
   visit(group, "--threads", c.threads, Integer{kCount, 0, 4096},
         "number of compute threads; 0: as many as CPU quota and affinity allow");
   visit(group, "--io-threads", c.io_threads, Integer{kCount, 0, 64},
@@ -354,7 +358,7 @@ std::string Complete(const Machine& machine, Config* config) {
   config->max_region_bytes = std::min(config->max_region_bytes, machine.virtual_memory_bytes / 4);
   if (config->max_connections == 0) {
     // Over Unix sockets there may be as many besides, and from a trusted proxy as many again.
-    const int64_t eighths = config->trusted_proxy.empty() ? 3 : 2;
+    const int64_t eighths = config->trusted_proxy.empty() && config->http_trusted_proxy.empty() ? 3 : 2;
     config->max_connections = std::clamp<int64_t>(machine.descriptors / 8 * eighths, 1, kMostConnections);
   }
   if (config->max_connections_per_peer == 0) {

@@ -24,12 +24,13 @@ struct Config {
   std::string tls_key;
   std::vector<std::string> tls_client_ca;
   std::string tls_client_auth = "none";
-  std::string policy;         // empty: everybody may call
-  std::string token_file;     // empty: no tokens
-  std::string trusted_proxy;  // empty: none
-  int64_t threads = 0;        // 0: from the cgroup's quota and the affinity mask
-  int64_t io_threads = 0;     // 0: half the CPUs, from 1 to 16
-  std::string device_plugin;  // empty: CPU only
+  std::string policy;                             // empty: everybody may call
+  std::string token_file;                         // empty: no tokens
+  std::string trusted_proxy, http_trusted_proxy;  // empty: none
+  std::string otlp_endpoint;                      // empty: OpenTelemetry's variables
+  int64_t threads = 0;                            // 0: from the cgroup's quota and the affinity mask
+  int64_t io_threads = 0;                         // 0: half the CPUs, from 1 to 16
+  std::string device_plugin;                      // empty: CPU only
   std::string reflection = "on";
   std::string model_repository;  // empty: no models by file
   std::string model_name;        // of a repository that is one model; empty: the folder's

@@ -8,7 +8,6 @@
 
 #include "grpc/grpc_security_constants.h"
 #include "grpcpp/security/auth_context.h"
-#include "posenc/transport/pem.h"
 
 namespace posenc::server {
 namespace {
@@ -49,17 +48,8 @@ bool ComesByProxy(const grpc::ServerContextBase& context) {
 CallerCredentials CredentialsOf(const Rpc& rpc, std::string_view peer, const grpc::ServerContextBase& context) {
   const auto connection = context.auth_context();
   const std::string transport = TransportOf(*connection);
+  if (transport == "local") return ProxiedCredentials(rpc.header(kProxiedCertificate), rpc.header(kAuthorization));
   CallerCredentials shown{.names = {}, .authorization = rpc.header(kAuthorization)};
-  if (transport == "local") {
-    // HAProxy ends TLS, and says who has shown which certificate. Callers of its front are never callers of a Unix
-    // socket.
-    shown.is_private = true;
-    if (const std::string certificate = rpc.header(kProxiedCertificate); !certificate.empty()) {
-      shown.names = transport::NamesOfCertificate(certificate);
-      if (shown.names.empty()) shown.names = {"unreadable"};  // fits no pattern: not anonymous
-    }
-    return shown;
-  }
   const bool encrypted = transport == GRPC_SSL_TRANSPORT_SECURITY_TYPE || transport == GRPC_TLS_TRANSPORT_SECURITY_TYPE;
   shown.is_unix = !encrypted && peer.starts_with("unix");
   shown.is_private = encrypted || shown.is_unix;

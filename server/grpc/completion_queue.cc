@@ -8,6 +8,7 @@
 
 #include "grpc/grpc_security.h"
 #include "posenc/base/status.h"
+#include "server/calls/rpc_span.h"
 #include "server/calls/status_map.h"
 #include "server/core/log.h"
 #include "server/core/refusal.h"
@@ -73,6 +74,7 @@ class GrpcRpc final : public Rpc {
         .authorize(CredentialsOf(*this, peer_, context_), *method_->right, context_.method(), nullptr)
         .status();
   }
+  CallSpan* span() override { return span_.get(); }
   bool cancelled() const override { return cancelled_; }
   void AddTrailer(const std::string& name, const std::string& value) override {
     context_.AddTrailingMetadata(name, value);
@@ -94,12 +96,12 @@ class GrpcRpc final : public Rpc {
   }
   void Finish(const grpc::Status& status) override {
     BeginRequest();  // until the RPC is deleted
-    Count(status.error_code());
+    Count(status);
     stream_.Finish(status, &finished_);
   }
   void WriteAndFinish(const grpc::ByteBuffer& message) override {
     BeginRequest();  // until the RPC is deleted
-    Count(grpc::StatusCode::OK);
+    Count(grpc::Status::OK);
     stream_.WriteAndFinish(message, grpc::WriteOptions(), grpc::Status::OK, &finished_);
   }
 
@@ -112,8 +114,10 @@ class GrpcRpc final : public Rpc {
   ~GrpcRpc() = default;
 
   // Counts the RPC's end, once.
-  void Count(grpc::StatusCode code) {
-    if (metrics_ != nullptr) std::exchange(metrics_, nullptr)->End(code, Clock::now() - arrived_at_);
+  void Count(const grpc::Status& status) {
+    if (metrics_ == nullptr) return;
+    std::exchange(metrics_, nullptr)->End(status.error_code(), Clock::now() - arrived_at_);
+    if (span_ != nullptr) SetStatus(status, span_.get());
   }
 
   void OnArrived(bool ok) {
@@ -127,6 +131,7 @@ class GrpcRpc final : public Rpc {
     metrics_ = known ? method->second.metrics : polling_->metrics_of_unknown_;
     metrics_->Start();
     if (known) method_ = &method->second;
+    span_ = BeginSpan(polling_->options_.tracer, *this, context_.method(), method_);
     const absl::Status allowed = known ? Authorize() : NoSuchMethod(context_.method());
     const UnadmittedCalls& unadmitted = polling_->options_.unadmitted;
     if (!allowed.ok()) {
@@ -225,7 +230,8 @@ class GrpcRpc final : public Rpc {
   }
   void Go() {
     CompletionQueueLoop* const polling = polling_;
-    Count(grpc::StatusCode::CANCELLED);  // unless it was finished
+    Count(grpc::Status::CANCELLED);  // unless it was finished
+    if (span_ != nullptr) polling->options_.tracer->End(std::move(span_));
     if (open_) polling->RemoveOpen(*open_);
     delete this;
     if (--polling->rpcs_ == 0) polling->rpcs_.notify_all();
@@ -248,6 +254,7 @@ class GrpcRpc final : public Rpc {
   std::string peer_, connection_;
   uint64_t connection_number_ = 0;
   bool is_local_ = false;
+  std::unique_ptr<CallSpan> span_;    // null: not traced
   MethodMetrics* metrics_ = nullptr;  // null before it has arrived, and once its end is counted
   Charge unadmitted_;
   grpc::ByteBuffer request_;

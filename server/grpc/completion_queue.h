@@ -29,6 +29,7 @@
 #include "server/core/timers.h"
 #include "server/listen/peer.h"
 #include "server/metrics/call_metrics.h"
+#include "server/trace/tracer.h"
 
 namespace posenc::server {
 
@@ -58,6 +59,7 @@ class CompletionQueueLoop {
     UnadmittedCalls unadmitted;
     // Is asked before anything of a call is read; null: everybody may call.
     Authorize authorize;
+    Tracer* tracer = nullptr;        // null: nothing is traced
     bool has_trusted_proxy = false;  // some connections are of --trusted-proxy
   };
   // Serves the methods. Call it once the server runs. Calls of other methods end with UNIMPLEMENTED. Every call is

@@ -18,6 +18,7 @@
 #include "inference/service.pb.h"
 #include "posenc/v1/service.pb.h"
 #include "server/calls/messages.h"
+#include "xds/service/orca/v3/orca.pb.h"
 
 namespace posenc::server {
 namespace {
@@ -119,6 +120,7 @@ grpc::ByteBuffer Answer(const ServerReflectionRequest& request) {
       for (const FileDescriptor* described :
            {v1::ApplyRotaryRequest::descriptor()->file(), inference::ModelInferRequest::descriptor()->file(),
             ::grpc::health::v1::HealthCheckRequest::descriptor()->file(),
+            xds::service::orca::v3::OrcaLoadReportRequest::descriptor()->file(),
             ServerReflectionRequest::descriptor()->file()}) {
         for (int n = 0; n < described->service_count(); ++n) {
           response.mutable_list_services_response()->add_service()->set_name(described->service(n)->full_name());

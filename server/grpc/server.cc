@@ -29,6 +29,8 @@
 #include "server/calls/inference_service.h"
 #include "server/calls/status_map.h"
 #include "server/core/log.h"
+#include "server/grpc/load_reports.h"
+#include "server/grpc/otlp_exporter.h"
 #include "server/grpc/reflection.h"
 #include "server/grpc/service.h"
 #include "server/grpc/tls_credentials.h"
@@ -198,6 +200,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
           {.addresses = config.listen,
            .http_addresses = config.http_listen,
            .trusted_proxy = config.trusted_proxy,
+           .http_trusted_proxy = config.http_trusted_proxy,
            .max_connections = static_cast<size_t>(config.max_connections),
            .max_connections_per_peer = static_cast<size_t>(config.max_connections_per_peer),
            // TCP's timeout runs, too, while the client's host acknowledges but takes nothing.
@@ -230,6 +233,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
   server->health_.Set(wire::kServiceName, true);
   server->health_.Set(kInferenceServiceName, true);
   server->devices_.ReportTo(&server->health_);
+  POSENC_RETURN_IF_ERROR(server->StartTraces());
   Methods methods;
   const ServerParts parts = {&server->devices_, server->listener_.get(), server->memory_.get(),
                              server->certificates_.get(), server->access_.get()};
@@ -239,21 +243,24 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, cons
                                &server->core_, server->models_.get(), server->named_memory_.get(), is_ready}));
   server->health_.AddTo(&methods, 2 * static_cast<size_t>(config.max_connections), &server->core_.timers,
                         seconds(config.send_timeout_s));
+  AddLoadReportsTo(&methods, &server->core_.load, static_cast<size_t>(config.max_connections), &server->core_.timers,
+                   seconds(config.send_timeout_s));
   if (config.reflection == "on") AddReflectionTo(&methods, &server->core_);
-  if (!config.http_listen.empty()) server->StartRest(methods);
+  if (!config.http_listen.empty() || !config.http_trusted_proxy.empty()) server->StartRest(methods);
   server->polling_->Start(std::move(methods),
                           {.threads = static_cast<size_t>(config.io_threads),
                            .busy = &server->core_.io_threads,
                            .receive_timeout = seconds(config.receive_timeout_s),
                            .unadmitted = LimitOfUnadmittedCalls(&server->core_),
                            .authorize = server->access_ == nullptr ? Authorize() : server->MakeAuthorize(),
+                           .tracer = server->core_.tracer.get(),
                            .has_trusted_proxy = server->proxied_ != nullptr},
                           &server->core_.timers, &server->core_.metrics);
   POSENC_RETURN_IF_ERROR(server->StartProbes(parts));
   server->listener_->Start(
       [plain = server->plain_.get(), tls = server->tls_.get(), proxied = server->proxied_.get(),
        rest = server->rest_.get()](Descriptor socket, const ListeningSocket& listening, Listener::Kind kind) {
-        if (listening.is_http) return rest->Serve(std::move(socket), kind != Listener::Kind::kTcp);
+        if (listening.is_http) return rest->Serve(std::move(socket), kind);
         grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
         connection.listener_fd = listening.socket.get();  // newer versions of gRPC refuse a connection without it
         connection.fd = socket.Release();
@@ -276,6 +283,17 @@ Authorize Server::MakeAuthorize() {
     if (!identity.ok()) core_.metrics.Of(method)->CountError(DetailsOf(identity.status()).reason);
     return identity;
   };
+}
+
+absl::Status Server::StartTraces() {
+  POSENC_ASSIGN_OR_RETURN(const auto settings, ReadTraceSettings(core_.config.otlp_endpoint, &std::getenv));
+  if (!settings) return absl::OkStatus();
+  for (const std::string& name : UnusedTraceVariables(environ)) {
+    Log(LogLevel::warn, "variable not used", {{"name", name}});
+  }
+  core_.tracer = std::make_unique<Tracer>(*settings, MakeOtlpExporter(*settings), &core_.metrics_registry);
+  Log(LogLevel::info, "traces", {{"collector", settings->target}, {"tls", settings->is_secure}});
+  return absl::OkStatus();
 }
 
 void Server::StartRest(const Methods& methods) {
@@ -354,6 +372,7 @@ int64_t Server::CountEndedConnections() {
 void Server::Maintain() {
   if (read_certificates_ != nullptr) read_certificates_->Ask();
   if (read_policy_ != nullptr) read_policy_->Ask();
+  core_.load.Report();
   const size_t stuck = core_.CountStuckThreads();
   const bool accepting = listener_->IsAccepting();
   const bool healthy = stuck == 0 && accepting;
@@ -428,6 +447,7 @@ bool Server::Drain() {
   polling_.reset();
   grpc_server_.reset();
   rest_.reset();
+  core_.tracer.reset();
   return answered;
 }
 

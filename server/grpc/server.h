@@ -78,6 +78,7 @@ class Server {
   explicit Server(const Config& config);
   // Listens at --metrics-listen and --health-listen.
   absl::Status StartProbes(const ServerParts& parts);
+  absl::Status StartTraces();
   // Serves what comes to --http-listen.
   void StartRest(const Methods& methods);
   Authorize MakeAuthorize();

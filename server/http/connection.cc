@@ -23,6 +23,7 @@
 #include "boost/beast/http/error.hpp"
 #include "boost/beast/http/parser.hpp"
 #include "boost/beast/http/read.hpp"
+#include "server/access/proxy_headers.h"
 #include "server/core/log.h"
 #include "server/http/exchange.h"
 #include "server/http/tls_context.h"
@@ -56,7 +57,6 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
         tls_(std::move(tls)),
         stream_(std::move(stream)),
         peer_(std::move(peer)),
-        caller_(server::NameOf(PeerOf(peer_.name))),
         shared_(std::move(shared)),
         buffer_(shared_->limits.max_header_bytes),
         deadline_(executor()),
@@ -198,6 +198,10 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     if (!encoding.empty() && !boost::beast::iequals(encoding, "identity")) {
       return Refuse(415, "Content-Encoding: must be absent: compressed bodies are refused");
     }
+    // RFC 9112, section 3.2.
+    if (request.fields.count(http::field::host) != 1 && !is_http_1_0_) return Refuse(400, "Host: must be there once");
+    request.caller = CallerOf(request);
+    caller_ = server::NameOf(PeerOf(request.caller));
     auto begun = shared_->handler(request);
     if (auto* answer = std::get_if<HttpAnswer>(&begun)) {
       is_last_ |= has_body;  // which is not read
@@ -214,6 +218,10 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
     asio::async_write(stream_, asio::buffer(kContinue.data(), kContinue.size()),
                       Then([this, read](error_code failed, size_t) { failed ? End() : read(); }));
+  }
+  std::string CallerOf(const HttpRequest& request) const {
+    if (peer_.is_trusted_proxy) return std::string(request.field(kProxiedPeer));
+    return peer_.is_unix() ? "" : peer_.name;
   }
   // Other encodings than "chunked" alone, which some parsers ignore and some take, would hide requests in a body.
   bool HasPlainEncoding(const HttpRequest& request) const {
@@ -395,7 +403,6 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   const std::shared_ptr<asio::ssl::context> tls_;  // outlives stream_
   Stream stream_;
   HttpPeer peer_;
-  const std::string caller_;
   const std::shared_ptr<const HttpShared> shared_;
   boost::beast::flat_buffer buffer_;  // what came and is not parsed yet
   asio::basic_waitable_timer<steady_clock, asio::wait_traits<steady_clock>, Strand> deadline_;
@@ -403,6 +410,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   std::optional<http::request_parser<http::buffer_body>> parser_;
   size_t header_bytes_ = 0;
   HttpRequest request_;
+  std::string caller_;  // whose request's body is charged
   HttpContinuation continuation_;
   std::shared_ptr<HttpBody> body_;
   std::shared_ptr<ConnectionExchange> exchange_;  // being answered

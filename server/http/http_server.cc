@@ -69,16 +69,17 @@ HttpServer::~HttpServer() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void HttpServer::Serve(Descriptor connection, bool is_unix) {
+void HttpServer::Serve(Descriptor connection, Listener::Kind kind) {
   HttpPeer peer{.name = NameOfPeer(connection.get()), .names = {}};
   if (peer.name.empty()) return;
   const std::lock_guard lock(mutex_);
   std::shared_ptr<asio::ssl::context> tls;
-  if (options_.certificates != nullptr && !is_unix) {
+  if (options_.certificates != nullptr && kind == Listener::Kind::kTcp) {
     tls = Tls();
     if (tls == nullptr) return;
   }
   peer.is_tls = tls != nullptr;
+  peer.is_trusted_proxy = kind == Listener::Kind::kTrustedProxy;
   peer.number = kNumbers + ++number_;
   HttpConnection::Socket socket(asio::make_strand(io_.get_executor()));
   const int descriptor = connection.get();

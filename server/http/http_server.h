@@ -17,6 +17,7 @@
 #include "server/core/descriptor.h"
 #include "server/http/connection.h"
 #include "server/listen/certificates.h"
+#include "server/listen/listener.h"
 #include "server/listen/peer.h"
 
 namespace posenc::server {
@@ -36,7 +37,7 @@ class HttpServer {
   ~HttpServer();
 
   // Serves an accepted connection. Over Unix sockets there is no TLS. Thread-safe.
-  void Serve(Descriptor connection, bool is_unix);
+  void Serve(Descriptor connection, Listener::Kind kind);
   // The connections that are busy (HttpConnection::is_busy). Thread-safe.
   std::set<TcpEnd> BusyConnections(bool with_uploads);
 

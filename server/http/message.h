@@ -21,6 +21,7 @@ struct HttpPeer {
   std::string name;
   uint64_t number = 0;  // of the connection: no other open one has it
   bool is_tls = false;
+  bool is_trusted_proxy = false;  // whose headers say who calls
   // Names of the verified client certificate: "dns:a.example", ...; "unnamed" alone if it has none. Empty: none shown.
   std::vector<std::string> names;
 
@@ -37,6 +38,8 @@ struct HttpRequest {   // NOLINT(bugprone-exception-escape): an assignment of Be
   std::string verb;    // "GET"
   std::string target;  // "/v2/models?x=1"
   boost::beast::http::fields fields;
+  // Name of the caller's connection, or of its address as a trusted proxy gives it; empty over other Unix sockets.
+  std::string caller;
   const HttpPeer* peer;  // lives as long as the request
 
   // The first field of this name, in any case; empty if absent.

@@ -37,25 +37,31 @@ std::string HostOf(const sockaddr_storage& address) {
 
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Listen(Options options) {
   std::unique_ptr<Listener> listener(new Listener(std::move(options)));
-  const auto listen = [&](const std::vector<std::string>& addresses, std::string_view flag, bool is_http,
-                          int* port) -> absl::Status {
-    for (const std::string& address : addresses) {
-      POSENC_ASSIGN_OR_RETURN(std::vector<ListeningSocket> sockets, ListenAt(address, flag));
-      for (ListeningSocket& socket : sockets) {
-        if (*port == 0) *port = socket.port;
-        socket.is_http = is_http;
-        listener->sockets_.push_back(std::move(socket));
-      }
+  const auto listen = [&](const std::string& address, std::string_view flag, bool is_http,
+                          Access access) -> absl::StatusOr<int> {
+    POSENC_ASSIGN_OR_RETURN(std::vector<ListeningSocket> sockets, ListenAt(address, flag, access));
+    const int port = sockets.front().port;
+    for (ListeningSocket& socket : sockets) {
+      socket.is_http = is_http;
+      socket.is_of_proxy = access == Access::kPrivate;
+      listener->sockets_.push_back(std::move(socket));
     }
-    return absl::OkStatus();
+    return port;
   };
-  POSENC_RETURN_IF_ERROR(listen(listener->options_.addresses, "--listen", false, &listener->port_));
-  POSENC_RETURN_IF_ERROR(
-      listen(listener->options_.http_addresses, listener->options_.http_flag, true, &listener->http_port_));
-  if (const std::string& proxy = listener->options_.trusted_proxy; !proxy.empty()) {
-    POSENC_ASSIGN_OR_RETURN(std::vector<ListeningSocket> sockets, ListenAt(proxy, "--trusted-proxy", Access::kPrivate));
-    listener->sockets_.push_back(std::move(sockets.front()));
-    listener->last_is_proxy_ = true;
+  const Options& with = listener->options_;
+  for (const std::string& address : with.addresses) {
+    POSENC_ASSIGN_OR_RETURN(const int port, listen(address, "--listen", false, Access::kByUmask));
+    if (listener->port_ == 0) listener->port_ = port;
+  }
+  for (const std::string& address : with.http_addresses) {
+    POSENC_ASSIGN_OR_RETURN(const int port, listen(address, with.http_flag, true, Access::kByUmask));
+    if (listener->http_port_ == 0) listener->http_port_ = port;
+  }
+  if (!with.trusted_proxy.empty()) {
+    POSENC_RETURN_IF_ERROR(listen(with.trusted_proxy, "--trusted-proxy", false, Access::kPrivate).status());
+  }
+  if (!with.http_trusted_proxy.empty()) {
+    POSENC_RETURN_IF_ERROR(listen(with.http_trusted_proxy, "--http-trusted-proxy", true, Access::kPrivate).status());
   }
   listener->stop_ = Descriptor(eventfd(0, EFD_CLOEXEC));
   if (!listener->stop_.valid()) return absl::InternalError("cannot create an eventfd");
@@ -159,18 +165,12 @@ bool Listener::AcceptWaiting(const ListeningSocket& listening, size_t most) {
   return true;
 }
 
-Listener::Kind Listener::KindOf(const ListeningSocket& listening) const {
-  if (last_is_proxy_ && &listening == &sockets_.back()) return Kind::kTrustedProxy;
-  return IsUnix(listening) ? Kind::kUnix : Kind::kTcp;
-}
-
 void Listener::Admit(Descriptor connection, const sockaddr_storage& address, const ListeningSocket& listening) {
-  const Kind kind = KindOf(listening);
+  const Kind kind = listening.is_of_proxy ? Kind::kTrustedProxy : IsUnix(listening) ? Kind::kUnix : Kind::kTcp;
   const bool is_unix = kind != Kind::kTcp;
   if (kind == Kind::kTrustedProxy && !IsTrusted(connection)) {
     ++refused_;
-    return LogCall(LogLevel::err, "connection refused",
-                   {{"error", "--trusted-proxy: a proxy must run as this user or root"}});
+    return LogCall(LogLevel::err, "connection refused", {{"error", "a trusted proxy must run as this user or root"}});
   }
   const Peer peer = is_unix ? std::nullopt : PeerOf(address);
   std::unique_lock lock(mutex_);
@@ -208,7 +208,7 @@ void Listener::LogRefusal(const sockaddr_storage& address, Kind kind, bool of_pe
       {{"number", refused - std::exchange(refused_in_lines_, refused)},
        {"last_peer", kind == Kind::kTcp    ? HostOf(address)
                      : kind == Kind::kUnix ? "unix"
-                                           : "--trusted-proxy"},
+                                           : "trusted proxy"},
        {of_peer ? "max_connections_per_peer" : "max_connections",
         of_peer ? options_.max_connections_per_peer : options_.max_connections}});
 }

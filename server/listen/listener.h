@@ -30,7 +30,8 @@ class Listener {
     std::vector<std::string> addresses;  // as ListenAt() takes them
     std::vector<std::string> http_addresses;
     std::string http_flag = "--http-listen";  // that gives these, for errors
-    std::string trusted_proxy;                // unix:PATH, which only this user and root can open; empty: none
+    // unix:PATH, which only this user and root can open; empty: none.
+    std::string trusted_proxy, http_trusted_proxy;
     size_t max_connections = 0;
     size_t max_connections_per_peer = 0;
     std::chrono::milliseconds send_timeout{};  // time in which a peer must acknowledge what was sent (TCP_USER_TIMEOUT)
@@ -46,7 +47,7 @@ class Listener {
   // Takes ownership of a connection. `listening` is the socket that it came to.
   using Accept = std::function<void(Descriptor connection, const ListeningSocket& listening, Kind kind)>;
 
-  // Listens; clients wait until Start(). Errors as ListenAt(); also names http_flag and --trusted-proxy.
+  // Listens; clients wait until Start(). Errors as ListenAt(), with the flag of the address.
   static absl::StatusOr<std::unique_ptr<Listener>> Listen(Options options);
   ~Listener() { Close(); }
 
@@ -79,7 +80,6 @@ class Listener {
   bool AcceptWaiting(const ListeningSocket& listening, size_t most);
   // Lets the connections begin that need not wait any longer, and closes those that have waited for too long.
   void BeginWaiting();
-  Kind KindOf(const ListeningSocket& listening) const;
   void Admit(Descriptor connection, const sockaddr_storage& address, const ListeningSocket& listening);
   void LogRefusal(const sockaddr_storage& address, Kind kind, bool of_peer);
   void LogWaiting(const sockaddr_storage& address);
@@ -87,7 +87,6 @@ class Listener {
 
   const Options options_;
   std::vector<ListeningSocket> sockets_;
-  bool last_is_proxy_ = false;  // the last of sockets_ is that of --trusted-proxy
   int port_ = 0, http_port_ = 0;
   Accept accept_;
   Descriptor stop_;  // eventfd, readable once the thread must end

@@ -17,6 +17,7 @@ struct ListeningSocket {
   Descriptor socket;  // does not block
   int port = 0;       // 0: a Unix socket
   bool is_http = false;
+  bool is_of_proxy = false;  // connections to it come from a trusted proxy
   // Path of a Unix socket, and the device and inode of its file; empty for TCP.
   std::string path;
   std::pair<dev_t, ino_t> file;

@@ -58,7 +58,7 @@ absl::StatusOr<std::unique_ptr<ProbeEndpoint>> ProbeEndpoint::Start(std::string_
 ProbeEndpoint::ProbeEndpoint(std::unique_ptr<Listener> listener, HttpServer::Options options)
     : http_(std::move(options)), listener_(std::move(listener)) {
   listener_->Start([this](Descriptor connection, const ListeningSocket&, Listener::Kind kind) {
-    http_.Serve(std::move(connection), kind != Listener::Kind::kTcp);
+    http_.Serve(std::move(connection), kind);
   });
 }
 

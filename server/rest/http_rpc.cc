@@ -6,10 +6,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "posenc/base/status.h"
 #include "posenc/v1/error.pb.h"
 #include "server/calls/rpc.h"
+#include "server/calls/rpc_span.h"
 #include "server/calls/status_map.h"
 #include "server/metrics/call_metrics.h"
 #include "server/rest/message_json.h"
@@ -74,12 +76,14 @@ class HttpRpc final : public Rpc {
   bool is_local() const override { return caller_.is_local; }
   bool is_unix() const override { return exchange_->request().peer->is_unix(); }
   const Identity* identity() const override { return caller_.identity.get(); }
+  CallSpan* span() override { return caller_.span.get(); }
   absl::Status AdmitMessage() override { return absl::OkStatus(); }  // of streams
   std::string header(const std::string& name) const override { return std::string(exchange_->request().field(name)); }
   // The reactors of unary calls ask, and need no OnCancel().
   bool cancelled() const override { return exchange_->is_gone(); }
   void AddTrailer(const std::string& name, const std::string& value) override {
-    if (name != kPushback) return void(trailers_.emplace_back(name, value));
+    const bool is_binary = name.ends_with("-bin");
+    if (name != kPushback) return void(trailers_.emplace_back(name, is_binary ? absl::Base64Escape(value) : value));
     // Seconds, rounded up.
     const int64_t milliseconds = std::strtoll(value.c_str(), nullptr, 10);
     trailers_.emplace_back("Retry-After", absl::StrCat((milliseconds + 999) / 1000));
@@ -91,7 +95,7 @@ class HttpRpc final : public Rpc {
   // A unary call reads and writes nothing besides.
   void Read(grpc::ByteBuffer*) override {}
   void Write(const grpc::ByteBuffer&) override {}
-  void Finish(const grpc::Status& status) override { Send(HttpErrorOf(status), status.error_code()); }
+  void Finish(const grpc::Status& status) override { Send(HttpErrorOf(status), status); }
   void WriteAndFinish(const grpc::ByteBuffer& message) override {
     if (!writer_.takes_long || message.Length() <= kWrittenAtOnce || core_->pool.RunsTask())
       return WriteAnswer(message);
@@ -110,7 +114,7 @@ class HttpRpc final : public Rpc {
       POSENC_ASSIGN_OR_RETURN(answer, writer_.write(message));
       return Charge(answer.body.size());
     });
-    if (written.ok()) return Send(std::move(answer), grpc::OK);
+    if (written.ok()) return Send(std::move(answer), grpc::Status::OK);
     Finish(ToGrpc(written, true));
   }
   absl::Status Charge(size_t bytes) {
@@ -120,13 +124,16 @@ class HttpRpc final : public Rpc {
     if (verdict == Admission::Verdict::kAdmitted) return absl::OkStatus();
     return Unavailable("OVERLOADED", "too many bytes in flight for the answer as JSON: ask for binary outputs");
   }
-  void Send(HttpAnswer answer, grpc::StatusCode code) {
-    method_.metrics->End(code, steady_clock::now() - began_);
+  void Send(HttpAnswer answer, const grpc::Status& status) {
+    method_.metrics->End(status.error_code(), steady_clock::now() - began_);
+    status_ = {answer.status, status};
     for (auto& trailer : trailers_) answer.fields.push_back(std::move(trailer));
     exchange_->Answer(std::move(answer), [this] { Release(); });
   }
   void Release() {
-    if (--expected_ == 0) delete this;
+    if (--expected_ > 0) return;
+    EndSpan(*core_, status_.first, status_.second, caller_.span);
+    delete this;
   }
 
   Core* const core_;
@@ -138,8 +145,9 @@ class HttpRpc final : public Rpc {
   server::Charge text_charge_;
   const steady_clock::time_point began_ = steady_clock::now();
   std::vector<std::pair<std::string, std::string>> trailers_;
-  std::atomic<int> expected_{2};      // until it is deleted: Serve() has returned, and the answer is sent
-  std::unique_ptr<Reactor> reactor_;  // destroyed first
+  std::pair<int, grpc::Status> status_;  // over HTTP, and gRPC's
+  std::atomic<int> expected_{2};         // until it is deleted: Serve() has returned, and the answer is sent
+  std::unique_ptr<Reactor> reactor_;     // destroyed first
 };
 
 }  // namespace
@@ -159,6 +167,17 @@ HttpAnswer HttpErrorOf(const grpc::Status& status) {
   HttpAnswer answer{.status = HttpStatusOf(status.error_code()), .body = JsonText(body) + "\n"};
   if (answer.status == 401) answer.fields.emplace_back("WWW-Authenticate", "Bearer");
   return answer;
+}
+
+void EndSpan(const Core& core, int http_status, const grpc::Status& status, std::shared_ptr<CallSpan> span) {
+  if (span == nullptr) return;
+  span->Set("http.response.status_code", http_status);
+  SetErrorDetails(status, span.get());
+  if (http_status >= 500) {
+    span->Set("error.type", std::to_string(http_status));
+    span->SetError(status.error_message());
+  }
+  core.tracer->End(std::move(span));
 }
 
 void ServeHttpCall(Core* core, const Method& method, std::shared_ptr<HttpExchange> exchange, HttpCaller caller,

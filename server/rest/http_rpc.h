@@ -20,6 +20,7 @@ struct HttpCaller {
   std::string connection;  // Rpc::connection()
   bool is_local = false;
   std::shared_ptr<const Identity> identity;  // null: the server has no policy
+  std::shared_ptr<CallSpan> span;            // null: the call is not traced
 };
 
 // Makes the answer of a call that has ended with OK.
@@ -32,6 +33,10 @@ struct HttpAnswerWriter {
 // an answer is charged until it is sent.
 void ServeHttpCall(Core* core, const Method& method, std::shared_ptr<HttpExchange> exchange, HttpCaller caller,
                    const grpc::ByteBuffer& request, HttpAnswerWriter writer);
+
+// Ends the span of a call with this answer to an error or a success, which ServeHttpCall() does itself. Nothing happens
+// if it is null.
+void EndSpan(const Core& core, int http_status, const grpc::Status& status, std::shared_ptr<CallSpan> span);
 
 // The error of a call, as the Open Inference Protocol has it, with the details of the typed API's errors beside it.
 HttpAnswer HttpErrorOf(const grpc::Status& status);

@@ -14,6 +14,7 @@
 #include "inference/service.pb.h"
 #include "posenc/base/status.h"
 #include "server/access/proxy_headers.h"
+#include "server/calls/rpc_span.h"
 #include "server/calls/status_map.h"
 #include "server/rest/control_json.h"
 #include "server/rest/http_rpc.h"
@@ -45,11 +46,10 @@ absl::StatusOr<size_t> JsonBytesOf(const HttpRequest& request, size_t body_bytes
 
 HttpCaller CallerOf(const HttpRequest& request) {
   const HttpPeer& peer = *request.peer;
-  HttpCaller caller;
-  if (!peer.is_unix()) caller.connection = peer.name;
+  HttpCaller caller{.connection = request.caller};
   // A page that a browser of this host shows is not the host's.
   const bool is_of_browser = request.fields.count("origin") + request.fields.count("sec-fetch-site") > 0;
-  const bool is_near = !is_of_browser && (peer.is_unix() || IsLoopback(PeerOf(peer.name)));
+  const bool is_near = !is_of_browser && !peer.is_trusted_proxy && (peer.is_unix() || IsLoopback(PeerOf(peer.name)));
   caller.is_local = is_near && std::none_of(request.fields.begin(), request.fields.end(), [](const auto& field) {
                       std::string name(field.name_string());
                       std::transform(name.begin(), name.end(), name.begin(),
@@ -61,8 +61,12 @@ HttpCaller CallerOf(const HttpRequest& request) {
 
 CallerCredentials CredentialsOf(const HttpRequest& request) {
   const HttpPeer& peer = *request.peer;
+  std::string authorization(request.field("authorization"));
+  if (peer.is_trusted_proxy) {
+    return ProxiedCredentials(std::string(request.field(kProxiedCertificate)), std::move(authorization));
+  }
   return {.names = peer.names,
-          .authorization = std::string(request.field("authorization")),
+          .authorization = std::move(authorization),
           .is_unix = peer.is_unix(),
           .is_private = peer.is_tls || peer.is_unix()};
 }
@@ -83,9 +87,9 @@ class RestHandler {
     const Path path = Path::Of(request.target);
     const std::string& verb = request.verb == "HEAD" ? kGet : request.verb;
     std::string verbs;  // with which the path exists
-    if (const auto named = path.Match("/v2/models/{model}/infer")) {
+    if (const auto named = path.Match(kInferPath)) {
       if (verb == "POST") {
-        return BeginCall(request, kInfer,
+        return BeginCall(request, kInfer, kInferPath,
                          [this, named = *named](auto exchange, auto caller) { Infer(exchange, caller, named); });
       }
       verbs = "POST";
@@ -94,9 +98,10 @@ class RestHandler {
       const auto named = path.Match(route.pattern);
       if (!named) continue;
       if (verb == route.verb) {
-        return BeginCall(request, route.method, [this, &route, named = *named](auto exchange, auto caller) {
-          Control(std::move(exchange), std::move(caller), route, named);
-        });
+        return BeginCall(request, route.method, route.pattern,
+                         [this, &route, named = *named](auto exchange, auto caller) {
+                           Control(std::move(exchange), std::move(caller), route, named);
+                         });
       }
       verbs += (verbs.empty() ? "" : ", ") + std::string(route.verb);
     }
@@ -108,6 +113,7 @@ class RestHandler {
 
  private:
   static constexpr char kInfer[] = "ModelInfer";
+  static constexpr char kInferPath[] = "/v2/models/{model}/infer";
   inline static const std::string kGet = "GET";
   using Serve = std::function<void(std::shared_ptr<HttpExchange>, HttpCaller)>;
 
@@ -118,15 +124,18 @@ class RestHandler {
   }
 
   // Asks who calls, and may go on once the body has come.
-  StatusOrBegun BeginCall(const HttpRequest& request, const std::string& name, Serve serve) const {
+  StatusOrBegun BeginCall(const HttpRequest& request, const std::string& name, const std::string& route,
+                          Serve serve) const {
     HttpCaller caller = CallerOf(request);
     const Method& method = methods_.at(name);
+    caller.span = BeginSpan(request, method, route);
     if (authorize_ != nullptr && method.right) {
       std::string retry_after;
       auto identity = authorize_(CredentialsOf(request), *method.right, InferenceRpc(name).path,
                                  [&](const std::string&, const std::string&) { retry_after = "1"; });
       if (!identity.ok()) {
         HttpAnswer answer = ErrorOf(identity.status());
+        EndSpan(*core_, answer.status, ToGrpc(identity.status(), false), std::move(caller.span));
         if (!retry_after.empty()) answer.fields.emplace_back("Retry-After", retry_after);
         return answer;
       }
@@ -136,28 +145,45 @@ class RestHandler {
         [caller = std::move(caller), serve = std::move(serve)](auto exchange) { serve(std::move(exchange), caller); });
   }
 
+  std::unique_ptr<CallSpan> BeginSpan(const HttpRequest& request, const Method& method,
+                                      const std::string& route) const {
+    if (core_->tracer == nullptr) return nullptr;
+    auto span = core_->tracer->Begin(request.field(kTraceparent), request.field(kTracestate), method.is_probe(),
+                                     request.verb + " " + route);
+    if (span == nullptr) return nullptr;
+    span->Set("http.request.method", request.verb);
+    span->Set("http.route", route);
+    span->Set("url.path", request.target.substr(0, request.target.find('?')));
+    span->Set("url.scheme", request.peer->is_tls ? "https" : "http");
+    SetPeer(request.caller, request.peer->is_unix(), span.get());
+    return span;
+  }
+
   // Answers a request that cannot be read. It counts as a call.
-  void Refuse(const Method& method, HttpExchange& exchange, const absl::Status& status) const {
+  void Refuse(const Method& method, const HttpCaller& caller, HttpExchange& exchange,
+              const absl::Status& status) const {
     method.metrics->Start();
     method.metrics->CountError(DetailsOf(status).reason);
     core_->admission->CountStart();
     core_->admission->CountFailure();
     method.metrics->End(static_cast<int>(status.code()), {});
-    exchange.Answer(ErrorOf(status), nullptr);
+    HttpAnswer answer = ErrorOf(status);
+    EndSpan(*core_, answer.status, ToGrpc(status, false), caller.span);
+    exchange.Answer(std::move(answer), nullptr);
   }
 
   void Control(std::shared_ptr<HttpExchange> exchange, HttpCaller caller, const ControlRoute& route,
                const PathNames& names) const {
     const absl::Span<const std::byte> body = exchange->body().bytes;
     auto request = route.read(names, {reinterpret_cast<const char*>(body.data()), body.size()});
-    if (!request.ok()) return Refuse(methods_.at(route.method), *exchange, request.status());
+    if (!request.ok()) return Refuse(methods_.at(route.method), caller, *exchange, request.status());
     ServeHttpCall(core_, methods_.at(route.method), std::move(exchange), std::move(caller), *request,
                   {route.write, /*takes_long=*/false});
   }
 
   void Infer(const std::shared_ptr<HttpExchange>& exchange, const HttpCaller& caller, const PathNames& names) const {
     const auto json_bytes = JsonBytesOf(exchange->request(), exchange->body().bytes.size());
-    if (!json_bytes.ok()) return Refuse(methods_.at(kInfer), *exchange, json_bytes.status());
+    if (!json_bytes.ok()) return Refuse(methods_.at(kInfer), caller, *exchange, json_bytes.status());
     if (*json_bytes <= kParsedAtOnce) return InferFrom(Read(*exchange, names, *json_bytes), exchange, caller);
     const TaskOwner owner{CallerName(caller.identity.get(), caller.connection), exchange->request().peer->number};
     core_->pool.Submit(
@@ -178,7 +204,7 @@ class RestHandler {
   }
 
   void InferFrom(absl::StatusOr<InferJson> read, std::shared_ptr<HttpExchange> exchange, HttpCaller caller) const {
-    if (!read.ok()) return Refuse(methods_.at(kInfer), *exchange, read.status());
+    if (!read.ok()) return Refuse(methods_.at(kInfer), caller, *exchange, read.status());
     const bool writes_elements = read->forms.HasJson();
     auto write = [forms = std::move(read->forms)](const grpc::ByteBuffer& answer) {
       return WriteInferJson(answer, forms);

@@ -116,8 +116,9 @@ def start(attack, program, directory, stack, proxied):
     if proxied:
         server = ServerBehind(program, directory, directory / "socket", *SMALL)
         stack.callback(server.kill)
-        front = stack.enter_context(Front(directory, certificates, [server.socket], certificates and certificates.authority))
-        return server, front, front.other_address, front.port, certificates
+        front = stack.enter_context(Front(directory, certificates, [server], certificates and certificates.authority))
+        port = front.http_port if attack in HTTP_ATTACKS else front.port
+        return server, front, front.other_address, port, certificates
     if certificates:
         server = ServerProcess(program, directory, *SMALL, "--tls-cert", certificates.front, "--tls-key", certificates.front,
                                "--tls-client-ca", certificates.authority, "--tls-client-auth", "optional")
@@ -129,7 +130,7 @@ def start(attack, program, directory, stack, proxied):
 
 def is_proxied(attack, choice):
     """True if the attack goes through the proxy. `choice`: None if the attack decides."""
-    return attack not in HTTP_ATTACKS and (attack in THROUGH_PROXY if choice is None else choice)
+    return attack in THROUGH_PROXY if choice is None else choice
 
 
 def run_attack(attack, program, seconds, proxied=None):

@@ -24,6 +24,7 @@ def generate_messages(out):
     standard, peers = ROOT / "server" / "proto", pathlib.Path(__file__).parent
     with tempfile.TemporaryDirectory(dir=out) as new:
         for folder, pattern in ((ROOT / "proto", "posenc/v1/*.proto"), (standard, "inference/*.proto"),
+                                (standard, "opentelemetry/**/*.proto"), (standard, "xds/**/*.proto"),
                                 (peers, "grpc_peers.proto")):
             files = map(str, sorted(folder.glob(pattern)))
             subprocess.run(["protoc", f"--proto_path={folder}", f"--python_out={new}", *files], check=True)

@@ -49,7 +49,7 @@ def slow_headers(port, stop):
 
 def many_fields(port, stop):
     """Headers of HTTP that do not end."""
-    return hold(port, stop, lambda: (yield from [b"GET /v2 HTTP/1.1\r\n", *[b"a: b\r\n" * 1000] * 100]), 0.001)
+    return hold(port, stop, lambda: (yield from [b"GET /v2 HTTP/1.1\r\nHost: a\r\n", *[b"a: b\r\n" * 1000] * 100]), 0.001)
 
 
 def slow_bodies(port, stop):
@@ -96,7 +96,7 @@ def new_http_connections(port, stop):
         while not stop.is_set():
             with contextlib.suppress(OSError), connect(port, number) as connection:
                 if number % 2:
-                    connection.sendall(b"GET /v2/health/live HTTP/1.1\r\nConnection: close\r\n\r\n")
+                    connection.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
                     connection.recv(1000)
     return [threading.Thread(target=run, args=(number,)) for number in range(4)]
 

@@ -22,8 +22,13 @@ class Rest:
     """Requests over one connection. `path` of infer() is that of a model: "llama", "llama/versions/1"."""
 
     def __init__(self, port, tls=None):
-        """`tls`: an ssl.SSLContext."""
-        if tls is None:
+        """`port`: that of a TCP address, or the path of a Unix socket. `tls`: an ssl.SSLContext."""
+        if not isinstance(port, int):
+            self.connection = http.client.HTTPConnection("localhost", timeout=SECONDS)
+            self.connection.sock = socket.socket(socket.AF_UNIX)
+            self.connection.sock.settimeout(SECONDS)
+            self.connection.sock.connect(str(port))
+        elif tls is None:
             self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
         else:
             self.connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=SECONDS, context=tls)

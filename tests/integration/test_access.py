@@ -378,7 +378,8 @@ def test_files_are_read_again(start_server, files, tmp_path):
     (["--policy", "missing"], "missing"),
     (["--policy", "pipe"], "must be a regular file"),
     (["--tls-cert", "policy.json", "--tls-key", "pipe"], "must be a regular file"),
-    (["--trusted-proxy", "127.0.0.1:0"], "must be unix:PATH"),
+    (["--trusted-proxy", "127.0.0.1:0"], "--trusted-proxy: is 127.0.0.1:0; must be unix:PATH"),
+    (["--http-trusted-proxy", "127.0.0.1:0"], "--http-trusted-proxy: is 127.0.0.1:0; must be unix:PATH"),
     (["--policy", "policy.json", "--token-file", "tokens"], "line 1"),
 ])
 def test_wrong_settings(server_program, tmp_path, flags, message):

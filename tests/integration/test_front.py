@@ -47,7 +47,7 @@ def server(server_program, tmp_path_factory):
 def through(request, server, certificates, tmp_path_factory):
     """A client through the front, with and without a certificate of its own."""
     mutual = request.param == "mutual TLS"
-    with Front(tmp_path_factory.mktemp("front"), certificates, [server.socket],
+    with Front(tmp_path_factory.mktemp("front"), certificates, [server],
                certificates.authority if mutual else None) as front, \
             Client(front.port, APART, certificates.credentials(certificates if mutual else None)) as client:
         yield client
@@ -130,7 +130,7 @@ def test_a_stream_with_two_unanswered_chunks_passes_a_slow_reader(through):
 def test_strangers_are_refused(server, certificates, tmp_path):
     (tmp_path / "other").mkdir()
     unknown = Certificates(tmp_path / "other")
-    with Front(tmp_path, certificates, [server.socket], certificates.authority) as front:
+    with Front(tmp_path, certificates, [server], certificates.authority) as front:
         for credentials in (None, certificates.credentials(), certificates.credentials(unknown)):
             with Client(front.port, APART, credentials) as client, pytest.raises(grpc.RpcError) as error:
                 client.call("ApplyRotary", samples.rotary())
@@ -167,18 +167,18 @@ def test_a_caller_behind_the_front_has_its_own_identity(server_program, certific
     policy = tmp_path / "policy.json"
     policy.write_text(json.dumps({"identities": [{"name": "known", "certificates": ["dns:caller"], "allow": ["compute"]}]}))
     with ServerBehind(server_program, tmp_path, tmp_path / "socket", "--policy", policy, "--log-level", "debug") as behind:
-        with Front(tmp_path, certificates, [behind.socket], certificates.authority) as front, \
+        with Front(tmp_path, certificates, [behind], certificates.authority) as front, \
                 Client(front.port, APART, certificates.credentials(certificates)) as client:
             client.call("ApplyRotary", samples.rotary())
             assert client.refusal("StreamTable", samples.stream()).reason == "NOT_ALLOWED"
-        with Front(tmp_path, certificates, [behind.socket]) as front, \
+        with Front(tmp_path, certificates, [behind]) as front, \
                 Client(front.port, APART, certificates.credentials()) as client:
             assert client.refusal("ApplyRotary", samples.rotary()).reason == "NO_CREDENTIALS"
         assert re.search(r"peer=ipv4:127\.0\.0\.1:\d+ identity=known", behind.log_with("identity=known"))
 
 
 def test_a_source_has_few_connections(server, certificates, tmp_path):
-    with Front(tmp_path, certificates, [server.socket]) as front, contextlib.ExitStack() as stack:
+    with Front(tmp_path, certificates, [server]) as front, contextlib.ExitStack() as stack:
         connections = [stack.enter_context(socket.create_connection(("127.0.0.1", front.port), SECONDS, ("127.0.0.2", 0)))
                        for _ in range(17)]
         closed, _, _ = select.select(connections, [], [], SECONDS)
@@ -188,7 +188,7 @@ def test_a_source_has_few_connections(server, certificates, tmp_path):
 
 
 def test_one_source_cannot_take_all_places_of_a_server(server, tmp_path):
-    with Front(tmp_path, None, [server.socket]) as front, contextlib.ExitStack() as stack:
+    with Front(tmp_path, None, [server]) as front, contextlib.ExitStack() as stack:
         streams = b"".join(headers_of(stream, "/inference.GRPCInferenceService/ModelStreamInfer") for stream in range(1, 64, 2))
         for _ in range(CONNECTIONS):
             stack.enter_context(connect(front.port, 0)).sendall(streams)
@@ -271,7 +271,7 @@ def first(start):
 def callers(start, first, certificates, tmp_path):
     """Callers of two servers behind one front."""
     second = start("second")
-    with Front(tmp_path, certificates, [first.socket, second.socket]) as front, \
+    with Front(tmp_path, certificates, [first, second]) as front, \
             Callers(front, certificates.credentials()) as callers:
         for server in (first, second):
             wait_until_it_serves(server)
@@ -304,7 +304,7 @@ def test_callers_of_a_killed_server_may_retry(start, first, callers):
 def test_callers_are_answered_again_after_their_only_server_was_away(start, certificates, tmp_path):
     """They go on calling: with ten thousand answers of the front in a few seconds, as many as would be resets."""
     only = start("only")
-    with Front(tmp_path, certificates, [only.socket]) as front, Callers(front, certificates.credentials(), pause=0) as callers:
+    with Front(tmp_path, certificates, [only]) as front, Callers(front, certificates.credentials(), pause=0) as callers:
         callers.wait_for_more()
         only.kill()
         wait_until(lambda: len(callers.errors) > 10_000 or callers.errors and "429" in callers.errors[-1].details(),

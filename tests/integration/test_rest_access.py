@@ -1,9 +1,11 @@
 """Who may call over HTTP: TLS, certificates, tokens, rights and rates are those of gRPC's callers."""
 
+import base64
 import contextlib
 import json
 import socket
 import ssl
+import stat
 
 import numpy
 import pytest
@@ -65,7 +67,7 @@ def test_tokens_over_tls(start_server, files, authority):
         assert rest.json("GET", "/v2", **bearer("look"))["name"] == "posenc"
         refused = rest.infer("posenc.rotary", REQUEST, status=403, **bearer("look"))
         assert refused["reason"] == "NOT_ALLOWED" and "compute" in refused["limit"]
-    assert raw(http_port(server), b"GET /v2/health/live HTTP/1.1\r\n\r\n") == b""  # not without TLS
+    assert raw(http_port(server), b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n") == b""  # not without TLS
 
 
 def test_a_token_without_tls_is_refused(start_server, files):
@@ -128,7 +130,7 @@ def test_unix_sockets_have_no_tls(start_server, authority, tmp_path):
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as connection:
         connection.settimeout(SECONDS)
         connection.connect(str(path))
-        connection.sendall(b"GET /v2/health/live HTTP/1.1\r\nConnection: close\r\n\r\n")
+        connection.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
         received = b""
         while more := connection.recv(1000):
             received += more
@@ -163,6 +165,49 @@ def test_shared_memory_is_for_this_host(start_server):
             assert rest.json("GET", "/v2/systemsharedmemory/status", status=403, **{header: "a"})["reason"] == "NOT_ALLOWED"
 
 
+def test_headers_of_a_proxy_are_believed_of_a_proxy_only(start_server, files, authority, tmp_path):
+    files.set_policy({"name": "train", "certificates": ["dns:a.train"], "allow": ["compute", "info"]},
+                     {"name": "local", "unix_sockets": True, "allow": ["info"]})
+    proxy, plain = tmp_path / "proxy", tmp_path / "plain"
+    server = start_server("--http-trusted-proxy", f"unix:{proxy}", "--http-listen", f"unix:{plain}", *files.flags(),
+                          "--inference-memory-prefix", "/posenc-rest", "--log-level", "debug")
+    certificate, _ = authority.issue("a.train")
+    der = ssl.PEM_cert_to_DER_cert(certificate.read_text())
+    proven = {"X-Posenc-Client-Cert": base64.b64encode(der).decode(), "X-Posenc-Peer": "ipv4:192.0.2.7:1234"}
+    assert stat.S_IMODE(proxy.stat().st_mode) == 0o600
+    with Rest(proxy) as rest:
+        _, arrays = rest.infer("posenc.rotary", REQUEST, **proven)
+        assert arrays["q"].shape == Q.shape
+        assert rest.json("GET", "/v2/systemsharedmemory/status", status=403, **proven)["reason"] == "NOT_ALLOWED"
+        assert rest.json("GET", "/v2", status=401)["reason"] == "NO_CREDENTIALS"
+        for wrong in ("%%%", base64.b64encode(b"no certificate").decode(), base64.b64encode(der[:-9]).decode()):
+            refused = rest.json("GET", "/v2", status=401, X_Posenc_Client_Cert=wrong)
+            assert refused["reason"] == "BAD_CREDENTIALS", wrong
+    assert "peer=ipv4:192.0.2.7:1234" in server.log_with("192.0.2.7")
+    with Rest(plain) as rest:  # from anybody else they mean nothing
+        assert rest.json("GET", "/v2", **proven)["name"] == "posenc"
+        assert rest.infer("posenc.rotary", REQUEST, status=403, **proven)["reason"] == "NOT_ALLOWED"
+
+
+def test_callers_behind_a_proxy_share_no_bodies(start_server, tmp_path):
+    """One address that sends half of many bodies leaves others their share of --memory-quota-bytes."""
+    proxy = tmp_path / "proxy"
+    start_server("--http-trusted-proxy", f"unix:{proxy}", "--memory-quota-bytes", "32MiB", "--max-in-flight-bytes", "8MiB",
+                 "--max-request-bytes", "8MiB", "--max-output-bytes", "8MiB")
+    half = (b"POST /v2/models/posenc.rotary/infer HTTP/1.1\r\nHost: a\r\nX-Posenc-Peer: ipv4:192.0.2.7:1\r\n"
+            b"Content-Length: 8388608\r\n\r\n" + bytes(7 << 20))
+    with contextlib.ExitStack() as stack:
+        for _ in range(8):
+            connection = stack.enter_context(socket.socket(socket.AF_UNIX))
+            connection.connect(str(proxy))
+            connection.settimeout(SECONDS)
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.sendall(half)
+        with Rest(proxy) as rest:
+            _, arrays = rest.infer("posenc.rotary", REQUEST, X_Posenc_Peer="ipv4:192.0.2.8:1")
+            assert arrays["q"].shape == Q.shape
+
+
 def test_a_bad_address(server_program, start_server):
     server = start_server(*HTTP)
     with pytest.raises(AssertionError, match="--http-listen"):
@@ -174,7 +219,7 @@ def test_connections_are_limited_with_those_of_grpc(start_server):
     with contextlib.ExitStack() as stack:
         for _ in range(8):
             stack.enter_context(socket.create_connection(("127.0.0.1", http_port(server)), timeout=SECONDS))
-        assert raw(http_port(server), b"GET /v2 HTTP/1.1\r\n\r\n") == b""
+        assert raw(http_port(server), b"GET /v2 HTTP/1.1\r\nHost: a\r\n\r\n") == b""
 
     def served():
         with contextlib.suppress(ConnectionError, OSError), Rest(http_port(server)) as rest:

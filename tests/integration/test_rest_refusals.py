@@ -133,25 +133,26 @@ HTTP = {
     "version": (b"GET /v2 HTTP/3.0\r\n\r\n", 400), "no version": (b"GET /v2\r\n\r\n", 400),
     "no colon": (b"GET /v2 HTTP/1.1\r\nHost a\r\n\r\n", 400), "bare LF": (b"GET /v2 HTTP/1.1\nHost: a\n\n", 400),
     "space before colon": (b"GET /v2 HTTP/1.1\r\nHost : a\r\n\r\n", 400),
-    "two lengths": (b"POST /v2 HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400),
-    "length of no number": (b"POST /v2 HTTP/1.1\r\nContent-Length: x\r\n\r\n", 400),
-    "negative length": (b"POST /v2 HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
-    "length beside chunks": (b"POST %s HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" % PATH.encode(), 400),
-    "chunks of no size": (b"POST %s HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n" % PATH.encode(), 400),
-    "a chunk that is too long": (b"POST %s HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n" % PATH.encode(), 400),
-    **{f"Transfer-Encoding: {coding}": (b"POST %s HTTP/%s\r\nTransfer-Encoding: %s\r\n%s\r\n2\r\n{}\r\n0\r\n\r\n"
+    "no host": (b"GET /v2 HTTP/1.1\r\n\r\n", 400), "two hosts": (b"GET /v2 HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+    "two lengths": (b"POST /v2 HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400),
+    "length of no number": (b"POST /v2 HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n", 400),
+    "negative length": (b"POST /v2 HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n", 400),
+    "length beside chunks": (b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" % PATH.encode(), 400),
+    "chunks of no size": (b"POST %s HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n" % PATH.encode(), 400),
+    "a chunk that is too long": (b"POST %s HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n" % PATH.encode(), 400),
+    **{f"Transfer-Encoding: {coding}": (b"POST %s HTTP/%s\r\nHost: a\r\nTransfer-Encoding: %s\r\n%s\r\n2\r\n{}\r\n0\r\n\r\n"
                                         % (PATH.encode(), version.encode(), coding.encode(), more), 501)
        for coding, version, more in (("identity", "1.1", b""), ("chunked, identity", "1.1", b""), ("gzip, chunked", "1.1", b""),
                                      ("xchunked", "1.1", b"Content-Length: 2\r\n"), ("chunked ", "1.0", b""), ("", "1.1", b""))},
-    "expect": (b"POST %s HTTP/1.1\r\nExpect: a-miracle\r\nContent-Length: 1\r\n\r\na" % PATH.encode(), 417),
-    "gzip": (b"POST %s HTTP/1.1\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\na" % PATH.encode(), 415),
-    "a long body": (b"POST %s HTTP/1.1\r\nContent-Length: 1048577\r\n\r\n" % PATH.encode() + bytes(MIB + 1), 413),
-    "an endless length": (b"POST %s HTTP/1.1\r\nContent-Length: 18446744073709551615\r\n\r\n" % PATH.encode(), 413),
-    "long fields": (b"GET /v2 HTTP/1.1\r\nA: " + b"a" * 5000 + b"\r\n\r\n", 431),
-    "many fields": (b"GET /v2 HTTP/1.1\r\n" + b"a:\r\n" * 2000 + b"\r\n", 431),
-    "a long path": (b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\n\r\n", 431),
+    "expect": (b"POST %s HTTP/1.1\r\nHost: a\r\nExpect: a-miracle\r\nContent-Length: 1\r\n\r\na" % PATH.encode(), 417),
+    "gzip": (b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\na" % PATH.encode(), 415),
+    "a long body": (b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: 1048577\r\n\r\n" % PATH.encode() + bytes(MIB + 1), 413),
+    "an endless length": (b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: 18446744073709551615\r\n\r\n" % PATH.encode(), 413),
+    "long fields": (b"GET /v2 HTTP/1.1\r\nHost: a\r\nA: " + b"a" * 5000 + b"\r\n\r\n", 431),
+    "many fields": (b"GET /v2 HTTP/1.1\r\nHost: a\r\n" + b"a:\r\n" * 2000 + b"\r\n", 431),
+    "a long path": (b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", 431),
     "half a header": (b"GET /v2 HTTP/1.1\r\nHost:", 408), "half a body": (text('{"a": 1}')[:-3], 408),
-    "half a chunk": (b"POST %s HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab" % PATH.encode(), 408),
+    "half a chunk": (b"POST %s HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab" % PATH.encode(), 408),
 }
 
 
@@ -165,7 +166,7 @@ def test_http(port, rest, sent, status):
 
 def test_long_chunks_are_refused_while_they_come(port):
     chunk = b"10000\r\n" + bytes(1 << 16) + b"\r\n"
-    status, _, body = parsed(raw(port, b"POST %s HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" % PATH.encode(), *[chunk] * 17))
+    status, _, body = parsed(raw(port, b"POST %s HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" % PATH.encode(), *[chunk] * 17))
     assert status == 413 and "--max-request-bytes" in json.loads(body)["error"]
 
 
@@ -183,7 +184,7 @@ def test_http_1_0_closes_and_100_continue_is_answered(port):
     status, head, body = parsed(raw(port, b"GET /v2/health/live HTTP/1.0\r\n\r\n"))
     assert status == 200 and json.loads(body) == {"live": True} and "connection: close" in head.lower()
     body = json.dumps(request()).encode()
-    head = b"POST %s HTTP/1.1\r\nExpect: 100-continue\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % (PATH.encode(), len(body))
+    head = b"POST %s HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % (PATH.encode(), len(body))
     with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as connection:
         connection.sendall(head)
         assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -195,14 +196,14 @@ def test_http_1_0_closes_and_100_continue_is_answered(port):
 
 
 def test_head_has_no_body(port):
-    status, head, body = parsed(raw(port, b"HEAD /v2/health/live HTTP/1.1\r\nConnection: close\r\n\r\n"))
+    status, head, body = parsed(raw(port, b"HEAD /v2/health/live HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"))
     assert status == 200 and "content-length: 13" in head.lower() and body == b""
 
 
 @pytest.mark.parametrize("begin, more", (
-    (b"POST %s HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" % PATH.encode(), b"1\r\nx\r\n" * 100),
-    (b"POST %s HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n" % PATH.encode(), b"x" * 100),
-    (b"GET /v2 HTTP/1.1\r\n", b"a: b\r\n")), ids=("chunks", "a body", "a header"))
+    (b"POST %s HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" % PATH.encode(), b"1\r\nx\r\n" * 100),
+    (b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n" % PATH.encode(), b"x" * 100),
+    (b"GET /v2 HTTP/1.1\r\nHost: a\r\n", b"a: b\r\n")), ids=("chunks", "a body", "a header"))
 def test_what_comes_without_a_pause_and_then_stops_ends_too(port, begin, more):
     """The time for a request is over while there is always something to read."""
     with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as connection:
@@ -253,7 +254,7 @@ def test_a_drain_waits_for_an_answer_that_is_being_written(server_program, tmp_p
         body = json.dumps({"parameters": {"offset": 0, "count": 200_000, "dtype": "FP32", "form": "HALF_WIDTH",
                                           "settings": SETTINGS}}).encode()
         with socket.create_connection(("127.0.0.1", http_port(server)), timeout=SECONDS) as connection:
-            connection.sendall(b"POST /v2/models/posenc.table/infer HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            connection.sendall(b"POST /v2/models/posenc.table/infer HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             time.sleep(0.1)
             server.signal(signal.SIGTERM)
             received = b""
@@ -267,7 +268,7 @@ def test_a_drain_waits_for_an_answer_that_is_being_written(server_program, tmp_p
 def test_pipelined_requests_are_answered_in_their_order(port):
     one = b"GET /v2/models/posenc.%s HTTP/1.1\r\nHost: a\r\n\r\n"
     names = [b"rotary", b"table", b"bias"] * 20
-    last = b"GET /v2 HTTP/1.1\r\nConnection: close\r\n\r\n"
+    last = b"GET /v2 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
     received = raw(port, b"".join(one % name for name in names) + last)
     got = [part.partition(b'"')[0] for part in received.split(b'{"name":"posenc.')[1:]]
     assert got == names and received.count(b"HTTP/1.1 200 OK") == len(names) + 1
@@ -280,7 +281,7 @@ def test_a_client_that_goes_away_cancels_its_call(server_program, tmp_path):
         body = json.dumps({"parameters": {"offset": 0.5, "count": 8_000_000, "dtype": "FP64", "form": "HALF_WIDTH", "settings": settings,
                                           "precision": "EXACT"}}).encode()
         with socket.create_connection(("127.0.0.1", http_port(server)), timeout=SECONDS) as connection:
-            connection.sendall(b"POST /v2/models/posenc.table/infer HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            connection.sendall(b"POST /v2/models/posenc.table/infer HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             time.sleep(0.3)
         log = server.log_with("method=ModelInfer")
         assert "CANCELLED" in log or "status=OK" in log or "INVALID" in log, log
@@ -296,7 +297,7 @@ def test_bodies_are_limited_in_all(server_program, tmp_path):
         statuses = []
         for _ in range(8):
             connection = stack.enter_context(socket.create_connection(("127.0.0.1", http_port(server)), timeout=1))
-            connection.sendall(b"POST %s HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (PATH.encode(), 16 * MIB))
+            connection.sendall(b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (PATH.encode(), 16 * MIB))
             with contextlib.suppress(TimeoutError, ConnectionResetError, BrokenPipeError):
                 connection.sendall(bytes(12 * MIB))
             with contextlib.suppress(TimeoutError, ConnectionResetError, BrokenPipeError):
