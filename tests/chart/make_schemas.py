@@ -16,6 +16,8 @@ REFERENCE = "#/definitions/"
 NUMBER_OR_TEXT = {"type": ["string", "number"]}
 # Types whose description says text, while the API server takes numbers too.
 LOOSE = {"io.k8s.apimachinery.pkg.util.intstr.IntOrString", "io.k8s.apimachinery.pkg.api.resource.Quantity"}
+# Fields that a CRD need not name.
+OF_EVERY_OBJECT = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
 IGNORED = {"description", "format", "default"}
 
 
@@ -78,8 +80,9 @@ def main():
     for path in crds:
         for crd in filter(None, yaml.safe_load_all(pathlib.Path(path).read_text())):
             for version in crd["spec"]["versions"]:
-                write(crd["spec"]["group"], version["name"], crd["spec"]["names"]["kind"],
-                      strict(version["schema"]["openAPIV3Schema"]))
+                schema = version["schema"]["openAPIV3Schema"]
+                schema["properties"] = OF_EVERY_OBJECT | schema["properties"]
+                write(crd["spec"]["group"], version["name"], crd["spec"]["names"]["kind"], strict(schema))
 
 
 if __name__ == "__main__":

@@ -115,16 +115,43 @@ capabilities:
 {{- if and .Values.models (index .Values.settings "model-repository") -}}
 {{- fail (printf "settings.model-repository must be absent with models, but is %s: the chart mounts them as the repository" (index .Values.settings "model-repository")) -}}
 {{- end -}}
-{{- if .Values.autoscaling.enabled -}}
-{{- if gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas) -}}
-{{- fail (printf "autoscaling.minReplicas must be at most autoscaling.maxReplicas (%d), but is %d" (int .Values.autoscaling.maxReplicas) (int .Values.autoscaling.minReplicas)) -}}
+{{- range $name, $scaling := dict "autoscaling" .Values.autoscaling "keda" .Values.keda -}}
+{{- if and $scaling.enabled (gt (int $scaling.minReplicas) (int $scaling.maxReplicas)) -}}
+{{- fail (printf "%s.minReplicas must be at most %s.maxReplicas (%d), but is %d" $name $name (int $scaling.maxReplicas) (int $scaling.minReplicas)) -}}
 {{- end -}}
-{{- if not (or .Values.autoscaling.cpuUtilizationPercent .Values.autoscaling.inFlightBytesPerServer) -}}
+{{- end -}}
+{{- if and .Values.autoscaling.enabled (not (or .Values.autoscaling.cpuUtilizationPercent .Values.autoscaling.inFlightBytesPerServer)) -}}
 {{- fail "autoscaling.cpuUtilizationPercent or autoscaling.inFlightBytesPerServer must be set, because autoscaling.enabled is true" -}}
 {{- end -}}
+{{- if .Values.keda.enabled -}}
+{{- if .Values.autoscaling.enabled -}}
+{{- fail "keda.enabled must be false, because autoscaling.enabled is true: two autoscalers would set the number of servers" -}}
+{{- end -}}
+{{- if not .Values.keda.serverAddress -}}
+{{- fail "keda.serverAddress must be set, because keda.enabled is true" -}}
+{{- end -}}
+{{- if ne (empty .Values.keda.authentication.name) (empty .Values.keda.authentication.modes) -}}
+{{- fail "keda.authentication.name and keda.authentication.modes must be set together" -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.routes.rest.parentRefs (not .Values.rest.enabled) -}}
+{{- fail "rest.enabled must be true, because routes.rest.parentRefs is set" -}}
+{{- end -}}
+{{- with .Values.routes -}}
+{{- if and .grpc.parentRefs (deepEqual .grpc .rest) -}}
+{{- fail "routes.rest.hostnames must differ from routes.grpc.hostnames, because routes.rest.parentRefs do not differ: a listener accepts one of the two routes" -}}
+{{- end -}}
+{{- if and (or .grpc.parentRefs .rest.parentRefs) $tls (not .caConfigMap) -}}
+{{- fail "routes.caConfigMap must be set, because TLS is on: the gateway checks the server's certificate" -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.metrics.serviceMonitor.enabled .Values.metrics.podMonitor.enabled -}}
+{{- fail "metrics.podMonitor.enabled must be false, because metrics.serviceMonitor.enabled is true: each server would be scraped twice" -}}
 {{- end -}}
 {{- if not .Values.metrics.enabled -}}
 {{- range $name, $on := dict "metrics.serviceMonitor.enabled" .Values.metrics.serviceMonitor.enabled
+                             "metrics.podMonitor.enabled" .Values.metrics.podMonitor.enabled
+                             "keda.enabled" (and .Values.keda.enabled (not .Values.keda.query))
                              "metrics.prometheusRule.enabled" .Values.metrics.prometheusRule.enabled
                              "autoscaling.inFlightBytesPerServer" (and .Values.autoscaling.enabled .Values.autoscaling.inFlightBytesPerServer) -}}
 {{- if $on -}}
