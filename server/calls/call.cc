@@ -12,6 +12,7 @@
 #include "posenc/wire/parse.h"
 #include "server/access/policy.h"
 #include "server/calls/answer_buffer.h"
+#include "server/calls/messages.h"
 #include "server/calls/status_map.h"
 #include "server/core/log.h"
 
@@ -55,8 +56,8 @@ LoadMeter::Counts Core::CountLoad() const {
   const auto share = [](int64_t count, int64_t limit) {
     return static_cast<double>(count) / static_cast<double>(limit);
   };
-  return {.started = now.started,
-          .failed = now.failed + now.refused,
+  return {.started = metrics.started(),
+          .failed = metrics.faults(),
           .waiting_tasks = static_cast<int64_t>(pool.waiting()),
           .requests = share(now.in_flight_requests, config.max_in_flight_requests),
           .bytes = share(now.in_flight_bytes, config.max_in_flight_bytes)};
@@ -71,6 +72,7 @@ Call::Call(Core* core, const wire::RpcDescription& method, Rpc* rpc, grpc::ByteB
       in_progress_(request == nullptr ? nullptr : BeginRequest(rpc)),
       request_(Take(request)),
       valid_(request_.Valid()),
+      is_compressed_(IsCompressed(&request_)),
       bytes_in_(valid_ ? request_.Length() : 0),
       request_memory_(static_cast<int64_t>(bytes_in_ + transport::SliceListBytes(&request_))),
       memory_([this](int64_t bytes) {
@@ -230,7 +232,19 @@ absl::Status Call::EndStep(const absl::Status& status) {
   return status;
 }
 
+absl::Status Call::Decompress(grpc::ByteBuffer* message) const {
+  if (!IsCompressed(message)) return absl::OkStatus();
+  const LargeBlocksMayBeRefused charged;
+  return server::Decompress(message, static_cast<size_t>(core_->config.limits.max_request_bytes),
+                            [this] { return CountStep(); });
+}
+
 absl::StatusOr<std::string> Call::Strip(const wire::Stripper& stripper, size_t max_bytes) {
+  if (is_compressed_) {
+    POSENC_RETURN_IF_ERROR(Decompress(&request_));
+    is_compressed_ = false;
+    bytes_in_ = request_.Length();
+  }
   auto slices = transport::SlicesOf(&request_);
   if (!slices) return InvalidArgument("MALFORMED", kWholeRequest, "bytes that cannot be read", "must be one message");
   transport::SliceStream stream(*slices);
@@ -344,7 +358,9 @@ grpc::Status Call::End(const absl::Status& result) {
   rpc_->AddTrailer(kServerTiming,
                    absl::StrCat("queue;dur=", WithDecimals(queued_), ", compute;dur=", WithDecimals(computed_)));
   if (const std::string format = rpc_->header(kLoadFormat); !format.empty()) {
-    if (auto trailer = MakeLoadTrailer(format, &core_->load)) rpc_->AddTrailer(trailer->name, trailer->value);
+    const bool may_know = rpc_->identity() == nullptr || rpc_->identity()->Allows(Right::kInfo);
+    const auto trailer = may_know ? MakeLoadTrailer(format, &core_->load) : std::nullopt;
+    if (trailer) rpc_->AddTrailer(trailer->name, trailer->value);
   }
   // A push-back would replace the client's backoff, which outlasts a restart or an update.
   if (refused_ && DetailsOf(status).reason != "DRAINING") {
@@ -352,7 +368,6 @@ grpc::Status Call::End(const absl::Status& result) {
   }
   AddTraceTrailers();
   if (CallSpan* const span = rpc_->span(); span != nullptr) DescribeIn(span);
-  Enter(Phase::kSend);
   BeginSend();
   return ToGrpc(status, started_);
 }
@@ -368,16 +383,18 @@ void Call::AddTraceTrailers() {
 }
 
 void Call::DescribeIn(CallSpan* span) const {
+  span->Set("posenc.queue.microseconds", std::chrono::round<std::chrono::microseconds>(queued_).count());
+  span->Set("posenc.compute.microseconds", std::chrono::round<std::chrono::microseconds>(computed_).count());
   span->Set("posenc.request.size", bytes_in_);
   span->Set("posenc.response.size", bytes_out_);
   if (!model_.empty()) span->Set("posenc.model", model_);
   if (dtype_ != v1::DATA_TYPE_UNSPECIFIED) {
     constexpr std::string_view kPrefix = "DATA_TYPE_";
-    span->Set("posenc.dtype", v1::DataType_Name(dtype_).substr(kPrefix.size()));
+    span->Set("posenc.dtype", std::string_view(v1::DataType_Name(dtype_)).substr(kPrefix.size()));
     span->Set("posenc.device", device_);
   }
   if (rpc_->identity() != nullptr) span->Set("posenc.identity", rpc_->identity()->name);
-  if (!request_id_.empty()) span->Set("posenc.request_id", request_id_.substr(0, kMaxRequestId));
+  if (!request_id_.empty()) span->Set("posenc.request_id", request_id_);
   if (const int64_t cost = cost_; cost > 0) span->Set("posenc.cost", cost);
 }
 

@@ -195,6 +195,10 @@ class Call {
   // The latest time at which the call ends: --max-call-seconds or --max-stream-seconds after its entry.
   std::chrono::steady_clock::time_point LatestEnd() const;
 
+  // True if the request is compressed. Strip() decompresses it, which takes long: on a thread of the pool.
+  bool is_compressed() const { return is_compressed_; }
+  // Decompresses a message if it is compressed. Within RunStep().
+  absl::Status Decompress(grpc::ByteBuffer* message) const;
   // Returns the request without its tensors' bytes, which stay in its slices, accessible through payloads().
   // RESOURCE_EXHAUSTED if it has more than max_bytes.
   absl::StatusOr<std::string> Strip(const wire::Stripper& stripper, size_t max_bytes = wire::kMaxStrippedBytes);
@@ -274,6 +278,7 @@ class Call {
   Charge request_bytes_charge_;
   grpc::ByteBuffer request_;
   const bool valid_;
+  bool is_compressed_;
   size_t bytes_in_;
   int64_t request_memory_;  // bytes of the request and of gRPC's list of its slices; 0 once it is released
   std::optional<wire::RequestRegions> regions_;

@@ -1,27 +1,25 @@
-// Conversion between small protobuf messages and gRPC buffers, for services that are not posenc's own.
+// Messages of gRPC: those of services that are not posenc's own, and compressed ones.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 
+#include "absl/status/status.h"
 #include "google/protobuf/message_lite.h"
 #include "grpcpp/support/byte_buffer.h"
-#include "grpcpp/support/proto_buffer_reader.h"
 
 namespace posenc::server {
 
+// True if the message is compressed with gzip. gRPC hands compressed messages over as they come, because it would
+// decompress them whatever their size.
+bool IsCompressed(grpc::ByteBuffer* message);
+// Decompresses a message in place. Errors and `go_on` as those of Inflate().
+absl::Status Decompress(grpc::ByteBuffer* message, size_t most, const std::function<absl::Status()>& go_on);
+
 // Returns false if there is no message, it has more than `most` bytes, or it is malformed. The size is checked first.
 // The bytes are released in any case: a caller can delay the end of its call.
-inline bool ParseMessage(grpc::ByteBuffer* given, size_t most, google::protobuf::MessageLite* message) {
-  grpc::ByteBuffer bytes;
-  bytes.Swap(given);
-  if (!bytes.Valid() || bytes.Length() > most) return false;
-  grpc::ProtoBufferReader reader(&bytes);
-  return message->ParseFromZeroCopyStream(&reader);
-}
+bool ParseMessage(grpc::ByteBuffer* given, size_t most, google::protobuf::MessageLite* message);
 
-inline grpc::ByteBuffer SerializeMessage(const google::protobuf::MessageLite& message) {
-  const grpc::Slice slice(message.SerializeAsString());
-  return {&slice, 1};
-}
+grpc::ByteBuffer SerializeMessage(const google::protobuf::MessageLite& message);
 
 }  // namespace posenc::server

@@ -161,8 +161,9 @@ class RotaryCall final : public Reactor {
 
   absl::Status Serve(grpc::ByteBuffer& message, Reply* reply, bool* no_room) {
     POSENC_RETURN_IF_ERROR(call_.StillWanted());
+    POSENC_RETURN_IF_ERROR(call_.CheckSize(message.Length()));
+    POSENC_RETURN_IF_ERROR(call_.Decompress(&message));
     const size_t size = message.Length();
-    POSENC_RETURN_IF_ERROR(call_.CheckSize(size));
     const size_t held = size + transport::SliceListBytes(&message);
     Charge charge;
     POSENC_RETURN_IF_ERROR(Admit(held, 0, &charge, no_room));

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -80,11 +81,12 @@ inline std::string CallerName(const Identity* identity, const std::string& conne
   return identity == nullptr ? NameOf(PeerOf(connection)) : "identity " + identity->name;
 }
 inline std::string CallerName(const Rpc& rpc) { return CallerName(rpc.identity(), rpc.connection()); }
-inline Caller CallerOf(const Rpc& rpc) {
-  const Identity* identity = rpc.identity();
-  if (identity == nullptr) return {.name = CallerName(rpc)};
-  return {CallerName(rpc), identity->max_in_flight_requests, identity->max_in_flight_bytes};
+inline Caller CallerOf(const Identity* identity, const std::string& connection) {
+  std::string name = CallerName(identity, connection);
+  if (identity == nullptr) return {.name = std::move(name)};
+  return {std::move(name), identity->max_in_flight_requests, identity->max_in_flight_bytes};
 }
+inline Caller CallerOf(const Rpc& rpc) { return CallerOf(rpc.identity(), rpc.connection()); }
 
 // Serves one RPC, which owns it. The RPC deletes it after Finish(), once all messages have been sent or dropped and all
 // callbacks below have returned. The callbacks come from the RPC's threads, some of them concurrently.

@@ -29,10 +29,10 @@ void SetPeer(const std::string& connection, bool is_unix, CallSpan* span) {
   span->Set("network.transport", is_unix ? "unix" : "tcp");
   const size_t begin = connection.find(':'), end = connection.rfind(':');
   if (end <= begin || begin == std::string::npos) return;
-  std::string address = connection.substr(begin + 1, end - begin - 1);
+  std::string_view address = std::string_view(connection).substr(begin + 1, end - begin - 1);
   if (address.starts_with("%5B") && address.ends_with("%5D")) address = address.substr(3, address.size() - 6);
   // Over a Unix socket, it is the address that a trusted proxy gives.
-  span->Set(is_unix ? "client.address" : "network.peer.address", std::move(address));
+  span->Set(is_unix ? "client.address" : "network.peer.address", address);
   span->Set(is_unix ? "client.port" : "network.peer.port", int64_t{PortOf(connection)});
 }
 

@@ -56,6 +56,7 @@ void UnaryStep::Start() {
 
 // From what is known of the call so far: its sizes, then its shared memory, then its answer.
 UnaryStep::Place UnaryStep::PlaceOf() const {
+  if (call_.is_compressed()) return Place::kBulkLane;
   if (is_immediate()) return Place::kReceivingThread;
   if (method_.scheduling == Scheduling::kReadsFiles || call_.has_regions_of_other_user()) return Place::kBlockingLane;
   if (method_.scheduling == Scheduling::kPooled || has_long_json_) return Place::kBulkLane;

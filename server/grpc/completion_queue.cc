@@ -117,7 +117,9 @@ class GrpcRpc final : public Rpc {
   void Count(const grpc::Status& status) {
     if (metrics_ == nullptr) return;
     std::exchange(metrics_, nullptr)->End(status.error_code(), Clock::now() - arrived_at_);
-    if (span_ != nullptr) SetStatus(status, span_.get());
+    if (span_ == nullptr) return;
+    if (span_->has_phases()) span_->Enter(Phase::kSend);
+    status_ = status;
   }
 
   void OnArrived(bool ok) {
@@ -231,7 +233,11 @@ class GrpcRpc final : public Rpc {
   void Go() {
     CompletionQueueLoop* const polling = polling_;
     Count(grpc::Status::CANCELLED);  // unless it was finished
-    if (span_ != nullptr) polling->options_.tracer->End(std::move(span_));
+    reactor_.reset();
+    if (span_ != nullptr) {
+      SetStatus(cancelled_ ? grpc::Status::CANCELLED : status_, span_.get());
+      polling->options_.tracer->End(std::move(span_));
+    }
     if (open_) polling->RemoveOpen(*open_);
     delete this;
     if (--polling->rpcs_ == 0) polling->rpcs_.notify_all();
@@ -255,6 +261,7 @@ class GrpcRpc final : public Rpc {
   uint64_t connection_number_ = 0;
   bool is_local_ = false;
   std::unique_ptr<CallSpan> span_;    // null: not traced
+  grpc::Status status_;               // that was sent, for span_
   MethodMetrics* metrics_ = nullptr;  // null before it has arrived, and once its end is counted
   Charge unadmitted_;
   grpc::ByteBuffer request_;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "server/calls/messages.h"
+#include "server/calls/status_map.h"
 #include "server/core/fair_limit.h"
 #include "xds/service/orca/v3/orca.pb.h"
 
@@ -57,7 +58,10 @@ class LoadReports final : public Reactor {
     GoOn([this] {
       next_ = parts_->timers->At(std::chrono::steady_clock::now() + interval_, [this] {
         const std::lock_guard held(mutex_);
-        if (!is_cancelled_) GoOn([this] { Write(); });
+        if (is_cancelled_) return;
+        const absl::Status allowed = rpc_->AdmitMessage();  // the policy may have changed
+        if (!allowed.ok()) return End(ToGrpc(allowed, false));
+        GoOn([this] { Write(); });
       });
     });
   }
@@ -91,10 +95,10 @@ class LoadReports final : public Reactor {
     send_limit_ = parts_->timers->After(parts_->send_timeout, [this] { rpc_->TryCancel(); });
     rpc_->Write(SerializeMessage(parts_->meter->Report()));
   }
-  void End() {
+  void End(const grpc::Status& status = {grpc::CANCELLED, "the stream is over"}) {
     if (std::exchange(has_ended_, true)) return;
     place_.Return();
-    rpc_->Finish({grpc::CANCELLED, "the stream is over"});
+    rpc_->Finish(status);
   }
 
   const std::shared_ptr<const Parts> parts_;

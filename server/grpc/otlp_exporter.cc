@@ -53,17 +53,19 @@ class OtlpExporter final : public SpanExporter {
   explicit OtlpExporter(const TraceSettings& settings)
       : resource_(settings.resource), headers_(settings.headers), stub_(TraceService::NewStub(ChannelOf(settings))) {}
 
-  Result Export(absl::Span<const std::shared_ptr<CallSpan>> calls, std::chrono::milliseconds time) override {
+  Result Export(absl::Span<const std::unique_ptr<CallSpan>> calls, std::chrono::milliseconds time) override {
     const ExportRequest request = ToOtlp(calls, resource_);
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + time);
     for (const auto& [name, value] : headers_) context.AddMetadata(name, value);
+    const auto end = [this](grpc::ClientContext*) { Begin(nullptr); };
+    const std::unique_ptr<grpc::ClientContext, decltype(end)> running(&context, end);
     if (!Begin(&context)) return {Outcome::kUnavailable, 0, "the server ends"};
     ExportTraceServiceResponse response;
     const grpc::Status status = stub_->Export(&context, request, &response);
-    Begin(nullptr);
     if (status.ok()) {
-      return {Outcome::kTaken, response.partial_success().rejected_spans(), response.partial_success().error_message()};
+      return {Outcome::kAccepted, response.partial_success().rejected_spans(),
+              response.partial_success().error_message()};
     }
     return {IsRetryable(status.error_code()) ? Outcome::kUnavailable : Outcome::kRejected, 0, status.error_message()};
   }

@@ -62,8 +62,9 @@ void SetTransport(const Config& config, grpc::ServerBuilder* builder) {
   grpc::ResourceQuota quota("posenc");
   quota.Resize(static_cast<size_t>(config.memory_quota_bytes));
   builder->SetResourceQuota(quota);
-  // gRPC inflates a compressed message before its size can be checked.
-  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  // gRPC would decompress a message before its size can be checked. Call does so instead, for gzip. Answers are not
+  // compressed: gRPC would do that on the thread that serves all callers.
+  builder->AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
   builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   // Disables gRPC's own health service, even if other code in the process has enabled it.
   builder->SetOption(std::make_unique<grpc::HealthCheckServiceServerBuilderOption>(nullptr));
@@ -286,7 +287,14 @@ Authorize Server::MakeAuthorize() {
 }
 
 absl::Status Server::StartTraces() {
-  POSENC_ASSIGN_OR_RETURN(const auto settings, ReadTraceSettings(core_.config.otlp_endpoint, &std::getenv));
+  const auto read = ReadTraceSettings(core_.config.otlp_endpoint, &std::getenv);
+  if (!read.ok()) {
+    if (!core_.config.otlp_endpoint.empty()) return read.status();
+    // Variables alone may be meant for other programs.
+    Log(LogLevel::err, "no traces", {{"error", read.status().message()}});
+    return absl::OkStatus();
+  }
+  const std::optional<TraceSettings>& settings = *read;
   if (!settings) return absl::OkStatus();
   for (const std::string& name : UnusedTraceVariables(environ)) {
     Log(LogLevel::warn, "variable not used", {{"name", name}});

@@ -194,10 +194,6 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     if (is_expecting && !boost::beast::iequals(request.fields[http::field::expect], "100-continue")) {
       return Refuse(417, "Expect: must be absent or 100-continue");
     }
-    const auto encoding = request.fields[http::field::content_encoding];
-    if (!encoding.empty() && !boost::beast::iequals(encoding, "identity")) {
-      return Refuse(415, "Content-Encoding: must be absent: compressed bodies are refused");
-    }
     // RFC 9112, section 3.2.
     if (request.fields.count(http::field::host) != 1 && !is_http_1_0_) return Refuse(400, "Host: must be there once");
     request.caller = CallerOf(request);

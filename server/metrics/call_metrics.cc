@@ -1,6 +1,7 @@
 #include "server/metrics/call_metrics.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "google/protobuf/descriptor.h"
@@ -15,6 +16,7 @@ using prometheus::Labels;
 struct CallFamilies {
   Family<Counter>&started, &handled, &received, &sent, &errors, &tensors;
   Family<Histogram>&handling, &queued, &computed;
+  std::atomic<int64_t> calls{0}, faults{0};
 };
 
 namespace {
@@ -93,6 +95,7 @@ void MethodMetrics::AddHistograms() {
 void MethodMetrics::Start() {
   AddHistograms();
   started_.Increment();
+  families_->calls.fetch_add(1, std::memory_order_relaxed);
 }
 
 void MethodMetrics::End(int code, Duration duration) {
@@ -114,6 +117,7 @@ void MethodMetrics::Count(Duration queued, Duration computed, size_t bytes_in, s
 }
 
 void MethodMetrics::CountError(const std::string& reason) {
+  if (reason == "INTERNAL" || reason == "OVERLOADED") families_->faults.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard lock(mutex_);
   Counter*& counter = errors_[reason];
   if (counter == nullptr) counter = &families_->errors.Add(With(labels_, "reason", reason));
@@ -147,6 +151,9 @@ CallMetrics::CallMetrics(prometheus::Registry* registry)
           .computed = AddHistogram(registry, "posenc_compute_seconds", "Time that a call was parsed and computed.")}) {}
 
 CallMetrics::~CallMetrics() = default;
+
+int64_t CallMetrics::started() const { return families_->calls; }
+int64_t CallMetrics::faults() const { return families_->faults; }
 
 MethodMetrics* CallMetrics::Of(const std::string& path) {
   const std::lock_guard lock(mutex_);

@@ -70,6 +70,10 @@ class CallMetrics {
   // Metrics of the method with this path, "/package.Service/Method". Only methods that this program's protos define
   // have their own; all others share one, so that callers cannot add labels.
   MethodMetrics* Of(const std::string& path);
+  // Calls of all methods that have come, and those that have failed by the server's fault: by an error of its own, or
+  // because it is overloaded.
+  int64_t started() const;
+  int64_t faults() const;
 
  private:
   const std::unique_ptr<CallFamilies> families_;

@@ -57,26 +57,33 @@ std::string JsonOf(const OrcaLoadReport& report) {
 LoadMeter::LoadMeter(std::function<Counts()> counts)
     : counts_(std::move(counts)),
       cpus_(CgroupCpuQuota().value_or(AvailableCpus())),
-      memory_bytes_(static_cast<double>(AvailableMemory())) {}
+      memory_bytes_(static_cast<double>(AvailableMemory())),
+      window_{Clock::now(), ProcessTime(), counts_()} {}
 
 OrcaLoadReport LoadMeter::Report() {
   const std::lock_guard lock(mutex_);
   const Clock::time_point at = Clock::now();
   if (reported_ && at - *reported_ < kOld) return report_;
+  const double weight = reported_ ? 0.3 : 1;  // of the newest shares
   reported_ = at;
   const Sample now = {at, ProcessTime(), counts_()};
-  report_.set_mem_utilization(memory_bytes_ > 0 ? std::min(ResidentBytes() / memory_bytes_, 1.0) : 0);
-  report_.set_application_utilization(std::max(now.counts.requests, now.counts.bytes));
-  (*report_.mutable_utilization())["in_flight_requests"] = std::min(now.counts.requests, 1.0);
-  (*report_.mutable_utilization())["in_flight_bytes"] = std::min(now.counts.bytes, 1.0);
+  if (const double resident = ResidentBytes(); resident > 0 && memory_bytes_ > 0) {
+    report_.set_mem_utilization(std::min(resident / memory_bytes_, 1.0));
+  }
+  if (const auto time = at - window_.at; time >= kWindow) {
+    const double seconds = std::chrono::duration<double>(time).count();
+    report_.set_cpu_utilization(std::chrono::duration<double>(now.cpu - window_.cpu).count() / seconds / cpus_);
+    report_.set_rps_fractional(static_cast<double>(now.counts.started - window_.counts.started) / seconds);
+    report_.set_eps(static_cast<double>(now.counts.failed - window_.counts.failed) / seconds);
+    window_ = now;
+  }
+  requests_ += weight * (now.counts.requests - requests_);
+  bytes_ += weight * (now.counts.bytes - bytes_);
+  (*report_.mutable_utilization())["in_flight_requests"] = std::min(requests_, 1.0);
+  (*report_.mutable_utilization())["in_flight_bytes"] = std::min(bytes_, 1.0);
   (*report_.mutable_named_metrics())["waiting_tasks"] = static_cast<double>(now.counts.waiting_tasks);
-  if (!window_) window_ = now;
-  if (at - window_->at < kWindow) return report_;
-  const double seconds = std::chrono::duration<double>(at - window_->at).count();
-  report_.set_cpu_utilization(std::chrono::duration<double>(now.cpu - window_->cpu).count() / seconds / cpus_);
-  report_.set_rps_fractional(static_cast<double>(now.counts.started - window_->counts.started) / seconds);
-  report_.set_eps(static_cast<double>(now.counts.failed - window_->counts.failed) / seconds);
-  window_ = now;
+  // Balancers weigh by this alone if it is set: so it is the scarcest of all.
+  report_.set_application_utilization(std::max({report_.cpu_utilization(), requests_, bytes_}));
   return report_;
 }
 

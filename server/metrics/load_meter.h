@@ -17,13 +17,14 @@ class LoadMeter {
  public:
   // What the server counts.
   struct Counts {
-    int64_t started = 0, failed = 0;  // calls since the start
+    int64_t started = 0, failed = 0;  // calls since the start, and those that failed by the server's fault
     int64_t waiting_tasks = 0;        // in the pool's queue now
     double requests = 0, bytes = 0;   // in flight now, of their limits
   };
   explicit LoadMeter(std::function<Counts()> counts);
 
-  // Rates are those of the last one to five seconds, if somebody calls this at least every five. Thread-safe.
+  // Rates and processor time are those of a window that ends when somebody calls this a second or more after the last
+  // one has ended. Shares in flight are smoothed over some calls. Thread-safe.
   xds::data::orca::v3::OrcaLoadReport Report();
 
  private:
@@ -38,8 +39,9 @@ class LoadMeter {
   const std::function<Counts()> counts_;
   const double cpus_, memory_bytes_;
   std::mutex mutex_;
-  std::optional<Sample> window_;               // from which the rates of report_ are; guarded by mutex_, as all below
+  Sample window_;                              // since when the rates of report_ are; guarded by mutex_, as all below
   std::optional<Clock::time_point> reported_;  // when report_ was made
+  double requests_ = 0, bytes_ = 0;            // in flight, smoothed
   xds::data::orca::v3::OrcaLoadReport report_;
 };
 

@@ -99,6 +99,7 @@ class HttpRpc final : public Rpc {
   void WriteAndFinish(const grpc::ByteBuffer& message) override {
     if (!writer_.takes_long || message.Length() <= kWrittenAtOnce || core_->pool.RunsTask())
       return WriteAnswer(message);
+    Enter(Phase::kQueue);
     const TaskOwner owner{CallerName(*this), connection_number()};
     const absl::Status submitted = WithoutExceptions([&] {
       core_->pool.Submit([this, message] { WriteAnswer(message); }, Lane::kBulk, &owner);
@@ -108,7 +109,11 @@ class HttpRpc final : public Rpc {
   }
 
  private:
+  void Enter(Phase phase) {
+    if (caller_.span != nullptr && caller_.span->has_phases()) caller_.span->Enter(phase);
+  }
   void WriteAnswer(const grpc::ByteBuffer& message) {
+    Enter(Phase::kEncode);
     HttpAnswer answer;
     const absl::Status written = WithoutExceptions([&]() -> absl::Status {
       POSENC_ASSIGN_OR_RETURN(answer, writer_.write(message));
@@ -126,14 +131,13 @@ class HttpRpc final : public Rpc {
   }
   void Send(HttpAnswer answer, const grpc::Status& status) {
     method_.metrics->End(status.error_code(), steady_clock::now() - began_);
-    status_ = {answer.status, status};
+    Enter(Phase::kSend);
+    if (!exchange_->is_gone()) SetHttpStatus(answer.status, status, caller_.span.get());
     for (auto& trailer : trailers_) answer.fields.push_back(std::move(trailer));
     exchange_->Answer(std::move(answer), [this] { Release(); });
   }
   void Release() {
-    if (--expected_ > 0) return;
-    EndSpan(*core_, status_.first, status_.second, caller_.span);
-    delete this;
+    if (--expected_ == 0) delete this;
   }
 
   Core* const core_;
@@ -145,9 +149,8 @@ class HttpRpc final : public Rpc {
   server::Charge text_charge_;
   const steady_clock::time_point began_ = steady_clock::now();
   std::vector<std::pair<std::string, std::string>> trailers_;
-  std::pair<int, grpc::Status> status_;  // over HTTP, and gRPC's
-  std::atomic<int> expected_{2};         // until it is deleted: Serve() has returned, and the answer is sent
-  std::unique_ptr<Reactor> reactor_;     // destroyed first
+  std::atomic<int> expected_{2};      // until it is deleted: Serve() has returned, and the answer is sent
+  std::unique_ptr<Reactor> reactor_;  // destroyed first
 };
 
 }  // namespace
@@ -169,15 +172,13 @@ HttpAnswer HttpErrorOf(const grpc::Status& status) {
   return answer;
 }
 
-void EndSpan(const Core& core, int http_status, const grpc::Status& status, std::shared_ptr<CallSpan> span) {
+void SetHttpStatus(int http_status, const grpc::Status& status, CallSpan* span) {
   if (span == nullptr) return;
   span->Set("http.response.status_code", http_status);
-  SetErrorDetails(status, span.get());
-  if (http_status >= 500) {
-    span->Set("error.type", std::to_string(http_status));
-    span->SetError(status.error_message());
-  }
-  core.tracer->End(std::move(span));
+  SetErrorDetails(status, span);
+  if (http_status < 500) return;
+  span->Set("error.type", std::to_string(http_status));
+  span->SetError(status.error_message());
 }
 
 void ServeHttpCall(Core* core, const Method& method, std::shared_ptr<HttpExchange> exchange, HttpCaller caller,

@@ -20,7 +20,7 @@ struct HttpCaller {
   std::string connection;  // Rpc::connection()
   bool is_local = false;
   std::shared_ptr<const Identity> identity;  // null: the server has no policy
-  std::shared_ptr<CallSpan> span;            // null: the call is not traced
+  std::shared_ptr<CallSpan> span;            // ends with its last owner; null: the call is not traced
 };
 
 // Makes the answer of a call that has ended with OK.
@@ -34,9 +34,8 @@ struct HttpAnswerWriter {
 void ServeHttpCall(Core* core, const Method& method, std::shared_ptr<HttpExchange> exchange, HttpCaller caller,
                    const grpc::ByteBuffer& request, HttpAnswerWriter writer);
 
-// Ends the span of a call with this answer to an error or a success, which ServeHttpCall() does itself. Nothing happens
-// if it is null.
-void EndSpan(const Core& core, int http_status, const grpc::Status& status, std::shared_ptr<CallSpan> span);
+// Says in a call's span how it ended, which ServeHttpCall() does itself. Nothing happens if it is null.
+void SetHttpStatus(int http_status, const grpc::Status& status, CallSpan* span);
 
 // The error of a call, as the Open Inference Protocol has it, with the details of the typed API's errors beside it.
 HttpAnswer HttpErrorOf(const grpc::Status& status);

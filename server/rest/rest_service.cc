@@ -11,11 +11,16 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "inference/service.pb.h"
+#include "posenc/base/memory_account.h"
 #include "posenc/base/status.h"
 #include "server/access/proxy_headers.h"
 #include "server/calls/rpc_span.h"
 #include "server/calls/status_map.h"
+#include "server/core/inflate.h"
 #include "server/rest/control_json.h"
 #include "server/rest/http_rpc.h"
 #include "server/rest/infer_answer_json.h"
@@ -42,6 +47,23 @@ absl::StatusOr<size_t> JsonBytesOf(const HttpRequest& request, size_t body_bytes
   if (error == std::errc() && end == length.data() + length.size() && bytes > 0 && bytes <= body_bytes) return bytes;
   return InvalidArgument("OUT_OF_RANGE", kJsonLength, length,
                          fmt::format("must be from 1 to {}, the bytes of the body", body_bytes));
+}
+
+bool IsCompressed(const HttpRequest& request) {
+  const std::string_view encoding = request.field("content-encoding");
+  return !encoding.empty() && !absl::EqualsIgnoreCase(std::string(encoding), "identity");
+}
+
+// Answers a request whose body is compressed in a way that is not taken.
+std::optional<HttpAnswer> RefuseEncoding(const HttpRequest& request, bool may_be_compressed) {
+  if (!IsCompressed(request)) return std::nullopt;
+  const std::string encoding = absl::AsciiStrToLower(std::string(request.field("content-encoding")));
+  const bool is_known = encoding == "gzip" || encoding == "deflate";
+  if (may_be_compressed && is_known && request.fields.count("content-encoding") == 1) return std::nullopt;
+  HttpAnswer answer = HttpError(415, may_be_compressed ? "Content-Encoding: must be absent, gzip or deflate"
+                                                       : "Content-Encoding: must be absent, except for infer");
+  answer.fields.emplace_back("Accept-Encoding", may_be_compressed ? "gzip, deflate" : "identity");
+  return answer;
 }
 
 HttpCaller CallerOf(const HttpRequest& request) {
@@ -126,6 +148,7 @@ class RestHandler {
   // Asks who calls, and may go on once the body has come.
   StatusOrBegun BeginCall(const HttpRequest& request, const std::string& name, const std::string& route,
                           Serve serve) const {
+    if (auto refused = RefuseEncoding(request, name == kInfer)) return *std::move(refused);
     HttpCaller caller = CallerOf(request);
     const Method& method = methods_.at(name);
     caller.span = BeginSpan(request, method, route);
@@ -135,7 +158,7 @@ class RestHandler {
                                  [&](const std::string&, const std::string&) { retry_after = "1"; });
       if (!identity.ok()) {
         HttpAnswer answer = ErrorOf(identity.status());
-        EndSpan(*core_, answer.status, ToGrpc(identity.status(), false), std::move(caller.span));
+        SetHttpStatus(answer.status, ToGrpc(identity.status(), false), caller.span.get());
         if (!retry_after.empty()) answer.fields.emplace_back("Retry-After", retry_after);
         return answer;
       }
@@ -145,17 +168,21 @@ class RestHandler {
         [caller = std::move(caller), serve = std::move(serve)](auto exchange) { serve(std::move(exchange), caller); });
   }
 
-  std::unique_ptr<CallSpan> BeginSpan(const HttpRequest& request, const Method& method,
+  std::shared_ptr<CallSpan> BeginSpan(const HttpRequest& request, const Method& method,
                                       const std::string& route) const {
-    if (core_->tracer == nullptr) return nullptr;
-    auto span = core_->tracer->Begin(request.field(kTraceparent), request.field(kTracestate), method.is_probe(),
-                                     request.verb + " " + route);
-    if (span == nullptr) return nullptr;
+    Tracer* const tracer = core_->tracer.get();
+    if (tracer == nullptr) return nullptr;
+    auto begun = tracer->Begin(request.field(kTraceparent), request.field(kTracestate), method.is_probe(),
+                               request.verb + " " + route);
+    if (begun == nullptr) return nullptr;
+    const auto end = [tracer](CallSpan* ended) { tracer->End(std::unique_ptr<CallSpan>(ended)); };
+    const std::shared_ptr<CallSpan> span(begun.release(), end);
+    const HttpPeer& peer = *request.peer;
     span->Set("http.request.method", request.verb);
     span->Set("http.route", route);
-    span->Set("url.path", request.target.substr(0, request.target.find('?')));
-    span->Set("url.scheme", request.peer->is_tls ? "https" : "http");
-    SetPeer(request.caller, request.peer->is_unix(), span.get());
+    span->Set("url.path", std::string_view(request.target).substr(0, request.target.find('?')));
+    span->Set("url.scheme", peer.is_tls || peer.is_trusted_proxy ? "https" : "http");
+    SetPeer(request.caller, peer.is_unix(), span.get());
     return span;
   }
 
@@ -168,7 +195,7 @@ class RestHandler {
     core_->admission->CountFailure();
     method.metrics->End(static_cast<int>(status.code()), {});
     HttpAnswer answer = ErrorOf(status);
-    EndSpan(*core_, answer.status, ToGrpc(status, false), caller.span);
+    SetHttpStatus(answer.status, ToGrpc(status, false), caller.span.get());
     exchange.Answer(std::move(answer), nullptr);
   }
 
@@ -183,24 +210,54 @@ class RestHandler {
 
   void Infer(const std::shared_ptr<HttpExchange>& exchange, const HttpCaller& caller, const PathNames& names) const {
     const auto json_bytes = JsonBytesOf(exchange->request(), exchange->body().bytes.size());
-    if (!json_bytes.ok()) return Refuse(methods_.at(kInfer), caller, *exchange, json_bytes.status());
-    if (*json_bytes <= kParsedAtOnce) return InferFrom(Read(*exchange, names, *json_bytes), exchange, caller);
+    const bool is_short = json_bytes.ok() && *json_bytes <= kParsedAtOnce;
+    if (is_short && !IsCompressed(exchange->request()))
+      return InferFrom(Read(*exchange, caller, names), exchange, caller);
+    if (caller.span != nullptr) caller.span->Enter(Phase::kQueue);
     const TaskOwner owner{CallerName(caller.identity.get(), caller.connection), exchange->request().peer->number};
     core_->pool.Submit(
-        [this, exchange, caller, names, json_bytes = *json_bytes] {
+        [this, exchange, caller, names] {
           if (exchange->is_gone()) return exchange->Answer({}, nullptr);
-          auto read = std::make_shared<absl::StatusOr<InferJson>>(Read(*exchange, names, json_bytes));
+          if (caller.span != nullptr) caller.span->Enter(Phase::kPrepare);
+          auto read = std::make_shared<absl::StatusOr<InferJson>>(Read(*exchange, caller, names));
           exchange->Post([this, exchange, caller, read] { InferFrom(std::move(*read), exchange, caller); });
         },
         Lane::kBulk, &owner);
   }
 
-  static absl::StatusOr<InferJson> Read(const HttpExchange& exchange, const PathNames& names, size_t json_bytes) {
+  absl::StatusOr<InferJson> Read(const HttpExchange& exchange, const HttpCaller& caller, const PathNames& names) const {
     try {
-      return ReadInferJson(names.model, names.version, exchange.body(), json_bytes);
+      SharedBytes body = exchange.body();
+      if (IsCompressed(exchange.request())) {
+        POSENC_ASSIGN_OR_RETURN(body, Decompressed(exchange, caller));
+      }
+      POSENC_ASSIGN_OR_RETURN(const size_t json_bytes, JsonBytesOf(exchange.request(), body.bytes.size()));
+      return ReadInferJson(names.model, names.version, body, json_bytes);
     } catch (...) {
       return StatusOfCurrentException();
     }
+  }
+
+  // The body, whose memory is charged to the caller until it is released.
+  absl::StatusOr<SharedBytes> Decompressed(const HttpExchange& exchange, const HttpCaller& caller) const {
+    struct Held {
+      server::Charge charge;
+      std::string text;
+    };
+    auto held = std::make_shared<Held>();
+    const Caller charged = server::CallerOf(caller.identity.get(), caller.connection);
+    MemoryAccount account([&](int64_t bytes) {
+      return core_->admission->AdmitBytes(bytes, 0, &held->charge, charged) == Admission::Verdict::kAdmitted;
+    });
+    const MemoryScope scope(&account);
+    const LargeBlocksMayBeRefused refused;
+    const absl::Span<const std::byte> bytes = exchange.body().bytes;
+    google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
+    POSENC_ASSIGN_OR_RETURN(held->text,
+                            Inflate(&stream, static_cast<size_t>(core_->config.limits.max_request_bytes), "body", [&] {
+                              return exchange.is_gone() ? absl::CancelledError("the caller is gone") : absl::OkStatus();
+                            }));
+    return SharedBytes{{reinterpret_cast<const std::byte*>(held->text.data()), held->text.size()}, held};
   }
 
   void InferFrom(absl::StatusOr<InferJson> read, std::shared_ptr<HttpExchange> exchange, HttpCaller caller) const {

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -12,23 +13,24 @@
 
 namespace posenc::server {
 
-// What a call is in. Each time is a child span; together they are the call's time.
+// Phases of a unary call, which are child spans and add up to the call. Streams have none.
 enum class Phase : uint8_t {
   kReceive,  // the request's message comes
   kQueue,    // it waits for a thread
   kPrepare,  // it is parsed and planned
   kCompute,  // its outputs are computed
+  kEncode,   // its answer becomes JSON
   kSend,     // its answer and status are sent
 };
 const char* NameOf(Phase phase);
 
-// Not thread-safe: the threads of a call take turns.
+// Not thread-safe: each thread of a call hands it to the next. Without memory, attributes are left out.
 class CallSpan {
  public:
   using Clock = std::chrono::steady_clock;
   using Value = std::variant<std::string, int64_t>;
 
-  struct Child {
+  struct PhaseSpan {
     Phase phase;
     Clock::time_point begin, end;
   };
@@ -40,19 +42,18 @@ class CallSpan {
   // `parent`: null for the root of a trace.
   CallSpan(TraceContext context, const TraceContext* parent, std::string tracestate, std::string name);
 
-  // The current phase ends, and this one begins. After kMostChildren the last phase goes on.
+  // The current phase ends, and this one begins. The first one is kReceive, from the call's begin. After kMostPhases
+  // the last one goes on.
   void Enter(Phase phase);
-  void Set(const char* key, std::string value) { attributes_.push_back({key, std::move(value)}); }
-  void Set(const char* key, const char* value) { Set(key, std::string(value)); }
-  template <typename Integer>
+  bool has_phases() const { return !phases_.empty(); }
+  // Texts are cut to 256 bytes.
+  void Set(const char* key, std::string_view value);
+  template <std::integral Integer>
   void Set(const char* key, Integer value) {
-    attributes_.push_back({key, static_cast<int64_t>(value)});
+    Add(key, static_cast<int64_t>(value));
   }
   // The call has failed by the server's fault, with this text.
-  void SetError(std::string text) {
-    is_error_ = true;
-    error_ = std::move(text);
-  }
+  void SetError(std::string_view text);
   void End();
 
   std::string trace_id() const { return ToHex(context_.trace_id.data(), context_.trace_id.size()); }
@@ -60,7 +61,7 @@ class CallSpan {
   const TraceContext* parent() const { return has_parent_ ? &parent_ : nullptr; }
   const std::string& tracestate() const { return tracestate_; }
   const std::string& name() const { return name_; }
-  const std::vector<Child>& children() const { return children_; }
+  const std::vector<PhaseSpan>& phases() const { return phases_; }
   const std::vector<Attribute>& attributes() const { return attributes_; }
   bool is_error() const { return is_error_; }
   const std::string& error() const { return error_; }
@@ -70,7 +71,9 @@ class CallSpan {
   uint64_t UnixTimeOf(Clock::time_point time) const;
 
  private:
-  static constexpr size_t kMostChildren = 32;
+  static constexpr size_t kMostPhases = 32;
+
+  void Add(const char* key, Value value);
 
   const TraceContext context_;
   const bool has_parent_;
@@ -79,7 +82,7 @@ class CallSpan {
   const Clock::time_point begin_ = Clock::now();
   const std::chrono::system_clock::time_point unix_begin_ = std::chrono::system_clock::now();
   Clock::time_point end_ = begin_;
-  std::vector<Child> children_;  // the last one is the current phase
+  std::vector<PhaseSpan> phases_;  // the last one is the current phase
   std::vector<Attribute> attributes_;
   bool is_error_ = false;
   std::string error_;

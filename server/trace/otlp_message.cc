@@ -13,14 +13,14 @@ using opentelemetry::proto::common::v1::KeyValue;
 
 // The names of attributes are of this version of the semantic conventions.
 constexpr char kSchema[] = "https://opentelemetry.io/schemas/1.44.0";
-constexpr size_t kMostTextBytes = 1024;
+constexpr size_t kMostQuotedBytes = 1024;
 constexpr uint32_t kKnowsIfRemote = 0x100, kIsRemote = 0x200;
 
 void Add(const std::string& key, const CallSpan::Value& value, google::protobuf::RepeatedPtrField<KeyValue>* to) {
   KeyValue* const attribute = to->Add();
   attribute->set_key(key);
   if (const auto* text = std::get_if<std::string>(&value)) {
-    attribute->mutable_value()->set_string_value(Quote(*text, kMostTextBytes));
+    attribute->mutable_value()->set_string_value(Quote(*text, kMostQuotedBytes));
   } else {
     attribute->mutable_value()->set_int_value(std::get<int64_t>(value));
   }
@@ -36,20 +36,20 @@ void AddCall(const CallSpan& call, google::protobuf::RepeatedPtrField<v1::Span>*
   const uint32_t flags = call.context().flags | kKnowsIfRemote;
   span->set_trace_id(BytesOf(call.context().trace_id));
   span->set_span_id(BytesOf(call.context().span_id));
-  span->set_trace_state(Quote(call.tracestate(), kMostTextBytes));
+  span->set_trace_state(Quote(call.tracestate(), kMostQuotedBytes));
   if (call.parent() != nullptr) span->set_parent_span_id(BytesOf(call.parent()->span_id));
   span->set_flags(call.parent() != nullptr ? flags | kIsRemote : flags);
-  span->set_name(Quote(call.name(), kMostTextBytes));
+  span->set_name(Quote(call.name(), kMostQuotedBytes));
   span->set_kind(v1::Span::SPAN_KIND_SERVER);
   span->set_start_time_unix_nano(call.UnixTimeOf(call.begin()));
   span->set_end_time_unix_nano(call.UnixTimeOf(call.end()));
   for (const auto& [key, value] : call.attributes()) Add(key, value, span->mutable_attributes());
   if (call.is_error()) {
     span->mutable_status()->set_code(v1::Status::STATUS_CODE_ERROR);
-    span->mutable_status()->set_message(Quote(call.error(), kMostTextBytes));
+    span->mutable_status()->set_message(Quote(call.error(), kMostQuotedBytes));
   }
   uint8_t number = 0;
-  for (const CallSpan::Child& phase : call.children()) {
+  for (const CallSpan::PhaseSpan& phase : call.phases()) {
     v1::Span* const child = to->Add();
     child->set_trace_id(span->trace_id());
     // Ids of children follow from that of the call, which is random.
@@ -68,7 +68,7 @@ void AddCall(const CallSpan& call, google::protobuf::RepeatedPtrField<v1::Span>*
 
 }  // namespace
 
-ExportRequest ToOtlp(absl::Span<const std::shared_ptr<CallSpan>> calls, const TraceSettings::Pairs& resource) {
+ExportRequest ToOtlp(absl::Span<const std::unique_ptr<CallSpan>> calls, const TraceSettings::Pairs& resource) {
   ExportRequest request;
   v1::ResourceSpans* const spans = request.add_resource_spans();
   spans->set_schema_url(kSchema);

@@ -13,6 +13,6 @@ namespace posenc::server {
 using ExportRequest = opentelemetry::proto::collector::trace::v1::ExportTraceServiceRequest;
 
 // `resource`: attributes of what sends the spans.
-ExportRequest ToOtlp(absl::Span<const std::shared_ptr<CallSpan>> calls, const TraceSettings::Pairs& resource);
+ExportRequest ToOtlp(absl::Span<const std::unique_ptr<CallSpan>> calls, const TraceSettings::Pairs& resource);
 
 }  // namespace posenc::server

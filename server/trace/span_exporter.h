@@ -15,18 +15,18 @@ namespace posenc::server {
 class SpanExporter {
  public:
   enum class Outcome {
-    kTaken,
+    kAccepted,
     kRejected,    // the collector does not want it
     kUnavailable  // a later try may succeed
   };
   struct Result {
-    Outcome outcome = Outcome::kTaken;
-    int64_t rejected_spans = 0;  // of a batch that was taken
+    Outcome outcome = Outcome::kAccepted;
+    int64_t rejected_spans = 0;  // of a batch that was accepted
     std::string error;
   };
   virtual ~SpanExporter() = default;
   // Blocks until the calls' spans are sent, for at most this time.
-  virtual Result Export(absl::Span<const std::shared_ptr<CallSpan>> calls, std::chrono::milliseconds time) = 0;
+  virtual Result Export(absl::Span<const std::unique_ptr<CallSpan>> calls, std::chrono::milliseconds time) = 0;
   // Ends an export that runs. Thread-safe.
   virtual void Cancel() = 0;
 };

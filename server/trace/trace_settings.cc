@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <climits>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <string_view>
+#include <system_error>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -24,7 +26,8 @@ namespace {
 constexpr char kFlag[] = "--otlp-endpoint";
 constexpr char kEndpoint[] = "OTEL_EXPORTER_OTLP_ENDPOINT";
 constexpr size_t kMostValueBytes = size_t{64} << 10;
-constexpr int64_t kMostSpans = 1 << 20;
+constexpr size_t kMostPemBytes = size_t{1} << 20;
+constexpr int64_t kMostSpans = 1 << 16;
 
 // What OTEL_EXPORTER_OTLP_* set, each also as OTEL_EXPORTER_OTLP_TRACES_*, which comes first.
 constexpr std::array kOfExporter = {"ENDPOINT", "INSECURE", "CERTIFICATE", "CLIENT_KEY", "CLIENT_CERTIFICATE",
@@ -76,9 +79,14 @@ class Variables {
 
 absl::StatusOr<std::string> ReadPem(const Variables::Found& file) {
   if (file.value.empty()) return "";
-  std::ifstream in(file.value, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(in), {});
-  if (in && absl::StrContains(text, "-----BEGIN ")) return text;
+  // A directory or a pipe is none, and could not be read to an end.
+  std::error_code error;
+  const bool is_file = std::filesystem::is_regular_file(file.value, error);
+  if (is_file && std::filesystem::file_size(file.value, error) <= kMostPemBytes) {
+    std::ifstream in(file.value, std::ios::binary);
+    std::string text(std::istreambuf_iterator<char>(in), {});
+    if (in && absl::StrContains(text, "-----BEGIN ")) return text;
+  }
   return InvalidArgument("MALFORMED", file.name, file.value, "must be the path of a PEM file that can be read");
 }
 
@@ -93,7 +101,7 @@ std::optional<std::string> Unescaped(std::string_view text) {
     int byte = 0;
     const std::string digits(text.substr(n + 1, 2));
     if (digits.size() != 2 || !absl::ascii_isxdigit(static_cast<unsigned char>(digits[0])) ||
-        !absl::SimpleHexAtoi(digits, &byte)) {
+        !absl::ascii_isxdigit(static_cast<unsigned char>(digits[1])) || !absl::SimpleHexAtoi(digits, &byte)) {
       return std::nullopt;
     }
     out += static_cast<char>(byte);
@@ -126,9 +134,24 @@ absl::StatusOr<TraceSettings::Pairs> ReadPairs(const Variables::Found& found, bo
       const bool is_printable = std::all_of(value->begin(), value->end(), [](char c) { return c >= ' ' && c <= '~'; });
       if (!is_key || !is_printable) return malformed();
     }
+    std::erase_if(pairs, [&key](const auto& earlier) { return earlier.first == key; });
     pairs.emplace_back(std::move(key), *value);
   }
   return pairs;
+}
+
+bool IsHostAndPort(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos) return false;
+  const std::string_view host = text.substr(0, colon), port = text.substr(colon + 1);
+  int number = 0;
+  const bool is_port = port.size() <= 5 && std::all_of(port.begin(), port.end(), absl::ascii_isdigit) &&
+                       absl::SimpleAtoi(std::string(port), &number) && number > 0 && number < 65536;
+  const bool is_v6 = host.starts_with('[') && host.ends_with(']');
+  const bool is_plain = std::all_of(host.begin(), host.end(), [is_v6](unsigned char c) {
+    return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_' || (is_v6 && (c == ':' || c == '[' || c == ']'));
+  });
+  return is_port && is_plain && !host.empty();
 }
 
 // "http://host:port", "https://host:port/", or "host:port" with or without TLS (OTEL_EXPORTER_OTLP_INSECURE).
@@ -139,7 +162,8 @@ absl::Status ReadEndpoint(const Variables::Found& found, bool is_insecure, Trace
     rest.remove_prefix(prefix.size());
     return true;
   };
-  const bool is_unix = rest.starts_with("unix:");
+  constexpr std::string_view kUnix = "unix:";
+  const bool is_unix = rest.starts_with(kUnix);
   settings->is_secure = !is_unix && !is_insecure;
   if (take("http://")) {
     settings->is_secure = false;
@@ -147,16 +171,17 @@ absl::Status ReadEndpoint(const Variables::Found& found, bool is_insecure, Trace
     settings->is_secure = true;
   }
   if (!is_unix && rest.ends_with('/')) rest.remove_suffix(1);
-  const size_t colon = rest.rfind(':');
-  int port = 0;
-  const bool has_port = colon != std::string_view::npos && colon > 0 &&
-                        absl::SimpleAtoi(std::string(rest.substr(colon + 1)), &port) && port > 0 && port < 65536;
-  const bool is_plain = std::all_of(rest.begin(), rest.end(), [](char c) { return c > ' ' && c <= '~'; });
-  if (is_plain && (is_unix || (has_port && rest.find('/') == std::string_view::npos))) {
-    settings->target = std::string(rest);
+  std::string target(rest);
+  if (is_unix ? rest.size() > kUnix.size() : IsHostAndPort(target)) {
+    settings->target = std::move(target);
     return absl::OkStatus();
   }
-  return InvalidArgument("MALFORMED", found.name, found.value,
+  if (found.value.starts_with("https://") && IsHostAndPort(target + ":443")) {
+    settings->target = target + ":443";
+    return absl::OkStatus();
+  }
+  // It may have a password.
+  return InvalidArgument("MALFORMED", found.name, absl::StrContains(found.value, '@') ? "" : found.value,
                          "must be http://HOST:PORT, https://HOST:PORT or HOST:PORT of a collector's gRPC port (4317)");
 }
 

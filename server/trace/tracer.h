@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -26,16 +27,16 @@ class Tracer {
   // Exports what is left, for at most two seconds.
   ~Tracer();
 
-  // Begins the span of a call with these headers (empty: absent). Returns null if it is not sampled, or would be the
-  // root of a trace and must not: a probe. Thread-safe.
+  // Begins the span of a call with these headers (empty: absent). Returns null if it is not sampled, if it is a probe,
+  // which must not begin a trace, or without memory. Thread-safe.
   std::unique_ptr<CallSpan> Begin(std::string_view traceparent, std::string_view tracestate, bool is_probe,
-                                  std::string name) const;
+                                  std::string_view name) const;
   // Ends a span, and leaves it to the exporter. Thread-safe, does not block.
-  void End(std::shared_ptr<CallSpan> span);
+  void End(std::unique_ptr<CallSpan> span);
 
  private:
   using Clock = std::chrono::steady_clock;
-  using Batch = std::vector<std::shared_ptr<CallSpan>>;
+  using Batch = std::vector<std::unique_ptr<CallSpan>>;
 
   void Run();
   // Waits for the next batch. Empty: the tracer ends.
@@ -43,6 +44,7 @@ class Tracer {
   void Export(const Batch& batch);
   // Returns false if it ended meanwhile.
   bool Pause(std::chrono::milliseconds time);
+  void Count(const SpanExporter::Result& result, size_t spans);
   void Drop(prometheus::Counter* counter, size_t spans, const std::string& why);
 
   const Sampler sampler_;
@@ -53,8 +55,9 @@ class Tracer {
   prometheus::Counter &exported_, &queue_full_, &rejected_, &unavailable_;
   std::mutex mutex_;
   std::condition_variable changed_, ended_;
-  Batch queue_;             // guarded by mutex_, as all below
-  size_t queue_spans_ = 0;  // of the calls in queue_
+  std::deque<std::unique_ptr<CallSpan>> queue_;  // guarded by mutex_, as all below
+  size_t queue_spans_ = 0;                       // of the calls in queue_
+  bool is_asked_ = false;                        // to export before the delay is over
   bool is_ending_ = false, has_ended_ = false;
   Clock::time_point end_;        // of exports, once is_ending_
   Clock::time_point next_line_;  // of the log about dropped spans; of the thread

@@ -50,20 +50,6 @@ def test_a_request_far_above_the_limit_is_not_kept(start_server):
     assert server.peak_memory() - before < QUOTA + 64 * MEBIBYTE + SANITIZER_BYTES
 
 
-@pytest.mark.parametrize("algorithm", (grpc.Compression.Gzip, grpc.Compression.Deflate))
-def test_a_bomb_is_not_inflated(start_server, algorithm):
-    server = start_server(*SMALL)
-    with Client(server.port) as client:
-        serve(client)
-        before = server.peak_memory()
-        for method in ("ApplyRotary", "StreamTable"):
-            with pytest.raises(grpc.RpcError) as error:
-                client.call(method, bytes(128 * MEBIBYTE), compression=algorithm)
-            assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED
-        serve(client)
-    assert server.peak_memory() - before < 32 * MEBIBYTE + SANITIZER_BYTES
-
-
 def wait_for_bytes_in_flight(client, count):
     deadline = time.monotonic() + SECONDS
     while client.info().counters.in_flight_bytes < count:

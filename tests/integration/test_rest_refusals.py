@@ -145,7 +145,10 @@ HTTP = {
        for coding, version, more in (("identity", "1.1", b""), ("chunked, identity", "1.1", b""), ("gzip, chunked", "1.1", b""),
                                      ("xchunked", "1.1", b"Content-Length: 2\r\n"), ("chunked ", "1.0", b""), ("", "1.1", b""))},
     "expect": (b"POST %s HTTP/1.1\r\nHost: a\r\nExpect: a-miracle\r\nContent-Length: 1\r\n\r\na" % PATH.encode(), 417),
-    "gzip": (b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\na" % PATH.encode(), 415),
+    "brotli": (b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Encoding: br\r\nContent-Length: 1\r\n\r\na" % PATH.encode(), 415),
+    "gzip elsewhere": (b"POST /v2/repository/index HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\na", 415),
+    "no gzip": (b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\nConnection: close\r\nContent-Length: 1\r\n\r\na"
+                % PATH.encode(), 400),
     "a long body": (b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: 1048577\r\n\r\n" % PATH.encode() + bytes(MIB + 1), 413),
     "an endless length": (b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: 18446744073709551615\r\n\r\n" % PATH.encode(), 413),
     "long fields": (b"GET /v2 HTTP/1.1\r\nHost: a\r\nA: " + b"a" * 5000 + b"\r\n\r\n", 431),

@@ -86,12 +86,6 @@ def test_random_damage_never_ends_the_server(shared_server, client):
     client.when_idle()
 
 
-def test_compression_is_off(client):
-    with pytest.raises(grpc.RpcError) as error:
-        client.call("ApplyRotary", samples.rotary(), compression=grpc.Compression.Gzip)
-    assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED
-
-
 def test_caller_text_in_errors_is_escaped_and_cut(client):
     request = samples.explain()
     request.rotary.rope_parameters.rope_type = "\x1b[31m" + "x" * 100000
@@ -119,7 +113,7 @@ def test_an_unknown_method_is_named(client):
 
 
 @pytest.mark.parametrize("call, code", [
-    (lambda client: client.call("ApplyRotary", samples.rotary(), compression=grpc.Compression.Gzip),
+    (lambda client: client.call("ApplyRotary", samples.rotary(), compression=grpc.Compression.Deflate),
      grpc.StatusCode.UNIMPLEMENTED),
     (lambda client: client.call("ApplyRotary", samples.rotary(), metadata=[("large", "x" * 100_000)]),
      grpc.StatusCode.RESOURCE_EXHAUSTED),
