@@ -7,7 +7,7 @@
 
 #include "grpcpp/support/proto_buffer_reader.h"
 #include "posenc/base/status.h"
-#include "server/core/inflate.h"
+#include "server/core/compression.h"
 
 namespace posenc::server {
 namespace {

@@ -2,8 +2,14 @@
 
 #include <chrono>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "posenc/base/status.h"
+#include "server/core/compression.h"
 
 namespace posenc::server {
 namespace {
@@ -12,7 +18,20 @@ constexpr size_t kMostConnections = 64;
 constexpr size_t kMoreWhileClosing = 4096;  // the listener notices up to a tenth of a second later that one has ended
 constexpr size_t kMostOfAddress = 16;
 constexpr std::chrono::seconds kIdle{10};
+constexpr size_t kCompressed = 1024;  // bytes from which on an answer is compressed
 constexpr size_t kMostHeaderBytes = size_t{16} << 10;
+
+// "gzip" in a list such as "deflate, gzip;q=0.5". A scraper that gives it the weight 0 does without.
+bool TakesGzip(const HttpRequest& request) {
+  for (const std::string& part :
+       std::vector<std::string>(absl::StrSplit(std::string(request.field("accept-encoding")), ','))) {
+    const std::vector<std::string> words = absl::StrSplit(part, ';');
+    const std::string weight = words.size() > 1 ? absl::StrReplaceAll(words[1], {{" ", ""}}) : "q=1";
+    const bool is_zero = weight.find_first_not_of("q=0.") == std::string::npos;
+    if (absl::EqualsIgnoreCase(absl::StripAsciiWhitespace(words[0]), "gzip") && !is_zero) return true;
+  }
+  return false;
+}
 
 HttpAnswer Text(int status, std::string text) {
   return {.status = status, .body = std::move(text), .content_type = "text/plain; charset=utf-8"};
@@ -26,7 +45,13 @@ HttpAnswer AnswerTo(const ProbeEndpoint::Handlers& handlers, const HttpRequest& 
   }
   const std::string_view target = request.target;
   if (const auto handler = handlers.find(target.substr(0, target.find('?'))); handler != handlers.end()) {
-    return handler->second();
+    HttpAnswer answer = handler->second();
+    if (answer.body.size() >= kCompressed && TakesGzip(request)) {
+      answer.body = Gzip(std::move(answer.body));
+      answer.fields.emplace_back("Content-Encoding", "gzip");
+    }
+    answer.fields.emplace_back("Vary", "Accept-Encoding");
+    return answer;
   }
   std::string paths = "no such path; there are:";
   for (const auto& [path, unused] : handlers) paths += " " + path;

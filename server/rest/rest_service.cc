@@ -20,7 +20,7 @@
 #include "server/access/proxy_headers.h"
 #include "server/calls/rpc_span.h"
 #include "server/calls/status_map.h"
-#include "server/core/inflate.h"
+#include "server/core/compression.h"
 #include "server/rest/control_json.h"
 #include "server/rest/http_rpc.h"
 #include "server/rest/infer_answer_json.h"

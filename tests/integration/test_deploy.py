@@ -20,7 +20,7 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 GOLDEN = sorted((ROOT / "tests" / "chart" / "golden").glob("*.yaml"))
 # Flags that follow from other values of the chart.
 OF_THE_CHART = {
-    "listen", "policy", "token-file", "trusted-proxy", "http-trusted-proxy", "port-file", "http-listen", "metrics-listen", "health-listen", "tls-cert", "tls-key", "tls-client-ca", "tls-client-auth",
+    "listen", "policy", "token-file", "trusted-proxy", "http-trusted-proxy", "otlp-endpoint", "port-file", "http-listen", "metrics-listen", "health-listen", "tls-cert", "tls-key", "tls-client-ca", "tls-client-auth",
     "reflection", "shared-memory-socket", "shared-memory-prefix", "max-region-bytes", "drain-notice", "drain-timeout",
 }
 SIZE = {"type": ["integer", "string"], "minimum": 0, "pattern": "^[0-9]+ ?(KiB|MiB|GiB)?$"}

@@ -1,6 +1,7 @@
 """/metrics, /livez and /readyz of a real server, and what a caller's trace becomes."""
 
 import contextlib
+import gzip
 import http.client
 import re
 import shutil
@@ -171,6 +172,22 @@ def test_paths_and_methods(observed):
     status, headers, _ = get(port, "/metrics", "POST")
     assert status == 405 and headers["Allow"] == "GET, HEAD"
     assert get(port, "/metrics", "HEAD")[2] == ""
+
+
+def test_scrapes_are_compressed_for_those_who_take_it(observed):
+    port = port_of(observed, "metrics_port")
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)) as connection:  # which stays open
+        def scrape(encoding, path="/metrics"):
+            connection.request("GET", path, headers={"Accept-Encoding": encoding} if encoding else {})
+            answer = connection.getresponse()
+            return answer.getheader("Content-Encoding"), answer.read()
+        for taken in ("gzip", "deflate, gzip;q=0.5", "GZIP ; q=1", "br,gzip"):
+            encoding, body = scrape(taken)
+            assert encoding == "gzip" and b"grpc_server_started_total" in gzip.decompress(body), taken
+        for refused in (None, "", "br", "gzip;q=0", "gzip; q=0.000", "identity", "xgzip"):
+            encoding, body = scrape(refused)
+            assert encoding is None and b"grpc_server_started_total" in body, refused
+        assert scrape("gzip", "/livez") == (None, b"ok\n")
 
 
 def test_a_draining_server_is_alive_and_not_ready(start_server):

@@ -1,4 +1,4 @@
-#include "server/core/inflate.h"
+#include "server/core/compression.h"
 
 #include <zlib.h>
 
@@ -12,7 +12,8 @@ namespace posenc::server {
 namespace {
 
 constexpr size_t kBlock = size_t{1} << 20;
-constexpr int kGzipOrZlib = 32 + MAX_WBITS;
+constexpr int kGzipOrZlib = 32 + MAX_WBITS, kGzip = 16 + MAX_WBITS;
+constexpr int kMemoryLevel = 8;  // zlib's default
 
 absl::Status Malformed(std::string_view field) {
   return InvalidArgument("MALFORMED", field, "bytes that are not those of gzip", "must be one whole stream of gzip");
@@ -65,6 +66,20 @@ absl::StatusOr<std::string> Inflate(google::protobuf::io::ZeroCopyInputStream* c
   }
   text.resize(size);
   return text;
+}
+
+std::string Gzip(std::string text) {
+  z_stream stream = {};
+  if (deflateInit2(&stream, Z_BEST_SPEED, Z_DEFLATED, kGzip, kMemoryLevel, Z_DEFAULT_STRATEGY) != Z_OK) return text;
+  const std::unique_ptr<z_stream, int (*)(z_stream*)> end(&stream, &deflateEnd);
+  std::string compressed(deflateBound(&stream, static_cast<uLong>(text.size())), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(text.data());
+  stream.avail_in = static_cast<uInt>(text.size());
+  stream.next_out = reinterpret_cast<Bytef*>(compressed.data());
+  stream.avail_out = static_cast<uInt>(compressed.size());
+  if (deflate(&stream, Z_FINISH) != Z_STREAM_END) return text;
+  compressed.resize(compressed.size() - stream.avail_out);
+  return compressed;
 }
 
 }  // namespace posenc::server

@@ -1,4 +1,4 @@
-// Decompresses what callers have compressed with gzip or zlib.
+// gzip and zlib: what callers have compressed, and what they take compressed.
 #pragma once
 
 #include <cstddef>
@@ -20,5 +20,8 @@ bool IsGzip(absl::Span<const std::byte> bytes);
 // goes on behind its end, and RESOURCE_EXHAUSTED once there are more than `most` bytes. `go_on` is asked for each MiB.
 absl::StatusOr<std::string> Inflate(google::protobuf::io::ZeroCopyInputStream* compressed, size_t most,
                                     std::string_view field, const std::function<absl::Status()>& go_on);
+
+// Compresses with gzip, fast rather than small. Returns the text itself without memory for that.
+std::string Gzip(std::string text);
 
 }  // namespace posenc::server
