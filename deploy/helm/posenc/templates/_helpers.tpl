@@ -52,6 +52,9 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- if .Values.metrics.enabled -}}
 {{- $_ := set $flags "metrics-listen" (printf "0.0.0.0:%d" (int .Values.ports.metrics)) -}}
 {{- end -}}
+{{- if .Values.tracing.endpoint -}}
+{{- $_ := set $flags "otlp-endpoint" .Values.tracing.endpoint -}}
+{{- end -}}
 {{- $_ := set $flags "reflection" (ternary "on" "off" .Values.reflection) -}}
 {{- $_ := set $flags "drain-notice" (int .Values.drain.noticeSeconds) -}}
 {{- $_ := set $flags "drain-timeout" (int .Values.drain.timeoutSeconds) -}}
