@@ -66,7 +66,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     Run([this] {
       if constexpr (kIsTls) {
         SetDeadline(shared_->limits.handshake_timeout);
-        stream_.async_handshake(asio::ssl::stream_base::server, Then([this](error_code error) {
+        stream_.async_handshake(asio::ssl::stream_base::server, WhileOpen([this](error_code error) {
                                   if (error) return End();
                                   peer_.names = NamesOfClient(stream_.native_handle());
                                   ReadHeader();
@@ -118,6 +118,13 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
       if (--running == 0 && busy != nullptr) busy->End(http_thread);
     };
   }
+  // A handler that is left out once the connection has ended: what was read before may still come.
+  template <typename Handler>
+  auto WhileOpen(Handler handler) {
+    return Then([this, handler = std::move(handler)](auto... results) mutable {
+      if (phase_ != Phase::kEnded) handler(results...);
+    });
+  }
   Strand executor() { return socket().get_executor(); }
   Socket& socket() {
     if constexpr (kIsTls) {
@@ -156,7 +163,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   }
   // The parser limits only the line that it reads, not all of them.
   void ReadMoreOfHeader() {
-    http::async_read_some(stream_, buffer_, *parser_, Then([this](error_code error, size_t bytes) {
+    http::async_read_some(stream_, buffer_, *parser_, WhileOpen([this](error_code error, size_t bytes) {
                             header_bytes_ += bytes;
                             if (is_late_) return RefuseLate("header");
                             if (!error && header_bytes_ > shared_->limits.max_header_bytes) {
@@ -213,7 +220,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     if (!is_expecting) return read();
     static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
     asio::async_write(stream_, asio::buffer(kContinue.data(), kContinue.size()),
-                      Then([this, read](error_code failed, size_t) { failed ? End() : read(); }));
+                      WhileOpen([this, read](error_code failed, size_t) { failed ? End() : read(); }));
   }
   std::string CallerOf(const HttpRequest& request) const {
     if (peer_.is_trusted_proxy) return std::string(request.field(kProxiedPeer));
@@ -247,7 +254,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     if (left == 0) return Hand();
     if (body_->charged == body_->received && !Charge(std::min(left, kPiece))) return;
     stream_.async_read_some(asio::buffer(body_->block.data + body_->received, body_->charged - body_->received),
-                            Then([this](error_code error, size_t bytes) {
+                            WhileOpen([this](error_code error, size_t bytes) {
                               if (is_late_) return RefuseLate("body");
                               if (error) return End();
                               body_->received += bytes;
@@ -260,7 +267,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     auto& into = parser_->get().body();
     into.data = body_->chunk.data();
     into.size = body_->chunk.size();
-    http::async_read_some(stream_, buffer_, *parser_, Then([this](error_code error, size_t) {
+    http::async_read_some(stream_, buffer_, *parser_, WhileOpen([this](error_code error, size_t) {
                             if (is_late_) return RefuseLate("body");
                             if (error == http::error::need_buffer) error = {};
                             if (error == http::error::body_limit) return RefuseSize();
@@ -304,7 +311,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   void Watch() {
     if (exchange_ == nullptr || buffer_.size() > 0) return;
     is_watching_ = true;
-    stream_.async_read_some(buffer_.prepare(kLookAhead), Then([this](error_code error, size_t bytes) {
+    stream_.async_read_some(buffer_.prepare(kLookAhead), WhileOpen([this](error_code error, size_t bytes) {
                               is_watching_ = false;
                               if (error) return End();
                               buffer_.commit(bytes);
@@ -365,7 +372,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     SetDeadline(kLastReads);
     if constexpr (kIsTls) {
       // Says over TLS that nothing follows. It fails if the client still sends.
-      if (!is_watching_) return stream_.async_shutdown(Then([this](error_code) { ShutDown(); }));
+      if (!is_watching_) return stream_.async_shutdown(WhileOpen([this](error_code) { ShutDown(); }));
     }
     ShutDown();
   }
@@ -378,7 +385,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     if (phase_ == Phase::kEnded) return;
     buffer_.consume(buffer_.size());
     socket().async_read_some(buffer_.prepare(kLookAhead),
-                             Then([this](error_code error, size_t) { error ? End() : Drain(); }));
+                             WhileOpen([this](error_code error, size_t) { error ? End() : Drain(); }));
   }
   void End() {
     if (phase_ == Phase::kEnded) return;

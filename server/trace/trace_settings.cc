@@ -5,18 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <climits>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <string_view>
-#include <system_error>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "posenc/base/input_file.h"
 #include "posenc/base/status.h"
 #include "posenc/base/version.h"
 
@@ -79,14 +76,8 @@ class Variables {
 
 absl::StatusOr<std::string> ReadPem(const Variables::Found& file) {
   if (file.value.empty()) return "";
-  // A directory or a pipe is none, and could not be read to an end.
-  std::error_code error;
-  const bool is_file = std::filesystem::is_regular_file(file.value, error);
-  if (is_file && std::filesystem::file_size(file.value, error) <= kMostPemBytes) {
-    std::ifstream in(file.value, std::ios::binary);
-    std::string text(std::istreambuf_iterator<char>(in), {});
-    if (in && absl::StrContains(text, "-----BEGIN ")) return text;
-  }
+  const absl::StatusOr<std::string> text = ReadFile(file.value, kMostPemBytes);
+  if (text.ok() && absl::StrContains(*text, "-----BEGIN ")) return *text;
   return InvalidArgument("MALFORMED", file.name, file.value, "must be the path of a PEM file that can be read");
 }
 

@@ -122,7 +122,8 @@ def test_reflection_describes_the_service(client, version):
     services, files = reflect(client, peers.ServerReflectionRequest(list_services="*"),
                               peers.ServerReflectionRequest(file_containing_symbol=SERVICE.full_name), version=version)
     names = [service.name for service in services.list_services_response.service]
-    assert names == [SERVICE.full_name, "inference.GRPCInferenceService", "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"]
+    assert names == [SERVICE.full_name, "inference.GRPCInferenceService", "grpc.health.v1.Health",
+                     "xds.service.orca.v3.OpenRcaService", "grpc.reflection.v1.ServerReflection"]
     ours = descriptor_pb2.FileDescriptorProto()
     service_pb2.DESCRIPTOR.CopyToProto(ours)
     described = files_of(files)

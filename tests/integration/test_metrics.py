@@ -323,7 +323,7 @@ def test_a_trace_comes_back_and_is_logged(start_server):
         assert trailers["traceparent"] == TRACE and trailers["x-request-id"] == "layer 7"
         refusal = client.refusal("ApplyRotary", b"", metadata=[("traceparent", TRACE)])
         assert refusal.trailers["traceparent"] == TRACE
-        for wrong in ("00-xyz", TRACE.upper(), TRACE + "-more", "01" + TRACE[2:]):
+        for wrong in ("00-xyz", TRACE.upper(), TRACE + "-more", "ff" + TRACE[2:]):
             _, call = client.method("ApplyRotary").with_call(request, metadata=[("traceparent", wrong)], timeout=SECONDS)
             assert "traceparent" not in dict(call.trailing_metadata())
         request.hints.request_id = "é" * 10
