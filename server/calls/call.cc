@@ -232,11 +232,13 @@ absl::Status Call::EndStep(const absl::Status& status) {
   return status;
 }
 
-absl::Status Call::Decompress(grpc::ByteBuffer* message) const {
+absl::Status Call::Decompress(grpc::ByteBuffer* message) {
   if (!IsCompressed(message)) return absl::OkStatus();
   const LargeBlocksMayBeRefused charged;
-  return server::Decompress(message, static_cast<size_t>(core_->config.limits.max_request_bytes),
-                            [this] { return CountStep(); });
+  return server::Decompress(message, static_cast<size_t>(core_->config.limits.max_request_bytes), [this] {
+    core_->pool.GiveWay();
+    return CountStep();
+  });
 }
 
 absl::StatusOr<std::string> Call::Strip(const wire::Stripper& stripper, size_t max_bytes) {

@@ -198,7 +198,7 @@ class Call {
   // True if the request is compressed. Strip() decompresses it, which takes long: on a thread of the pool.
   bool is_compressed() const { return is_compressed_; }
   // Decompresses a message if it is compressed. Within RunStep().
-  absl::Status Decompress(grpc::ByteBuffer* message) const;
+  absl::Status Decompress(grpc::ByteBuffer* message);
   // Returns the request without its tensors' bytes, which stay in its slices, accessible through payloads().
   // RESOURCE_EXHAUSTED if it has more than max_bytes.
   absl::StatusOr<std::string> Strip(const wire::Stripper& stripper, size_t max_bytes = wire::kMaxStrippedBytes);

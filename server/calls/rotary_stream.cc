@@ -13,6 +13,7 @@
 #include "posenc/service/rotary_stream.h"
 #include "posenc/wire/answer.h"
 #include "posenc/wire/parse.h"
+#include "server/calls/messages.h"
 #include "server/core/answered.h"
 
 namespace posenc::server {
@@ -162,15 +163,22 @@ class RotaryCall final : public Reactor {
   absl::Status Serve(grpc::ByteBuffer& message, Reply* reply, bool* no_room) {
     POSENC_RETURN_IF_ERROR(call_.StillWanted());
     POSENC_RETURN_IF_ERROR(call_.CheckSize(message.Length()));
-    POSENC_RETURN_IF_ERROR(call_.Decompress(&message));
-    const size_t size = message.Length();
-    const size_t held = size + transport::SliceListBytes(&message);
+    const size_t held = message.Length() + transport::SliceListBytes(&message);
     Charge charge;
     POSENC_RETURN_IF_ERROR(Admit(held, 0, &charge, no_room));
     if (*no_room) return absl::OkStatus();
     call_.HoldMessage(held);
 
-    auto slices = transport::SlicesOf(&message);
+    grpc::ByteBuffer decompressed;
+    grpc::ByteBuffer* bytes = &message;
+    if (IsCompressed(&message)) {
+      // A copy: a message stays compressed while it waits for its turn again.
+      decompressed = message;
+      POSENC_RETURN_IF_ERROR(call_.Decompress(&decompressed));
+      bytes = &decompressed;
+    }
+    const size_t size = bytes->Length();
+    auto slices = transport::SlicesOf(bytes);
     if (!slices) return InvalidArgument("MALFORMED", kWholeRequest, "bytes that cannot be read", "must be one message");
     transport::SliceStream stream(*slices);
     v1::StreamApplyRotaryRequest request;

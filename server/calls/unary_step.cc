@@ -34,6 +34,8 @@ constexpr int64_t kValuesAtOnce = 320;
 constexpr size_t kAloneBytes = (size_t{1024} + 4) << 10;
 // Calls up to this size use the pool's small lane, to avoid waiting behind large calls.
 constexpr size_t kSmallBytes = (size_t{256} + 4) << 10;
+// Compressed requests up to this size do, too: they have at most a thousand times as many bytes.
+constexpr size_t kSmallCompressed = size_t{4} << 10;
 // Bytes charged before a `decide` job, whose answer size is not known yet. Most such answers fit.
 constexpr size_t kDecidedBytes = size_t{16} << 10;
 constexpr int64_t kAnyValues = std::numeric_limits<int64_t>::max();
@@ -56,7 +58,7 @@ void UnaryStep::Start() {
 
 // From what is known of the call so far: its sizes, then its shared memory, then its answer.
 UnaryStep::Place UnaryStep::PlaceOf() const {
-  if (call_.is_compressed()) return Place::kBulkLane;
+  if (call_.is_compressed()) return call_.bytes_in() <= kSmallCompressed ? Place::kSmallLane : Place::kBulkLane;
   if (is_immediate()) return Place::kReceivingThread;
   if (method_.scheduling == Scheduling::kReadsFiles || call_.has_regions_of_other_user()) return Place::kBlockingLane;
   if (method_.scheduling == Scheduling::kPooled || has_long_json_) return Place::kBulkLane;

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "posenc/base/status.h"
@@ -23,12 +22,12 @@ constexpr size_t kMostHeaderBytes = size_t{16} << 10;
 
 // "gzip" in a list such as "deflate, gzip;q=0.5". A scraper that gives it the weight 0 does without.
 bool TakesGzip(const HttpRequest& request) {
-  for (const std::string& part :
-       std::vector<std::string>(absl::StrSplit(std::string(request.field("accept-encoding")), ','))) {
+  const std::string fields = absl::AsciiStrToLower(std::string(request.field("accept-encoding")));
+  for (const std::string& part : std::vector<std::string>(absl::StrSplit(fields, ','))) {
     const std::vector<std::string> words = absl::StrSplit(part, ';');
     const std::string weight = words.size() > 1 ? absl::StrReplaceAll(words[1], {{" ", ""}}) : "q=1";
     const bool is_zero = weight.find_first_not_of("q=0.") == std::string::npos;
-    if (absl::EqualsIgnoreCase(absl::StripAsciiWhitespace(words[0]), "gzip") && !is_zero) return true;
+    if (absl::StripAsciiWhitespace(words[0]) == "gzip" && !is_zero) return true;
   }
   return false;
 }
@@ -46,8 +45,9 @@ HttpAnswer AnswerTo(const ProbeEndpoint::Handlers& handlers, const HttpRequest& 
   const std::string_view target = request.target;
   if (const auto handler = handlers.find(target.substr(0, target.find('?'))); handler != handlers.end()) {
     HttpAnswer answer = handler->second();
-    if (answer.body.size() >= kCompressed && TakesGzip(request)) {
-      answer.body = Gzip(std::move(answer.body));
+    const bool may_compress = answer.body.size() >= kCompressed && TakesGzip(request);
+    if (auto compressed = may_compress ? Gzip(answer.body) : std::nullopt) {
+      answer.body = *std::move(compressed);
       answer.fields.emplace_back("Content-Encoding", "gzip");
     }
     answer.fields.emplace_back("Vary", "Accept-Encoding");

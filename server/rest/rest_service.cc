@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <new>
 #include <optional>
 #include <string>
@@ -51,7 +52,8 @@ absl::StatusOr<size_t> JsonBytesOf(const HttpRequest& request, size_t body_bytes
 
 bool IsCompressed(const HttpRequest& request) {
   const std::string_view encoding = request.field("content-encoding");
-  return !encoding.empty() && !absl::EqualsIgnoreCase(std::string(encoding), "identity");
+  const bool is_plain = encoding.empty() || absl::EqualsIgnoreCase(std::string(encoding), "identity");
+  return !is_plain || request.fields.count("content-encoding") > 1;
 }
 
 // Answers a request whose body is compressed in a way that is not taken.
@@ -195,6 +197,7 @@ class RestHandler {
     core_->admission->CountFailure();
     method.metrics->End(static_cast<int>(status.code()), {});
     HttpAnswer answer = ErrorOf(status);
+    if (absl::IsUnavailable(status)) answer.fields.emplace_back("Retry-After", "1");
     SetHttpStatus(answer.status, ToGrpc(status, false), caller.span.get());
     exchange.Answer(std::move(answer), nullptr);
   }
@@ -246,17 +249,31 @@ class RestHandler {
     };
     auto held = std::make_shared<Held>();
     const Caller charged = server::CallerOf(caller.identity.get(), caller.connection);
+    Admission::Verdict verdict = Admission::Verdict::kAdmitted;
     MemoryAccount account([&](int64_t bytes) {
-      return core_->admission->AdmitBytes(bytes, 0, &held->charge, charged) == Admission::Verdict::kAdmitted;
+      verdict = core_->admission->AdmitBytes(bytes, 0, &held->charge, charged);
+      return verdict == Admission::Verdict::kAdmitted;
     });
     const MemoryScope scope(&account);
     const LargeBlocksMayBeRefused refused;
     const absl::Span<const std::byte> bytes = exchange.body().bytes;
     google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
-    POSENC_ASSIGN_OR_RETURN(held->text,
-                            Inflate(&stream, static_cast<size_t>(core_->config.limits.max_request_bytes), "body", [&] {
-                              return exchange.is_gone() ? absl::CancelledError("the caller is gone") : absl::OkStatus();
-                            }));
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(core_->config.max_call_s);
+    const auto go_on = [&]() -> absl::Status {
+      core_->pool.GiveWay();
+      const auto now = std::chrono::steady_clock::now();
+      if (exchange.is_gone()) return absl::CancelledError("the caller is gone");
+      if (core_->computing_ends.load() <= now) return Unavailable("DRAINING", "the server is shutting down");
+      if (until <= now) return absl::DeadlineExceededError("took longer than --max-call-seconds");
+      return absl::OkStatus();
+    };
+    const auto most = static_cast<size_t>(core_->config.limits.max_request_bytes);
+    try {
+      POSENC_ASSIGN_OR_RETURN(held->text, Inflate(&stream, most, "body", go_on));
+    } catch (const std::bad_alloc&) {
+      if (verdict != Admission::Verdict::kTooLarge) return Unavailable("OVERLOADED", "too many bytes in flight");
+      return TooLarge("body", "more bytes once decompressed", "must fit --max-in-flight-bytes or the policy's limit");
+    }
     return SharedBytes{{reinterpret_cast<const std::byte*>(held->text.data()), held->text.size()}, held};
   }
 

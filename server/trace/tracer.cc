@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::chrono::seconds kLastExports{2};
+constexpr std::chrono::seconds kLastExports{1};
 constexpr std::chrono::seconds kLogPause{60};
 constexpr int kTries = 4;
 constexpr milliseconds kFirstPause(500);      // between tries; doubles

@@ -24,7 +24,7 @@ namespace posenc::server {
 class Tracer {
  public:
   Tracer(const TraceSettings& settings, std::unique_ptr<SpanExporter> exporter, prometheus::Registry* registry);
-  // Exports what is left, for at most two seconds.
+  // Exports what is left, for at most a second.
   ~Tracer();
 
   // Begins the span of a call with these headers (empty: absent). Returns null if it is not sampled, if it is a probe,

@@ -1,7 +1,9 @@
 """Requests that are compressed with gzip, as some gRPC libraries do by default."""
 
+import contextlib
 import gzip
 import json
+import time
 import zlib
 from concurrent import futures
 
@@ -10,7 +12,7 @@ import h2.events
 import numpy
 import pytest
 import samples
-from bare_http2 import ShutWindow
+from bare_http2 import ShutWindow, framed
 from client import APART, SECONDS, Client
 from google.protobuf import json_format
 from grpc_peers_pb2 import HealthCheckRequest, HealthCheckResponse
@@ -130,6 +132,36 @@ def test_bombs(start_server):
         client.when_idle()
         client.call("ApplyRotary", samples.rotary(), compression=GZIP)
     assert server.peak_memory() - before < 128 * MEBIBYTE + SANITIZER_BYTES
+
+
+def test_bombs_in_streams_that_wait_for_their_readers(start_server):
+    server = start_server("--max-in-flight-bytes", "64MiB", "--max-request-bytes", "16MiB", "--max-output-bytes", "16MiB", "--threads", "2")
+    bomb = gzip.compress(bytes(16 * MEBIBYTE - 70_000))
+    with Client(server.port, APART) as client, contextlib.ExitStack() as stack:
+        client.call("ApplyRotary", samples.rotary())
+        before = server.anonymous_memory()
+        for _ in range(40):
+            unread = stack.enter_context(ShutWindow(server.port))
+            call = unread.begin("StreamApplyRotary", ("grpc-encoding", "gzip"))
+            unread.http.send_data(call, framed(rotary_stream()[0]))
+            unread.http.send_data(call, b"\1" + len(bomb).to_bytes(4, "big") + bomb)
+            unread.flush()
+        for _ in range(30):
+            assert server.anonymous_memory() - before < 192 * MEBIBYTE + SANITIZER_BYTES
+            time.sleep(0.1)
+        client.call("ApplyRotary", samples.rotary())
+
+
+def test_blocks_without_bytes_end_in_time(start_server):
+    """Blocks of deflate that say nothing take zlib seconds. Others are served meanwhile, and the call ends at its limit."""
+    server = start_server("--threads", "2", "--max-call-seconds", "1")
+    packed = gzip.compress(b"")[:10] + b"\0\0\0\xff\xff" * (12 * MEBIBYTE)  # 60 MiB
+    with Client(server.port, APART) as client:
+        slow = [client.method("ApplyRotary").future(packed, timeout=SECONDS) for _ in range(4)]
+        client.call("ApplyRotary", ZEROS)
+        assert {call.code() for call in slow} <= {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.INVALID_ARGUMENT,
+                                                  grpc.StatusCode.RESOURCE_EXHAUSTED}
+        client.when_idle()
 
 
 def test_a_call_that_is_cancelled_while_it_is_decompressed(client, shared_server):
