@@ -21,7 +21,6 @@ namespace posenc::server {
 namespace {
 
 constexpr char kFlag[] = "--otlp-endpoint";
-constexpr char kEndpoint[] = "OTEL_EXPORTER_OTLP_ENDPOINT";
 constexpr size_t kMostValueBytes = size_t{64} << 10;
 constexpr size_t kMostPemBytes = size_t{1} << 20;
 constexpr int64_t kMostSpans = 1 << 16;

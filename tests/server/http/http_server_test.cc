@@ -52,7 +52,7 @@ class HttpServerTest : public testing::Test {
 
   std::variant<HttpAnswer, HttpContinuation> Handle(const HttpRequest& request) {
     if (request.target == "/now") return HttpAnswer{.body = "now"};
-    return HttpContinuation([this](std::shared_ptr<HttpExchange> exchange) {
+    return HttpContinuation([this](const std::shared_ptr<HttpExchange>& exchange) {
       pool_.Submit([this, exchange] {
         const auto bytes = exchange->body().bytes;
         HttpAnswer answer;
