@@ -14,6 +14,7 @@ namespace grpc {
 enum StatusCode {
   OK = 0,
   CANCELLED = 1,
+  UNKNOWN = 2,
   INVALID_ARGUMENT = 3,
   DEADLINE_EXCEEDED = 4,
   NOT_FOUND = 5,
@@ -24,7 +25,9 @@ enum StatusCode {
   ABORTED = 10,
   OUT_OF_RANGE = 11,
   UNIMPLEMENTED = 12,
+  INTERNAL = 13,
   UNAVAILABLE = 14,
+  DATA_LOSS = 15,
   UNAUTHENTICATED = 16,
 };
 
