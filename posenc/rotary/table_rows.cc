@@ -308,9 +308,10 @@ std::vector<float> TableRows::QueryFactors(int64_t token, int64_t count) const {
 
 void TableRows::LookUp(int64_t token, int64_t count, DType dtype, std::byte* cos, std::byte* sin) const {
   const size_t size = SizeOf(dtype), row = width_ * size;
-  std::vector<double> scratch(sources_.empty() ? 0 : 2 * width_);  // doubles for their size and alignment
+  const size_t scratch_width = sources_.empty() ? 0 : width_;
+  std::vector<double> scratch(2 * scratch_width);  // doubles for their size and alignment
   auto* row_cos = reinterpret_cast<std::byte*>(scratch.data());
-  auto* row_sin = reinterpret_cast<std::byte*>(scratch.data() + width_);
+  auto* row_sin = reinterpret_cast<std::byte*>(scratch.data() + scratch_width);
   for (const double position : PositionsOf(token, count, 0)) {
     if (sources_.empty()) {
       CopyRow(*table_, static_cast<int64_t>(position), dtype, cos, sin);
