@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "posenc/v1/error.pb.h"
+#include "server/calls/status_map.h"
 
 namespace posenc::server {
 namespace {
@@ -60,14 +60,11 @@ void SetStatus(const grpc::Status& status, CallSpan* span) {
 }
 
 void SetErrorDetails(const grpc::Status& status, CallSpan* span) {
-  v1::RichStatus rich;
-  v1::ErrorInfo info;
-  if (rich.ParseFromString(status.error_details()) && rich.details_size() > 0 &&
-      info.ParseFromString(rich.details(0).value())) {
-    span->Set("posenc.error.reason", info.reason());
-    const auto field = info.metadata().find("field");
-    if (field != info.metadata().end()) span->Set("posenc.error.field", field->second);
-  }
+  const auto info = ErrorInfoOf(status);
+  if (!info) return;
+  span->Set("posenc.error.reason", info->reason());
+  const auto field = info->metadata().find("field");
+  if (field != info->metadata().end()) span->Set("posenc.error.field", field->second);
 }
 
 }  // namespace posenc::server

@@ -35,7 +35,7 @@ std::shared_ptr<grpc::Channel> ChannelOf(const TraceSettings& settings) {
   return grpc::CreateCustomChannel(settings.target, CredentialsOf(settings), arguments);
 }
 
-// Those that OTLP's specification calls retryable.
+// True for the codes that OTLP's specification calls retryable.
 bool IsRetryable(grpc::StatusCode code) {
   switch (code) {
     case grpc::CANCELLED:

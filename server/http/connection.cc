@@ -94,8 +94,8 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   }
 
  private:
-  // What the connection does: it waits for a header or receives one, receives a body, waits for an answer or sends it,
-  // waits after its last answer until the client has read it, or has ended.
+  // The connection waits for a header or receives one, receives a body, waits for an answer or sends it, waits after
+  // its last answer until the client has read it, or has ended.
   enum class Phase { kHeader, kBody, kAnswer, kLinger, kEnded };
 
   // Runs a step on the executor, at once if this thread runs it already.
@@ -203,7 +203,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     }
     // RFC 9112, section 3.2.
     if (request.fields.count(http::field::host) != 1 && !is_http_1_0_) return Refuse(400, "Host: must be there once");
-    request.caller = CallerOf(request);
+    request.caller = ConnectionOfCaller(request);
     caller_ = server::NameOf(PeerOf(request.caller));
     auto begun = shared_->handler(request);
     if (auto* answer = std::get_if<HttpAnswer>(&begun)) {
@@ -222,7 +222,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     asio::async_write(stream_, asio::buffer(kContinue.data(), kContinue.size()),
                       WhileOpen([this, read](error_code failed, size_t) { failed ? End() : read(); }));
   }
-  std::string CallerOf(const HttpRequest& request) const {
+  std::string ConnectionOfCaller(const HttpRequest& request) const {
     if (peer_.is_trusted_proxy) return std::string(request.field(kProxiedPeer));
     return peer_.is_unix() ? "" : peer_.name;
   }

@@ -15,7 +15,7 @@ namespace posenc::server {
 
 class LoadMeter {
  public:
-  // What the server counts.
+  // Counters and levels of the server at one moment.
   struct Counts {
     int64_t started = 0, failed = 0;  // calls since the start, and those that failed by the server's fault
     int64_t waiting_tasks = 0;        // in the pool's queue now

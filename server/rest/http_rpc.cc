@@ -9,7 +9,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "posenc/base/status.h"
-#include "posenc/v1/error.pb.h"
 #include "server/calls/rpc.h"
 #include "server/calls/rpc_span.h"
 #include "server/calls/status_map.h"
@@ -157,14 +156,11 @@ class HttpRpc final : public Rpc {
 
 HttpAnswer HttpErrorOf(const grpc::Status& status) {
   nlohmann::ordered_json body = {{"error", status.error_message()}};
-  v1::RichStatus rich;
-  v1::ErrorInfo info;
-  if (rich.ParseFromString(status.error_details()) && rich.details_size() > 0 &&
-      info.ParseFromString(rich.details(0).value())) {
-    body["reason"] = info.reason();
+  if (const auto info = ErrorInfoOf(status)) {
+    body["reason"] = info->reason();
     for (const char* key : {"field", "value", "limit", "line", "column"}) {
-      const auto found = info.metadata().find(key);
-      if (found != info.metadata().end()) body[key] = found->second;
+      const auto found = info->metadata().find(key);
+      if (found != info->metadata().end()) body[key] = found->second;
     }
   }
   HttpAnswer answer{.status = HttpStatusOf(status.error_code()), .body = JsonText(body) + "\n"};

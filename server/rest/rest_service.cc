@@ -68,7 +68,7 @@ std::optional<HttpAnswer> RefuseEncoding(const HttpRequest& request, bool may_be
   return answer;
 }
 
-HttpCaller CallerOf(const HttpRequest& request) {
+HttpCaller HttpCallerOf(const HttpRequest& request) {
   const HttpPeer& peer = *request.peer;
   HttpCaller caller{.connection = request.caller};
   // A page that a browser of this host shows is not the host's.
@@ -151,7 +151,7 @@ class RestHandler {
   StatusOrBegun BeginCall(const HttpRequest& request, const std::string& name, const std::string& route,
                           Serve serve) const {
     if (auto refused = RefuseEncoding(request, name == kInfer)) return *std::move(refused);
-    HttpCaller caller = CallerOf(request);
+    HttpCaller caller = HttpCallerOf(request);
     const Method& method = methods_.at(name);
     caller.span = BeginSpan(request, method, route);
     if (authorize_ != nullptr && method.right) {
@@ -248,7 +248,7 @@ class RestHandler {
       std::string text;
     };
     auto held = std::make_shared<Held>();
-    const Caller charged = server::CallerOf(caller.identity.get(), caller.connection);
+    const Caller charged = CallerOf(caller.identity.get(), caller.connection);
     Admission::Verdict verdict = Admission::Verdict::kAdmitted;
     MemoryAccount account([&](int64_t bytes) {
       verdict = core_->admission->AdmitBytes(bytes, 0, &held->charge, charged);
