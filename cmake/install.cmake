@@ -63,8 +63,9 @@ public_headers(posenc
   posenc/relative/head_rows.h posenc/relative/relative_scores.h posenc/relative/relative_values.h)
 public_headers(posenc_model posenc/model/model.h)
 public_headers(posenc_wire posenc/wire/model_file.h posenc/wire/payloads.h posenc/wire/rpcs.h posenc/wire/walker.h)
+public_headers(posenc_backend posenc/backend/backend.h)
 public_headers(posenc_client
-  posenc/client/backend.h posenc/client/client.h posenc/client/retry.h posenc/client/shared_memory.h
+  posenc/client/client.h posenc/client/retry.h posenc/client/shared_memory.h
   posenc/client/tls.h)
 public_headers(posenc_in_process posenc/in_process/in_process.h)
 
@@ -72,7 +73,7 @@ public_headers(posenc_in_process posenc/in_process/in_process.h)
 set(include ${CMAKE_INSTALL_INCLUDEDIR})
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/posenc)
 set(libraries posenc posenc_base posenc_model posenc_positions posenc_diagnose posenc_proto posenc_proto_grpc posenc_wire posenc_service
-  posenc_transport posenc_client posenc_in_process)
+  posenc_transport posenc_backend posenc_client posenc_in_process)
 foreach(library ${libraries})
   string(REPLACE "posenc_" "" name ${library})
   set_target_properties(${library} PROPERTIES EXPORT_NAME ${name})

@@ -6,7 +6,9 @@ pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 find_package(absl REQUIRED)
 find_package(fmt REQUIRED)
 find_package(hwy REQUIRED)
-find_package(OpenSSL REQUIRED)
+if(NOT DEFINED POSENC_SERVER OR POSENC_SERVER)
+  find_package(OpenSSL REQUIRED)
+endif()
 
 # Newer Protobuf ships a config that carries its own Abseil dependency; Debian bookworm's needs CMake's module.
 find_package(Protobuf CONFIG QUIET)

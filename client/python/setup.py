@@ -1,26 +1,32 @@
-"""The wheel's tag: it holds programs and a library for this platform, and no module of a certain Python."""
+"""Makes the files that are not in git, and the wheel's tag: any platform, or this one if the folder has libposenc.so.
+
+Wheels that compute are made by client/python/build-wheel.
+"""
 
 import pathlib
+import subprocess
 import sys
 
-PACKAGE = pathlib.Path(__file__).resolve().parent / "posenc"
-# What client/python/build-wheel adds to the sources, without which the package cannot be imported.
-if missing := [name for name in ("api.binpb", "libposenc.so", "programs/posenc-server") if not (PACKAGE / name).exists()]:
-    sys.exit(f"posenc: these are only the sources of the wheel (without {', '.join(missing)}). Make and install the wheel with:\n"
-             "    pip install $(scripts/package python)")
+from setuptools import Distribution, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 
-from setuptools import Distribution, setup  # noqa: E402
-from setuptools.command.bdist_wheel import bdist_wheel  # noqa: E402
+HERE = pathlib.Path(__file__).resolve().parent
+COMPUTES = (HERE / "posenc/libposenc.so").exists()
+if not (HERE / "posenc/api.binpb").exists():
+    if not (HERE.parents[1] / "proto/posenc/v1").exists():
+        sys.exit("posenc: install it from a clone of the repository (pip install ./client/python) or from a wheel: "
+                 "this folder lacks the protos, ../../proto")
+    subprocess.run([sys.executable, str(HERE / "generate")], check=True)
 
 
-class WithPrograms(Distribution):
+class OfPlatform(Distribution):
     def has_ext_modules(self) -> bool:
-        return True
+        return COMPUTES
 
 
-class PlatformWheel(bdist_wheel):
+class Wheel(bdist_wheel):
     def get_tag(self) -> tuple[str, str, str]:
-        return "py3", "none", super().get_tag()[2]
+        return ("py3", "none", super().get_tag()[2]) if COMPUTES else super().get_tag()
 
 
-setup(distclass=WithPrograms, cmdclass={"bdist_wheel": PlatformWheel})
+setup(distclass=OfPlatform, cmdclass={"bdist_wheel": Wheel})

@@ -11,9 +11,10 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include "posenc/backend/tensor_memory.h"
 #include "posenc/base/status.h"
+#include "posenc/client/credentials.h"
 #include "posenc/client/errors.h"
-#include "posenc/client/tensor_memory.h"
 #include "posenc/client/transfer.h"
 #include "posenc/wire/gather.h"
 #include "posenc/wire/shared_memory.h"

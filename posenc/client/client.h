@@ -13,7 +13,7 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include "absl/functional/function_ref.h"
-#include "posenc/client/backend.h"
+#include "posenc/backend/backend.h"
 #include "posenc/client/retry.h"
 #include "posenc/client/tls.h"
 

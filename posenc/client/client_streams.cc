@@ -9,7 +9,7 @@
 #include "posenc/base/status.h"
 #include "posenc/client/client.h"
 #include "posenc/client/rotary_stream.h"
-#include "posenc/client/tensor_memory.h"
+#include "posenc/backend/tensor_memory.h"
 #include "posenc/client/transfer.h"
 #include "posenc/wire/gather.h"
 

@@ -8,10 +8,9 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "posenc/backend/backend.h"
 
 namespace posenc {
-
-using Duration = std::chrono::nanoseconds;
 
 struct RetryPolicy {
   int max_attempts = 5;  // including the first; 1: no retries

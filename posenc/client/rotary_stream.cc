@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "posenc/base/status.h"
-#include "posenc/client/tensor_memory.h"
+#include "posenc/backend/tensor_memory.h"
 #include "posenc/transport/slices.h"
 #include "posenc/wire/answer.h"
 #include "posenc/wire/payloads.h"

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "posenc/client/backend.h"
+#include "posenc/backend/backend.h"
 #include "posenc/client/transfer.h"
 
 namespace posenc {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "posenc/base/status.h"
 #include "posenc/transport/pem.h"
@@ -46,18 +45,6 @@ absl::StatusOr<Tls> ReadTlsFiles(const TlsFiles& files) {
   POSENC_RETURN_IF_ERROR(Naming(files.certificate, transport::CheckCertificates(tls.certificate)));
   POSENC_RETURN_IF_ERROR(Naming(files.key, transport::CheckKey(tls.certificate, tls.key)));
   return tls;
-}
-
-std::shared_ptr<grpc::ChannelCredentials> ChannelCredentials(const std::string& address, const std::optional<Tls>& tls,
-                                                             grpc::ChannelArguments* arguments) {
-  const bool is_unix = absl::StartsWith(address, "unix:");
-  if (!tls || (is_unix && tls->token.empty())) return grpc::InsecureChannelCredentials();
-  if (!tls->server_name.empty() && !is_unix) arguments->SetSslTargetNameOverride(tls->server_name);
-  // gRPC sends no token over a connection without security; local credentials say that a Unix socket has it.
-  const std::shared_ptr<grpc::ChannelCredentials> connection =
-      is_unix ? grpc::experimental::LocalCredentials(UDS) : grpc::SslCredentials({tls->ca, tls->key, tls->certificate});
-  if (tls->token.empty()) return connection;
-  return grpc::CompositeChannelCredentials(connection, grpc::AccessTokenCredentials(tls->token));
 }
 
 }  // namespace posenc

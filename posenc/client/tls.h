@@ -1,12 +1,7 @@
-// TLS of connections to a server.
+// Files and names of TLS connections to a server.
 #pragma once
 
-#include <memory>
-#include <optional>
 #include <string>
-
-#include <grpcpp/security/credentials.h>
-#include <grpcpp/support/channel_arguments.h>
 
 #include "absl/status/statusor.h"
 
@@ -32,11 +27,5 @@ struct Tls {
 // Reads the files. Returns INVALID_ARGUMENT naming a file that cannot be read or used, or if a key or a certificate has
 // no counterpart. The file of a token may end with a line break.
 absl::StatusOr<Tls> ReadTlsFiles(const TlsFiles& files);
-
-// Returns the credentials of a channel, and sets the server's name in `arguments`. Without encryption if `tls` is
-// absent, and for the address of a Unix socket, which posenc-server never encrypts. A token is sent over TLS and Unix
-// sockets only.
-std::shared_ptr<grpc::ChannelCredentials> ChannelCredentials(const std::string& address, const std::optional<Tls>& tls,
-                                                             grpc::ChannelArguments* arguments);
 
 }  // namespace posenc

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "google/protobuf/message.h"
-#include "posenc/client/backend.h"
+#include "posenc/backend/backend.h"
 #include "posenc/wire/gather.h"
 #include "posenc/wire/walker.h"
 

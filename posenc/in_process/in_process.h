@@ -8,7 +8,7 @@
 #include "posenc/base/fork.h"
 #include "posenc/base/limits.h"
 #include "posenc/base/work_pool.h"
-#include "posenc/client/backend.h"
+#include "posenc/backend/backend.h"
 
 namespace posenc {
 

@@ -1,5 +1,5 @@
 // The in-process backend and a server give the same bytes and errors.
-#include "posenc/client/backend.h"
+#include "posenc/backend/backend.h"
 
 #include <time.h>
 

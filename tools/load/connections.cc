@@ -9,6 +9,7 @@
 #include <grpc/grpc.h>
 #include <grpcpp/create_channel.h>
 
+#include "posenc/client/credentials.h"
 #include "posenc/client/errors.h"
 #include "tools/load/clock.h"
 

@@ -11,7 +11,7 @@
 #include <google/protobuf/message.h>
 
 #include "absl/status/statusor.h"
-#include "posenc/client/backend.h"
+#include "posenc/backend/backend.h"
 #include "tools/load/mix.h"
 
 namespace posenc::load {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <functional>
 #include <new>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@
 #include "posenc/command_line/arguments.h"
 #include "tools/files/file_io.h"
 #include "tools/files/printable.h"
+#include "tools/posenc/connection.h"
 #include "tools/posenc/help.h"
 #include "tools/posenc/messages.h"
 #include "tools/posenc/session.h"
@@ -36,40 +38,6 @@ void Complain(const std::string& message, const CLI::App* app) {
   if (app == nullptr) return;
   std::fprintf(stderr, "See `%s --help`.\n", CommandWords(app).c_str());
 }
-
-// Flags of an encrypted connection. Any of them asks for one.
-class TlsFlags {
- public:
-  void Add(CLI::App* app) {
-    const char* group = "Encryption";
-    app->add_flag("--tls", on_, "Encrypt the connection to the server (TLS)")->envname("POSENC_TLS")->group(group);
-    const auto add = [=](const char* flag, std::string& value, const char* help, const char* type, const char* name) {
-      app->add_option(flag, value, help)->type_name(type)->envname(name)->group(group);
-    };
-    add("--tls-ca", files_.ca, "CAs of the server's certificate, in PEM; default: the system's", "FILE",
-        "POSENC_TLS_CA");
-    add("--tls-cert", files_.certificate, "This client's certificate, in PEM", "FILE", "POSENC_TLS_CERT");
-    add("--tls-key", files_.key, "The certificate's key, in PEM", "FILE", "POSENC_TLS_KEY");
-    add("--token-file", files_.token, "This client's bearer token, sent over TLS or a Unix socket", "FILE",
-        "POSENC_TOKEN_FILE");
-    add("--tls-server-name", server_name_, "Name in the server's certificate; default: that of --server", "NAME",
-        "POSENC_TLS_SERVER_NAME");
-  }
-  absl::Status Get(std::optional<Tls>* tls) const {
-    if (!on_ && files_.ca.empty() && files_.certificate.empty() && files_.key.empty() && files_.token.empty() &&
-        server_name_.empty()) {
-      return absl::OkStatus();
-    }
-    POSENC_ASSIGN_OR_RETURN(*tls, ReadTlsFiles(files_));
-    (*tls)->server_name = server_name_;
-    return absl::OkStatus();
-  }
-
- private:
-  bool on_ = false;
-  TlsFiles files_;
-  std::string server_name_;
-};
 
 // Opens /dev/null for each standard stream that is closed, so that no file gets its descriptor. Access is the opposite
 // of the stream's, so that its use fails as that of a closed one.
@@ -113,12 +81,7 @@ int Main(int argc, char** argv) {
   app.require_subcommand(0, 1);
 
   GlobalFlags flags;
-  app.add_option("--server", flags.server,
-                 "Address of a posenc-server, such as localhost:50051 or unix:PATH; default: compute in this process")
-      ->type_name("ADDRESS")
-      ->envname("POSENC_SERVER");
-  TlsFlags tls;
-  tls.Add(&app);
+  const std::function<absl::Status()> read_connection = AddConnectionFlags(app, flags);
   app.add_option("--timeout", flags.timeout_seconds,
                  "Time limit of a call including its retries; default: 60 with --server, none without")
       ->type_name("SECONDS")
@@ -172,7 +135,7 @@ int Main(int argc, char** argv) {
     std::fputs(app.help().c_str(), stdout);
     return kDone;
   }
-  if (const absl::Status status = tls.Get(&flags.tls); !status.ok()) {
+  if (const absl::Status status = read_connection(); !status.ok()) {
     Complain(std::string(status.message()), nullptr);
     return subcommand->exit_if_misused;
   }

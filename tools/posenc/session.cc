@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <iterator>
@@ -13,28 +12,13 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
-#include "posenc/client/client.h"
-#include "posenc/in_process/in_process.h"
 #include "tools/files/file_io.h"
+#include "tools/posenc/connection.h"
 
 namespace posenc::command {
 namespace {
 
 constexpr char kUsageMark[] = "posenc/usage";
-
-std::unique_ptr<Backend> MakeBackend(const GlobalFlags& flags) {
-  const auto timeout = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(flags.timeout_seconds));
-  if (!flags.server.empty()) {
-    ClientOptions options;
-    options.address = flags.server;
-    options.tls = flags.tls;
-    if (flags.timeout_seconds > 0) options.timeout = timeout;
-    return std::make_unique<Client>(std::move(options));
-  }
-  InProcessOptions options = WholeMachine();
-  if (flags.timeout_seconds > 0) options.timeout = timeout;
-  return std::make_unique<InProcess>(options);
-}
 
 // Formats a number of bytes with one decimal: "1.5 GB".
 std::string Amount(double bytes) {
@@ -50,7 +34,7 @@ std::string Amount(double bytes) {
 Backend& Session::backend() {
   if (!unsaid_.empty() && !json()) std::fprintf(stderr, "posenc: assumed %s\n", unsaid_.c_str());
   unsaid_.clear();
-  if (backend_ == nullptr) backend_ = MakeBackend(flags_);
+  if (backend_ == nullptr) backend_ = Connect(flags_);
   return *backend_;
 }
 

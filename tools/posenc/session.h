@@ -12,7 +12,7 @@
 #include <CLI/CLI.hpp>
 
 #include "absl/status/status.h"
-#include "posenc/client/backend.h"
+#include "posenc/backend/backend.h"
 #include "posenc/client/tls.h"
 
 namespace posenc::command {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "posenc/client/backend.h"
+#include "posenc/backend/backend.h"
 #include "posenc/v1/rotary.pb.h"
 
 namespace posenc {

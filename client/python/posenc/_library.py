@@ -8,9 +8,12 @@ import importlib.resources
 import os
 import struct
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from posenc.errors import CODES, DETAILS, Error, make_error
+
+if TYPE_CHECKING:
+    from typing import Self
 
 _ABI_VERSION = 1
 _CALL = 10  # fields of a posenc_call, words of 64 bits
@@ -34,6 +37,10 @@ class _ErrorDetails(ctypes.Structure):
 @functools.cache
 def library() -> ctypes.CDLL:
     path = os.environ.get("POSENC_LIBRARY") or str(importlib.resources.files("posenc").joinpath("libposenc.so"))
+    if not os.path.exists(path):
+        raise ImportError(
+            f"this installation of posenc calls servers only (posenc.connect): it has no library to compute with or to read "
+            f"GGUF files, {path}. The wheels for Linux (x86_64 and aarch64, glibc 2.28 or newer) have it")
     loaded = ctypes.CDLL(path)
     loaded.posenc_abi_version.restype = ctypes.c_uint32
     if loaded.posenc_abi_version() != _ABI_VERSION:

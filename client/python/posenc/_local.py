@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from posenc import _descriptors as d
 from posenc import _tensors
@@ -18,6 +18,8 @@ from posenc.aio import AsyncClient
 from posenc.client import Client
 from posenc.errors import invalid
 
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 Place: TypeAlias = "tuple[int, int]"  # address and size of an output; 0 for memory of the answer's
 

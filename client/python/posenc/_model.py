@@ -9,7 +9,7 @@ import pathlib
 import stat
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from posenc._tensors import NUMPY
 from posenc._wire import Encoded, Encoder, join, new_message
 from posenc.errors import Error, InvalidArgument, invalid
 
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 _GGUF = b"GGUF"  # the first bytes of such a file
 _MOST_CONFIG = 16 << 20  # bytes; the service has a lower limit and reports it

@@ -10,7 +10,6 @@ serves no other call: its registration ends, and the server forgets the memory w
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import mmap
 import os
 import re
@@ -318,6 +317,7 @@ def _allocate(size: int) -> tuple[int, mmap.mmap]:
     file = os.memfd_create("posenc", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
     try:
         os.ftruncate(file, size)
+        import fcntl  # not on every platform
         fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         return file, mmap.mmap(file, size)
     except OSError:

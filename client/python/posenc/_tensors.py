@@ -13,13 +13,15 @@ import itertools
 import math
 import sys
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
 from posenc._descriptors import varint
 from posenc.errors import invalid
 
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 class SupportsDLPack(Protocol):
     def __dlpack__(self) -> Any: ...

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
 from posenc._files import read_file
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 _MOST_PEM = 1 << 20  # bytes
 File: TypeAlias = "str | os.PathLike[str] | bytes"

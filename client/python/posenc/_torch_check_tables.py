@@ -181,7 +181,7 @@ def fixed_tables(control: torch.nn.Module | None) -> dict[tuple[int, str], torch
             torch.default_generator.manual_seed(seed)
             cast(Any, control).initialize_weights()
             rounds.append([getattr(module, name).detach() for module, name in places])
-    return {(id(module), name): first for (module, name), first, second in zip(places, *rounds, strict=True)
+    return {(id(module), name): first for (module, name), first, second in zip(places, *rounds)
             if torch.equal(first, second) and first.unique().numel() > 2} if rounds else {}
 
 

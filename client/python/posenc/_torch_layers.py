@@ -164,7 +164,7 @@ def _table(rotation: _Rotation, axis_dimension: str, axis_order: tuple[int, ...]
         if shapes != [table.shape(ids)] * 2:
             continue
         tables = rotary_table(ids, table.as_text(), torch.float32)
-        off = max(float((got - answer).abs().max()) for got, answer in zip(tables, answers, strict=True))
+        off = max(float((got - answer).abs().max()) for got, answer in zip(tables, answers))
         if off <= _PROBE_TOLERANCE:
             return table
         nearest = min(nearest, off)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from posenc import messages as m
 from posenc._descriptors import api
@@ -17,6 +17,8 @@ from posenc._tensors import destination, kind_of, outputs
 from posenc._wire import Message
 
 if TYPE_CHECKING:
+    from typing import Self, Unpack
+
     import numpy as np
 
     from posenc import fields as f

@@ -1,6 +1,7 @@
 // Interface to the service's methods: Client sends them to a server, InProcess computes them in this process.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -12,12 +13,13 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "google/protobuf/message.h"
-#include "posenc/client/retry.h"
 #include "posenc/v1/service.pb.h"
 #include "posenc/wire/payloads.h"
 #include "posenc/wire/rpcs.h"
 
 namespace posenc {
+
+using Duration = std::chrono::nanoseconds;
 
 struct CallOptions {
   // Limit for the whole call, including retries and waits. Absent: the backend's own default.

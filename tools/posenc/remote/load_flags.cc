@@ -1,4 +1,4 @@
-#include "tools/posenc/load_flags.h"
+#include "tools/posenc/remote/load_flags.h"
 
 #include <algorithm>
 #include <charconv>

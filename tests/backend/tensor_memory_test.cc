@@ -1,5 +1,5 @@
 // Tensors in the caller's memory give the same bytes and errors as in messages, in process and by a server.
-#include "posenc/client/tensor_memory.h"
+#include "posenc/backend/tensor_memory.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

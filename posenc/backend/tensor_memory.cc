@@ -1,4 +1,4 @@
-#include "posenc/client/tensor_memory.h"
+#include "posenc/backend/tensor_memory.h"
 
 #include <algorithm>
 #include <functional>

@@ -23,8 +23,8 @@
 #include "tools/load/machine.h"
 #include "tools/load/report_json.h"
 #include "tools/load/wording.h"
-#include "tools/posenc/load_flags.h"
-#include "tools/posenc/load_output.h"
+#include "tools/posenc/remote/load_flags.h"
+#include "tools/posenc/remote/load_output.h"
 #include "tools/posenc/session.h"
 
 namespace posenc::command {

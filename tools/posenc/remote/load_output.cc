@@ -1,4 +1,4 @@
-#include "tools/posenc/load_output.h"
+#include "tools/posenc/remote/load_output.h"
 
 #include <algorithm>
 #include <cerrno>

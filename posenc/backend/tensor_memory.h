@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "google/protobuf/message.h"
-#include "posenc/client/backend.h"
+#include "posenc/backend/backend.h"
 
 namespace posenc {
 
