@@ -4,6 +4,15 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 install(TARGETS posenc-server-program RUNTIME COMPONENT server)
+# The programs write their own man pages and completions, where they run on the machine that builds them.
+if(NOT CMAKE_CROSSCOMPILING)
+  install(CODE "
+    set(folder \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}/man/man8\")
+    file(MAKE_DIRECTORY \${folder})
+    execute_process(COMMAND $<TARGET_FILE:posenc-server-program> --man-page OUTPUT_FILE \${folder}/posenc-server.8
+      COMMAND_ERROR_IS_FATAL ANY)
+  " COMPONENT server)
+endif()
 install(FILES deploy/posenc-server.service DESTINATION lib/systemd/system COMPONENT server)
 # Installed only if the directory is /etc, where the unit reads the file. The preset package sets this directory.
 if(CMAKE_INSTALL_SYSCONFDIR STREQUAL "/etc")
@@ -13,7 +22,6 @@ install(FILES README.md deploy/haproxy.cfg DESTINATION ${CMAKE_INSTALL_DATADIR}/
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/posenc-server COMPONENT server)
 
 install(TARGETS posenc-program RUNTIME COMPONENT client)
-# The command writes its own man pages and completions, where it runs on the machine that builds it.
 if(NOT CMAKE_CROSSCOMPILING)
   install(CODE "
     set(share \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}\")

@@ -6,10 +6,10 @@
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/generic/generic_stub.h>
 
+#include "posenc/backend/tensor_memory.h"
 #include "posenc/base/status.h"
 #include "posenc/client/client.h"
 #include "posenc/client/rotary_stream.h"
-#include "posenc/backend/tensor_memory.h"
 #include "posenc/client/transfer.h"
 #include "posenc/wire/gather.h"
 

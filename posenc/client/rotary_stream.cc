@@ -9,8 +9,8 @@
 #include <grpcpp/generic/generic_stub.h>
 
 #include "absl/strings/str_cat.h"
-#include "posenc/base/status.h"
 #include "posenc/backend/tensor_memory.h"
+#include "posenc/base/status.h"
 #include "posenc/transport/slices.h"
 #include "posenc/wire/answer.h"
 #include "posenc/wire/payloads.h"

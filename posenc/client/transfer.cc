@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "posenc/base/status.h"
 #include "posenc/backend/tensor_memory.h"
+#include "posenc/base/status.h"
 #include "posenc/transport/slices.h"
 #include "posenc/wire/values.h"
 

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "posenc/backend/tensor_memory.h"
 #include "posenc/base/cgroup.h"
 #include "posenc/base/status.h"
-#include "posenc/backend/tensor_memory.h"
 #include "posenc/model/model_types.h"
 #include "posenc/service/hints.h"
 #include "posenc/service/operations.h"

@@ -5,10 +5,10 @@
 #include <memory>
 #include <mutex>
 
+#include "posenc/backend/backend.h"
 #include "posenc/base/fork.h"
 #include "posenc/base/limits.h"
 #include "posenc/base/work_pool.h"
-#include "posenc/backend/backend.h"
 
 namespace posenc {
 

@@ -15,6 +15,7 @@
 #include "posenc/base/version.h"
 #include "posenc/command_line/arguments.h"
 #include "posenc/command_line/help_text.h"
+#include "posenc/command_line/man_page.h"
 
 namespace posenc::server {
 namespace {
@@ -302,6 +303,17 @@ struct ArgumentParser::Flags {
   Flags() {
     app.formatter(std::make_shared<WrappingFormatter>());
     app.set_version_flag("-V,--version", std::string("posenc-server ") + kVersion);
+    // Ends the parsing as --version does, with another text. For packages.
+    app.add_flag_callback("--man-page",
+                          [this] {
+                            throw CLI::CallForVersion(Roff({.app = &app,
+                                                            .name = "posenc-server",
+                                                            .words = "posenc-server",
+                                                            .section = 8,
+                                                            .groups = GroupsOf(app)}),
+                                                      0);
+                          })
+        ->group("");
     VisitSettings(config, AddOption(&app));
   }
 };

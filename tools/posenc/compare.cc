@@ -205,8 +205,8 @@ absl::Status RunCompare(const CompareFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(ReadSide(flags.a, flags.choice_a, request.mutable_a()));
   POSENC_RETURN_IF_ERROR(ReadSide(flags.b, flags.choice_b, request.mutable_b()));
   POSENC_ASSIGN_OR_RETURN(const v1::CompareResponse response, session.backend().Compare(request));
-  session.set_exit_code(response.same() ? kSame : SameSoftmax(response) ? kSameSoftmax : kDifferent);
-  return session.json() ? PrintJson(session, response) : PrintReport(Report(response));
+  session.set_exit_code(response.same() ? kDone : SameSoftmax(response) ? kSameSoftmax : kNo);
+  return session.json() ? PrintJson(session, response) : PrintVerdict(Report(response), session.exit_code());
 }
 
 }  // namespace
@@ -215,9 +215,8 @@ Subcommand AddCompare(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand(
       "compare",
       "Whether two models (config.json, GGUF or ONNX) or settings give the same positional encoding, and where they "
-      "differ.\n"
-      "Exit code: 0 they are the same, 1 they differ, 3 usage or another error, 4 their biases differ by what softmax "
-      "cancels");
+      "differ.\n" +
+          std::string(kExitCodes));
   const auto flags = std::make_shared<CompareFlags>();
   constexpr char kFile[] =
       "A config.json or GGUF, a folder that has one, an ONNX graph, -: standard input, or settings: a JSON object "
@@ -238,7 +237,7 @@ Subcommand AddCompare(CLI::App& parent) {
                  {"input_pairing", "see --a-input-pairing", "--b-input-pairing"}});
   AddFieldFlags(*app, "Lengths", &flags->request,
                 {{"seq_len", "dynamic, longrope: sequence lengths to compare at; required for these"}});
-  return {app, [flags](Session& session) { return RunCompare(*flags, session); }, kTrouble, kTrouble};
+  return {app, [flags](Session& session) { return RunCompare(*flags, session); }};
 }
 
 }  // namespace posenc::command

@@ -1,5 +1,5 @@
-// Which server computes, if any. remote/ has these functions with gRPC, and local/ without: such a command computes in its
-// own process only.
+// Which server computes, if any. remote/ has these functions with gRPC, and local/ without: such a command computes in
+// its own process only.
 #pragma once
 
 #include <functional>

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
@@ -13,6 +14,7 @@
 #include "posenc/service/devices.h"
 #include "tools/files/json.h"
 #include "tools/files/printable.h"
+#include "tools/posenc/colour.h"
 #include "tools/posenc/report.h"
 
 namespace posenc::command {
@@ -61,6 +63,12 @@ absl::Status PrintJson(const Session& session, const google::protobuf::Message& 
 }
 
 absl::Status PrintReport(const std::string& report, FILE* out) { return Print(Printable(report, "\n"), out); }
+
+absl::Status PrintVerdict(const std::string& report, int exit_code) {
+  const size_t end = std::min(report.find(':'), report.size());
+  const Colour colour = exit_code == kDone ? Colour::kGreen : exit_code == kNo ? Colour::kRed : Colour::kYellow;
+  return Print(Coloured(stdout, colour, Printable(report.substr(0, end))) + Printable(report.substr(end), "\n"));
+}
 
 std::string WithAssumed(const Session& session, std::string json) {
   if (session.assumed().empty()) return json;

@@ -53,6 +53,10 @@ absl::Status PrintJson(const Session& session, const google::protobuf::Message& 
 // Prints a report, which may contain a server's text, without control characters.
 absl::Status PrintReport(const std::string& report, FILE* out = stdout);
 
+// Prints a report that begins with a verdict and a colon: on a terminal it is green if the exit code is kDone, red for
+// kNo, and yellow otherwise.
+absl::Status PrintVerdict(const std::string& report, int exit_code);
+
 // Returns the JSON object with "assumed": {"layout": "bshd", ...} as its last field, if anything was assumed.
 std::string WithAssumed(const Session& session, std::string json);
 

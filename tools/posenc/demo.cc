@@ -25,6 +25,7 @@
 #include "posenc/base/status.h"
 #include "tools/files/file_io.h"
 #include "tools/files/tensor_file.h"
+#include "tools/posenc/colour.h"
 #include "tools/posenc/processes.h"
 #include "tools/posenc/session.h"
 
@@ -163,11 +164,7 @@ std::string Typed(const std::vector<std::string>& arguments) {
 class Demo {
  public:
   Demo(std::string folder, std::string server, bool quiet)
-      : folder_(std::move(folder)), server_(std::move(server)), quiet_(quiet) {
-    const char* terminal = std::getenv("TERM");
-    colours_ = isatty(STDOUT_FILENO) && std::getenv("NO_COLOR") == nullptr && terminal != nullptr &&
-               std::string(terminal) != "dumb";
-  }
+      : folder_(std::move(folder)), server_(std::move(server)), quiet_(quiet) {}
 
   std::string File(const std::string& name) const { return folder_ + "/" + name; }
   const nlohmann::ordered_json& commands() const { return commands_; }
@@ -176,13 +173,13 @@ class Demo {
     if (!quiet_) std::printf("%s\n", text.c_str());
     std::fflush(stdout);
   }
-  void Title(const std::string& text) const { Say("\n" + Coloured("1", text)); }
+  void Title(const std::string& text) const { Say("\n" + Coloured(stdout, Colour::kBold, text)); }
 
   // Runs a command, given as words separated by spaces, in `folder`. Returns an error if it ends with another exit
   // code.
   absl::Status Command(const std::string& words, int exit_code = 0, const std::string& folder = "") {
     const std::vector<std::string> arguments = absl::StrSplit(words, ' ');
-    Say(Coloured("36", Typed(arguments)));
+    Say(Coloured(stdout, Colour::kCyan, Typed(arguments)));
     std::error_code unknown;
     const std::string self = std::filesystem::read_symlink("/proc/self/exe", unknown).string();
     POSENC_ASSIGN_OR_RETURN(const int ended, Run({.path = self,
@@ -197,13 +194,8 @@ class Demo {
   }
 
  private:
-  std::string Coloured(const char* code, const std::string& text) const {
-    return colours_ ? absl::StrCat("\033[", code, "m", text, "\033[0m") : text;
-  }
-
   const std::string folder_, server_;
   const bool quiet_;
-  bool colours_ = false;
   nlohmann::ordered_json commands_ = nlohmann::ordered_json::array();
 };
 
@@ -255,7 +247,7 @@ absl::Status ShowComparison(Demo* demo) {
        {std::pair{"half-split.json", "HALF_SPLIT"}, {"interleaved.json", "INTERLEAVED"}}) {
     POSENC_RETURN_IF_ERROR(WriteWholeFile(demo->File(name), absl::StrFormat(kSettings, pairing)));
   }
-  return demo->Command("compare half-split.json interleaved.json", kDifferent);
+  return demo->Command("compare half-split.json interleaved.json", kNo);
 }
 
 absl::Status RunDemo(const std::string& picture, Session& session) {

@@ -100,7 +100,7 @@ absl::StatusOr<v1::DiagnoseResponse> Diagnose(v1::DiagnoseRequest* request, Sess
   const v1::Verdict &first = bshd->verdict(), &second = bhsd->verdict();
   v1::Verdict verdict = first;
   if (ExitCode(first) != ExitCode(second)) verdict.set_kind(v1::VERDICT_KIND_UNKNOWN);
-  const bool one_matches = ExitCode(first) == kSame || ExitCode(second) == kSame;
+  const bool one_matches = ExitCode(first) == kDone || ExitCode(second) == kDone;
   const auto words = [&](const v1::Verdict& one) { return one_matches ? KindOf(one) : InOneLine(one); };
   verdict.set_sentence(absl::StrCat("give --layout, which the shapes do not tell. With bshd: ", words(first),
                                     ". With bhsd: ", words(second)));
@@ -172,7 +172,7 @@ absl::Status RunDiagnose(const DiagnoseFlags& flags, Session& session) {
   session.set_exit_code(ExitCode(response.verdict()));
   if (assumed_positions) session.Assume("--offset", "0");
   if (session.json()) return PrintVerdictFirst(session, response);
-  return PrintReport(DiagnosisReport(response));
+  return PrintVerdict(DiagnosisReport(response), session.exit_code());
 }
 
 }  // namespace
@@ -181,7 +181,7 @@ Subcommand AddDiagnose(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand(
       "diagnose", std::string("Finds the rotary encoding that another system applied, and how it differs from a "
                               "model's.\n") +
-                      kComparisonExitCodes);
+                      kExitCodes);
   const auto flags = std::make_shared<DiagnoseFlags>();
   constexpr char kTensors[] = "Tensors";
   const auto file = [&](const char* name, std::string* path, const char* help) {
@@ -229,7 +229,7 @@ Subcommand AddDiagnose(CLI::App& parent) {
   AddPositionFlags(*app, PositionKind::kSequences, flags->request.mutable_positions());
   flags->rotary.Add(*app);
   flags->precision.Add(*app);
-  return {app, [flags](Session& session) { return RunDiagnose(*flags, session); }, kTrouble, kTrouble};
+  return {app, [flags](Session& session) { return RunDiagnose(*flags, session); }};
 }
 
 }  // namespace posenc::command

@@ -58,7 +58,7 @@ absl::Status RunDiagnoseBias(const DiagnoseBiasFlags& flags, Session& session) {
   }
   session.set_exit_code(ExitCode(response.verdict()));
   if (session.json()) return PrintVerdictFirst(session, response);
-  return PrintReport(BiasReport(response, queries));
+  return PrintVerdict(BiasReport(response, queries), session.exit_code());
 }
 
 }  // namespace
@@ -67,7 +67,7 @@ Subcommand AddDiagnoseBias(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand(
       "diagnose-bias", std::string("Finds the method and the mask of an attention bias, and whether it matches a "
                                    "model.\n") +
-                           kComparisonExitCodes);
+                           kExitCodes);
   const auto flags = std::make_shared<DiagnoseBiasFlags>();
   app->add_option("bias,--bias", flags->bias,
                   "Attention bias: FP64, FP32, FP16 or BF16, [Sq, Sk], [H, Sq, Sk] or [B, H, Sq, Sk]; .npy, "
@@ -84,7 +84,7 @@ Subcommand AddDiagnoseBias(CLI::App& parent) {
   flags->expected.Add(*app);
   AddHidingFlags(*app, &flags->mask);
   flags->precision.Add(*app);
-  return {app, [flags](Session& session) { return RunDiagnoseBias(*flags, session); }, kTrouble, kTrouble};
+  return {app, [flags](Session& session) { return RunDiagnoseBias(*flags, session); }};
 }
 
 }  // namespace posenc::command

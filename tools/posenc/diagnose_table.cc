@@ -235,7 +235,7 @@ absl::StatusOr<Finding> Find(double tolerance, v1::TableResize given, int64_t so
     *expected->resize.mutable_target() = given.target();
     POSENC_RETURN_IF_ERROR(model->Measure(*expected).status());
     if (expected->distance <= tolerance) {
-      return Finding{"MATCHES: resized as config.json says; " + describe(*expected), kSame};
+      return Finding{"MATCHES: resized as config.json says; " + describe(*expected), kDone};
     }
     *given.mutable_source() = expected->resize.source();
     given.set_rows_before(expected->resize.rows_before());
@@ -258,10 +258,10 @@ absl::StatusOr<Finding> Find(double tolerance, v1::TableResize given, int64_t so
       expected ? fmt::format("; config.json says {}: {}", FlagsOf(*expected), describe(*expected)) : "";
   if (finding.fitting.empty()) {
     finding.verdict = (expected ? "DIFFERS" : "UNKNOWN") + (": no way that was tried gives this tensor" + instead);
-    if (expected) finding.exit_code = kDifferent;
+    if (expected) finding.exit_code = kNo;
     return finding;
   }
-  finding.exit_code = expected ? kDifferent : kSame;
+  finding.exit_code = expected ? kNo : kDone;
   finding.verdict = fmt::format("{}: resized by {}; {}{}", expected ? "DIFFERS" : "FOUND", FlagsOf(sorted[0]),
                                 describe(sorted[0]), instead);
   return finding;
@@ -287,7 +287,7 @@ absl::Status Print(const Finding& finding, Session& session) {
     report += fmt::format("  nearest: {}; worst {:.3g} ulp of the largest\n", FlagsOf(*finding.nearest),
                           finding.nearest->distance);
   }
-  return PrintReport(report);
+  return PrintVerdict(report, finding.exit_code);
 }
 
 absl::Status RunDiagnoseTable(const DiagnoseTableFlags& flags, Session& session) {
@@ -327,7 +327,7 @@ Subcommand AddDiagnoseTable(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand(
       "diagnose-table", std::string("Finds how a learned table of positions was resized, and whether as a model does "
                                     "it.\n") +
-                            kComparisonExitCodes);
+                            kExitCodes);
   const auto flags = std::make_shared<DiagnoseTableFlags>();
   app->add_option("resized,--resized", flags->resized,
                   "The resized table: FP64, FP32, FP16 or BF16, [N, D], [1, N, D] or [rows, columns, D]")
@@ -344,7 +344,7 @@ Subcommand AddDiagnoseTable(CLI::App& parent) {
                   "four times the side of the grid if that is more")
       ->check(CLI::Range(0.0, 1e6));
   flags->model.Add(*app);
-  return {app, [flags](Session& session) { return RunDiagnoseTable(*flags, session); }, kTrouble, kTrouble};
+  return {app, [flags](Session& session) { return RunDiagnoseTable(*flags, session); }};
 }
 
 }  // namespace posenc::command

@@ -118,9 +118,9 @@ std::string VerdictReport(const v1::Verdict& verdict) { return InOneLine(verdict
 
 int ExitCode(const v1::Verdict& verdict) {
   switch (verdict.kind()) {
-    case v1::VERDICT_KIND_MATCHES: return kSame;
+    case v1::VERDICT_KIND_MATCHES: return kDone;
     case v1::VERDICT_KIND_DIFFERS:
-    case v1::VERDICT_KIND_SEVERAL_FAULTS: return kDifferent;
+    case v1::VERDICT_KIND_SEVERAL_FAULTS: return kNo;
     default: return kCannotTell;
   }
 }

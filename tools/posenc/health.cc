@@ -21,7 +21,8 @@ const char* Name(ServingStatus status) {
 }  // namespace
 
 Subcommand AddHealth(CLI::App& parent) {
-  CLI::App* app = parent.add_subcommand("health", "Checks a server: exits with 0 if it is serving, else with 1");
+  CLI::App* app = parent.add_subcommand(
+      "health", "Checks a server: exits with 0 if it is serving, with 1 if not, with 3 if none answers");
   const auto service = std::make_shared<std::string>();
   app->add_option("--service", *service, "Name of one of the server's services; default: the whole server")
       ->type_name("NAME");
@@ -29,8 +30,7 @@ Subcommand AddHealth(CLI::App& parent) {
             if (!session.remote()) return UsageError("missing: --server ADDRESS, or POSENC_SERVER");
             POSENC_ASSIGN_OR_RETURN(const ServingStatus status, session.backend().CheckHealth(*service));
             std::printf(session.json() ? "{\"status\": \"%s\"}\n" : "%s\n", Name(status));
-            return status == ServingStatus::kServing ? absl::OkStatus()
-                                                     : absl::UnavailableError("the server is not serving");
+            return status == ServingStatus::kServing ? absl::OkStatus() : AnswerIsNo("the server is not serving");
           }};
 }
 

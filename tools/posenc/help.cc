@@ -16,6 +16,7 @@
 #include "posenc/base/version.h"
 #include "posenc/command_line/arguments.h"
 #include "posenc/command_line/help_text.h"
+#include "posenc/command_line/man_page.h"
 #include "tools/files/file_io.h"
 #include "tools/posenc/examples.h"
 #include "tools/posenc/messages.h"
@@ -55,56 +56,19 @@ class OrderedFormatter : public WrappingFormatter {
   }
 };
 
-// Escapes text for roff.
-std::string Roff(const std::string& text) {
-  std::string escaped = absl::StrReplaceAll(text, {{"\\", "\\e"}, {"-", "\\-"}});
-  if (escaped.starts_with(".") || escaped.starts_with("'")) escaped = "\\&" + escaped;
-  return absl::StrReplaceAll(escaped, {{"\n.", "\n\\&."}, {"\n'", "\n\\&'"}});
-}
-
 std::string ManName(const CLI::App* app) { return absl::StrReplaceAll(CommandWords(app), {{" ", "-"}}); }
 
-// Returns the man page of a command: the text of its help as roff.
-std::string ManPage(const CLI::App& app) {
-  const std::string description = app.get_description();
-  std::string page = absl::StrCat(".TH ", absl::AsciiStrToUpper(ManName(&app)), " 1 \"\" \"posenc ", kVersion,
-                                  "\" \"posenc\"\n.SH NAME\n", Roff(ManName(&app)), " \\- ",
-                                  Roff(description.substr(0, description.find('\n'))), "\n.SH SYNOPSIS\n.B ",
-                                  Roff(CommandWords(&app)), "\n");
-  const auto arguments = app.get_options([](const CLI::Option* option) { return option->get_positional(); });
-  const std::vector<const CLI::App*> commands = Commands(app);
-  for (const CLI::Option* argument : arguments) {
-    const std::string name = Roff(argument->get_type_name());
-    // An argument that a flag can give, too, may be left out.
-    page += argument->nonpositional() ? "[\\fI" + name + "\\fR]\n" : ".I " + name + "\n";
-  }
-  const bool needs_command = app.get_require_subcommand_min() > 0;
-  absl::StrAppend(&page,
-                  commands.empty() ? ""
-                  : needs_command  ? ".I COMMAND\n"
-                                   : "[\\fICOMMAND\\fR]\n",
-                  "[\\fIOPTIONS\\fR]\n.SH DESCRIPTION\n", Roff(description), "\n");
-  if (!commands.empty()) page += ".SH COMMANDS\n";
-  for (const CLI::App* command : commands) {
+std::string ManPageOf(const CLI::App& app) {
+  ManPage page{.app = &app, .name = ManName(&app), .words = CommandWords(&app), .groups = Groups(app)};
+  for (const CLI::App* command : Commands(app)) {
     const std::string about = command->get_description();
-    absl::StrAppend(&page, ".TP\n.BR ", Roff(ManName(command)), " (1)\n", Roff(about.substr(0, about.find('\n'))),
-                    "\n");
+    page.commands.emplace_back(ManName(command), about.substr(0, about.find('\n')));
   }
-  page += ".SH OPTIONS\n";
-  for (const std::string& group : Groups(app)) {
-    absl::StrAppend(&page, ".SS ", Roff(group), "\n");
-    for (const CLI::Option* option : OptionsOf(app, group)) {
-      absl::StrAppend(&page, ".TP\n.B ", Roff(option->get_name(false, true)));
-      if (option->get_type_size() > 0) absl::StrAppend(&page, " ", Roff(option->get_type_name()));
-      absl::StrAppend(&page, "\n", Roff(option->get_description()), "\n");
-    }
-  }
-  absl::StrAppend(&page, ".SH EXAMPLES\n.nf\n", Roff(app.get_footer()), "\n.fi\n.SH SEE ALSO\n.BR posenc (1)\n");
-  return page;
+  return Roff(page);
 }
 
 absl::Status WriteManPages(const CLI::App& app, const std::string& folder) {
-  POSENC_RETURN_IF_ERROR(WriteWholeFile(absl::StrCat(folder, "/", ManName(&app), ".1"), ManPage(app)));
+  POSENC_RETURN_IF_ERROR(WriteWholeFile(absl::StrCat(folder, "/", ManName(&app), ".1"), ManPageOf(app)));
   for (const CLI::App* command : Commands(app)) POSENC_RETURN_IF_ERROR(WriteManPages(*command, folder));
   return absl::OkStatus();
 }

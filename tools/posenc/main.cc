@@ -1,6 +1,4 @@
 // The `posenc` command: all calls of the service, computed in process or by a server.
-// Exit codes: 0 done, 1 the call failed, 2 the command line is wrong. The commands that compare have kSame, kDifferent,
-// kCannotTell and kTrouble (session.h).
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -22,7 +20,9 @@
 #include "posenc/command_line/arguments.h"
 #include "tools/files/file_io.h"
 #include "tools/files/printable.h"
+#include "tools/posenc/colour.h"
 #include "tools/posenc/connection.h"
+#include "tools/posenc/environment_file.h"
 #include "tools/posenc/help.h"
 #include "tools/posenc/messages.h"
 #include "tools/posenc/session.h"
@@ -30,11 +30,9 @@
 namespace posenc::command {
 namespace {
 
-constexpr int kDone = 0, kFailed = 1, kUsage = 2;
-
 // Prints the error and, if `app` is not null, how to get its help.
 void Complain(const std::string& message, const CLI::App* app) {
-  std::fprintf(stderr, "posenc: %s\n", Printable(message, "\n").c_str());
+  std::fprintf(stderr, "%s %s\n", Coloured(stderr, Colour::kRed, "posenc:").c_str(), Printable(message, "\n").c_str());
   if (app == nullptr) return;
   std::fprintf(stderr, "See `%s --help`.\n", CommandWords(app).c_str());
 }
@@ -74,6 +72,10 @@ const CLI::App* Named(const CLI::App* app) {
 }
 
 int Main(int argc, char** argv) {
+  if (const absl::Status status = ReadEnvironmentFile(); !status.ok()) {
+    Complain(std::string(status.message()), nullptr);
+    return kUsage;
+  }
   if (argc > 1 && std::string_view(argv[1]) == "serve") return Serve(argv + 1);
   CLI::App app("Computes positional encodings for attention, exactly and reproducibly.", "posenc");
   app.set_version_flag("-V,--version", std::string("posenc ") + kVersion);
@@ -105,17 +107,9 @@ int Main(int argc, char** argv) {
     return kDone;
   }
 
-  // Returns the subcommand that `command` is or belongs to; null for the program itself.
-  const auto subcommand_of = [&](const CLI::App* command) -> const Subcommand* {
-    while (command != &app && command->get_parent() != &app) command = command->get_parent();
-    const auto found = std::find_if(subcommands.begin(), subcommands.end(),
-                                    [command](const Subcommand& each) { return each.app == command; });
-    return found == subcommands.end() ? nullptr : &*found;
-  };
-  const auto misused = [&](const std::string& message, const CLI::App* command) {
+  const auto misused = [](const std::string& message, const CLI::App* command) {
     Complain(message, command);
-    const Subcommand* subcommand = subcommand_of(command);
-    return subcommand == nullptr ? kUsage : subcommand->exit_if_misused;
+    return kUsage;
   };
   std::vector<std::string> arguments = ReversedArguments(argc, argv);
   if (const auto flag = FindFlagWithoutValue(app, arguments)) return misused(flag->message, flag->command);
@@ -127,18 +121,18 @@ int Main(int argc, char** argv) {
     return misused(ParseErrorMessage(*Named(&app), error), Named(&app));
   } catch (const std::exception& error) {  // from a flag that reads a file
     Complain(ExceptionMessage(error), nullptr);
-    const Subcommand* subcommand = subcommand_of(Named(&app));
-    return subcommand == nullptr ? kFailed : subcommand->exit_if_failed;
+    return kFailed;
   }
-  const Subcommand* subcommand = subcommand_of(Named(&app));
-  if (subcommand == nullptr) {
+  const CLI::App* named = Named(&app);
+  if (named == &app) {
     std::fputs(app.help().c_str(), stdout);
     return kDone;
   }
-  if (const absl::Status status = read_connection(); !status.ok()) {
-    Complain(std::string(status.message()), nullptr);
-    return subcommand->exit_if_misused;
-  }
+  while (named->get_parent() != &app) named = named->get_parent();
+  const auto subcommand = std::find_if(subcommands.begin(), subcommands.end(),
+                                       [named](const Subcommand& each) { return each.app == named; });
+  if (const absl::Status status = read_connection(); !status.ok())
+    return misused(std::string(status.message()), nullptr);
   for (const char* name : {"--out", "--q-out", "--k-out"}) {
     const CLI::Option* out = Named(&app)->get_option_no_throw(name);
     if (out != nullptr && out->count() > 0 && IsStream(out->results().back())) flags.reports_to_stderr = true;
@@ -149,7 +143,7 @@ int Main(int argc, char** argv) {
   const bool usage = IsUsageError(status);
   const bool flags_explain = usage || (absl::IsInvalidArgument(status) && !DetailsOf(status).field.empty());
   Complain(InWordsOfFlags(*Named(&app), status), flags_explain ? Named(&app) : nullptr);
-  return usage ? subcommand->exit_if_misused : subcommand->exit_if_failed;
+  return ExitCodeOf(status);
 }
 
 }  // namespace

@@ -358,7 +358,7 @@ absl::Status CompareOnnx(const OnnxSide& a, const OnnxSide& b, const std::vector
   POSENC_ASSIGN_OR_RETURN(const std::vector<OnnxFinding> findings, FindDifferences(a, b, seq_len, session));
   const bool same = std::all_of(findings.begin(), findings.end(),
                                 [](const OnnxFinding& finding) { return finding.differences.empty(); });
-  session.set_exit_code(same ? kSame : kDifferent);
+  session.set_exit_code(same ? kDone : kNo);
   nlohmann::ordered_json json = {{"same", same}, {"rotary", nlohmann::ordered_json::array()}};
   std::string report = same ? "same: a and b give the same positional encoding\n"
                             : "different: a and b do not give the same positional encoding\n";

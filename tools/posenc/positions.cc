@@ -164,7 +164,7 @@ absl::Status RunPositions(const PositionsFlags& flags, Session& session) {
   if (!flags.out.empty()) POSENC_RETURN_IF_ERROR(CheckWritable(flags.out, v1::DATA_TYPE_INT64, 1));
   POSENC_ASSIGN_OR_RETURN(const v1::PositionsResponse response, session.backend().Positions(request));
   POSENC_RETURN_IF_ERROR(CheckAnswer(response));
-  if (response.has_comparison() && !response.comparison().same()) session.set_exit_code(kDifferent);
+  if (response.has_comparison() && !response.comparison().same()) session.set_exit_code(kNo);
   if (flags.out.empty()) {
     return session.json() ? PrintJson(session, response) : PrintReport(Report(request, response));
   }

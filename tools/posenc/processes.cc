@@ -29,13 +29,14 @@ constexpr int kCannotStart = 127;  // exit code of a child that could not execut
 
 volatile std::sig_atomic_t stopped = 0;
 
-// Returns this process's environment without the variables of posenc and posenc-server, and with POSENC_SERVER.
+// Returns this process's environment without the variables of posenc and posenc-server, and with POSENC_SERVER: if it
+// is empty, a user's file must not set it (environment_file.h).
 std::vector<std::string> EnvironmentWith(const std::string& server) {
   std::vector<std::string> variables;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     if (!absl::StartsWith(*variable, "POSENC_")) variables.emplace_back(*variable);
   }
-  if (!server.empty()) variables.push_back("POSENC_SERVER=" + server);
+  variables.push_back("POSENC_SERVER=" + server);
   return variables;
 }
 

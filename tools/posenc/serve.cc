@@ -16,7 +16,7 @@ int Serve(char** argv) {
   execv(server.c_str(), argv);
   std::fprintf(stderr, "posenc: serve: cannot start %s: %s; the package posenc-server has it\n", server.c_str(),
                std::strerror(errno));
-  return 1;
+  return kFailed;
 }
 
 Subcommand AddServe(CLI::App& parent) {

@@ -19,6 +19,12 @@ namespace posenc::command {
 namespace {
 
 constexpr char kUsageMark[] = "posenc/usage";
+constexpr char kNoMark[] = "posenc/no";
+
+absl::Status Marked(absl::Status status, const char* mark) {
+  status.SetPayload(mark, absl::Cord());
+  return status;
+}
 
 // Formats a number of bytes with one decimal: "1.5 GB".
 std::string Amount(double bytes) {
@@ -69,12 +75,14 @@ absl::Status Session::Allow(const std::string& what, double bytes, double free, 
   return answer == 'y' || answer == 'Y' ? absl::OkStatus() : UsageError("stopped");
 }
 
-absl::Status UsageError(const std::string& message) {
-  absl::Status status = absl::InvalidArgumentError(message);
-  status.SetPayload(kUsageMark, absl::Cord());
-  return status;
-}
+absl::Status UsageError(const std::string& message) { return Marked(absl::InvalidArgumentError(message), kUsageMark); }
 
 bool IsUsageError(const absl::Status& status) { return status.GetPayload(kUsageMark).has_value(); }
+
+absl::Status AnswerIsNo(const std::string& message) { return Marked(absl::FailedPreconditionError(message), kNoMark); }
+
+int ExitCodeOf(const absl::Status& error) {
+  return IsUsageError(error) ? kUsage : error.GetPayload(kNoMark).has_value() ? kNo : kFailed;
+}
 
 }  // namespace posenc::command

@@ -67,16 +67,18 @@ inline constexpr char kDeviceHelp[] =
 struct Subcommand {
   CLI::App* app;
   std::function<absl::Status(Session&)> run;
-  int exit_if_failed = 1;   // exit code of an error that is not a usage error
-  int exit_if_misused = 2;  // exit code of a usage error
 };
 
-// Exit codes of the subcommands that compare.
-inline constexpr int kSame = 0, kDifferent = 1, kCannotTell = 2, kTrouble = 3;
-// `compare`: the biases differ, but not the attention that causal models compute with them.
-inline constexpr int kSameSoftmax = 4;
-inline constexpr char kComparisonExitCodes[] =
-    "Exit code: 0 they match, 1 they differ, 2 the data do not tell, 3 usage or another error";
+// Exit codes of all subcommands.
+inline constexpr int kDone = 0;         // also: they match, the server is serving
+inline constexpr int kNo = 1;           // they differ; the server is not serving; a load test is not as it should be
+inline constexpr int kUsage = 2;        // the command line is wrong
+inline constexpr int kFailed = 3;       // an error while it ran: a call failed, a file cannot be read or written
+inline constexpr int kCannotTell = 4;   // the data do not tell whether they match
+inline constexpr int kSameSoftmax = 5;  // the biases differ, but not the attention that causal models compute with them
+inline constexpr char kExitCodes[] =
+    "Exit code: 0 done, or they match; 1 they differ, or the server is not serving; 2 wrong usage; 3 another error; "
+    "4 the data do not tell; 5 biases differ by what softmax cancels";
 
 Subcommand AddInfo(CLI::App& parent);
 Subcommand AddExplain(CLI::App& parent);
@@ -102,9 +104,14 @@ Subcommand AddDemo(CLI::App& parent);
 // exit code if there is none.
 int Serve(char** argv);
 
-// Marks an error of the command line, as opposed to a failed call: main() returns another exit code and points to
-// --help.
+// Marks an error of the command line, as opposed to a failed call: the program points to --help.
 absl::Status UsageError(const std::string& message);
 bool IsUsageError(const absl::Status& status);
+
+// Marks what was done without an error, but is not as it should be, such as a server that is not serving.
+absl::Status AnswerIsNo(const std::string& message);
+
+// Returns the exit code of a subcommand that returns an error.
+int ExitCodeOf(const absl::Status& error);
 
 }  // namespace posenc::command

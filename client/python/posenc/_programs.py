@@ -7,6 +7,9 @@ import sys
 
 def _run(name: str) -> None:
     program = str(importlib.resources.files("posenc").joinpath("programs", name))
+    if not os.path.exists(program):
+        sys.exit(f"{name}: this wheel of posenc does not have the program, but only what it needs on every such system; "
+                 "Debian packages, the container image and wheels for newer Linux systems have it")
     os.execv(program, [name, *sys.argv[1:]])
 
 

@@ -1,4 +1,5 @@
 // `posenc plot bias`: the bias added to attention scores, queries by keys, one panel per head.
+#include <algorithm>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -44,6 +45,38 @@ absl::StatusOr<v1::GenerateBiasRequest> Request(const BiasPlotFlags& flags, Sess
   return request;
 }
 
+// Returns how many queries and keys show the whole method: to T5's largest distance, or a few.
+int64_t LengthFor(const v1::BiasMethod& method) {
+  constexpr int64_t kFew = 64, kMany = 512, kT5 = 128;
+  if (!method.has_t5()) return kFew;
+  return std::min(1 + (method.t5().has_max_distance() ? method.t5().max_distance() : kT5), kMany);
+}
+
+// Asks for the bias. Chooses the numbers of queries and keys, and of heads if there are many, that were not given.
+absl::StatusOr<v1::GenerateBiasResponse> Generate(BiasPlotFlags* flags, v1::GenerateBiasRequest request,
+                                                  Session* session) {
+  v1::BiasGeometry& geometry = *request.mutable_geometry();
+  const bool whole = !IsSet(geometry) && !request.has_mask();
+  if (whole) {
+    geometry.set_query_length(1);
+    geometry.set_key_length(1);
+  }
+  absl::StatusOr<v1::GenerateBiasResponse> response = session->backend().GenerateBias(request);
+  if (!whole || !response.ok()) return response;
+  const v1::Tensor& bias = response->bias();
+  const int64_t length = LengthFor(response->info().plan().bias());
+  geometry.set_query_length(length);
+  geometry.set_key_length(length);
+  session->Assume("--query-length", absl::StrCat(length));
+  session->Assume("--key-length", absl::StrCat(length));
+  if (bias.shape_size() > 2 && bias.shape(bias.shape_size() - 3) > kMaxPanels) {
+    geometry.set_head_count(kMaxPanels);
+    session->Assume("--head-count", absl::StrCat(kMaxPanels));
+  }
+  flags->geometry = geometry;
+  return session->backend().GenerateBias(request);
+}
+
 absl::StatusOr<HeatMaps> Maps(const BiasPlotFlags& flags, const v1::GenerateBiasResponse& response) {
   const v1::Tensor& bias = response.bias();
   const int rank = bias.shape_size();
@@ -79,12 +112,12 @@ absl::StatusOr<HeatMaps> Maps(const BiasPlotFlags& flags, const v1::GenerateBias
   return maps;
 }
 
-absl::Status RunBiasPlot(const BiasPlotFlags& flags, Session& session) {
+absl::Status RunBiasPlot(BiasPlotFlags& flags, Session& session) {
   Missing missing;
   flags.bias.AddMissing(&missing);
   POSENC_RETURN_IF_ERROR(flags.picture.Check(session, missing));
   POSENC_ASSIGN_OR_RETURN(const v1::GenerateBiasRequest request, Request(flags, &session));
-  POSENC_ASSIGN_OR_RETURN(const v1::GenerateBiasResponse response, session.backend().GenerateBias(request));
+  POSENC_ASSIGN_OR_RETURN(const v1::GenerateBiasResponse response, Generate(&flags, request, &session));
   POSENC_ASSIGN_OR_RETURN(const HeatMaps maps, Maps(flags, response));
   return flags.picture.Deliver(session, response, maps);
 }

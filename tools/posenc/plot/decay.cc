@@ -17,7 +17,7 @@ namespace {
 struct DecayPlotFlags {
   PictureFlags picture;
   AnalysisFlags analysis;
-  int64_t max_distance = 256;
+  int64_t max_distance = 0;  // 0: as far as the model reaches
   bool log_x = false;
 };
 
@@ -82,9 +82,27 @@ void AddCurves(const std::string& name, const char* bound_colour, const char* sc
   for (Series* series : {&bound_range, &bound, &score_range, &score}) chart->series.push_back(std::move(*series));
 }
 
-absl::Status RunDecayPlot(const DecayPlotFlags& flags, Session& session) {
+// Chooses the largest distance, if it was not given: the model's length, on a logarithmic axis if that is long.
+absl::Status ChooseDistance(v1::AnalyzeRequest request, DecayPlotFlags* flags, Session* session) {
+  if (flags->max_distance > 0) return absl::OkStatus();
+  SetDistances({0}, &request);
+  POSENC_ASSIGN_OR_RETURN(const v1::AnalyzeResponse response, session->backend().Analyze(request));
+  flags->max_distance = 256;
+  for (const Mark& mark : Lengths("", request, response.info())) {
+    flags->max_distance = std::max(flags->max_distance, static_cast<int64_t>(mark.value));
+  }
+  session->Assume("--max-distance", absl::StrCat(flags->max_distance));
+  if (static_cast<double>(flags->max_distance) > kNoise && !flags->log_x) {
+    flags->log_x = true;
+    session->Assume("--log-x", "true");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunDecayPlot(DecayPlotFlags& flags, Session& session) {
   POSENC_RETURN_IF_ERROR(flags.picture.Check(session, flags.analysis.WhatIsMissing()));
   POSENC_ASSIGN_OR_RETURN(v1::AnalyzeRequest request, flags.analysis.Get());
+  POSENC_RETURN_IF_ERROR(ChooseDistance(request, &flags, &session));
   const std::vector<double> distances = Distances(flags);
   SetDistances(distances, &request);
   POSENC_ASSIGN_OR_RETURN(const v1::AnalyzeResponse response, session.backend().Analyze(request));
@@ -121,7 +139,7 @@ Subcommand AddDecayPlot(CLI::App& plot) {
   CLI::App* app = plot.add_subcommand("decay", "Upper bound of a score, and cosine sum, over distance");
   const auto flags = std::make_shared<DecayPlotFlags>();
   flags->picture.Add(*app);
-  app->add_option("--max-distance", flags->max_distance, "Largest distance; default 256")
+  app->add_option("--max-distance", flags->max_distance, "Largest distance; default: the model's length, or 256")
       ->type_name("N")
       ->check(InRange(int64_t{1}, int64_t{1} << 40));
   app->add_flag("--log-x", flags->log_x, "Use a logarithmic axis for distances");

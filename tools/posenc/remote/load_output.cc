@@ -87,20 +87,21 @@ absl::Status LoadOutput::Deliver(const Session& session, const load::Baseline& b
   written.Update(Write("-", html_ == "-" ? html : shown ? json : load::ToText(results)));
   POSENC_RETURN_IF_ERROR(written);
   if (results.mismatches > 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(results.mismatches, " of ", results.verified, " verified answers were wrong"));
+    return AnswerIsNo(absl::StrCat(results.mismatches, " of ", results.verified, " verified answers were wrong"));
   }
   if (results.total.counts.succeeded == 0) return absl::FailedPreconditionError("no call succeeded");
   if (results.verify > 0 && results.verified == 0) {
-    return absl::FailedPreconditionError(
+    return AnswerIsNo(
         results.not_verified > 0
             ? absl::StrCat("no answer was verified: the client could not check any of ", results.not_verified)
             : absl::StrCat("no answer was verified: --verify selected none of ", results.total.counts.succeeded));
   }
   const bool search =
       std::any_of(results.steps.begin(), results.steps.end(), [](const auto& step) { return step.tries > 0; });
-  if (search && !results.highest_rate) return absl::FailedPreconditionError("no tried rate clearly met the objective");
-  return results.comparison ? load::ToStatus(*results.comparison) : absl::OkStatus();
+  if (search && !results.highest_rate) return AnswerIsNo("no tried rate clearly met the objective");
+  if (!results.comparison) return absl::OkStatus();
+  const absl::Status compared = load::ToStatus(*results.comparison);
+  return compared.ok() ? compared : AnswerIsNo(std::string(compared.message()));
 }
 
 }  // namespace posenc::command
