@@ -2,7 +2,9 @@
 
 import importlib.resources
 import json
+import os
 import pathlib
+import shlex
 import sys
 
 import pytest
@@ -13,14 +15,15 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[3] / "tests/integra
 from certificates import Authority  # noqa: E402
 from server_process import ServerProcess  # noqa: E402
 
-SERVER = str(importlib.resources.files("posenc").joinpath("programs/posenc-server"))
+# The package's own server, or the words of another one's command line: not every wheel has one.
+SERVER = shlex.split(os.environ.get("POSENC_TEST_SERVER", str(importlib.resources.files("posenc") / "programs/posenc-server")))
 LLAMA = {"model_type": "llama", "hidden_size": 512, "num_attention_heads": 4, "num_hidden_layers": 2, "rope_theta": 500000.0,
          "max_position_embeddings": 8192}
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
-    process = ServerProcess([SERVER], tmp_path_factory.mktemp("server"))
+    process = ServerProcess(SERVER, tmp_path_factory.mktemp("server"))
     yield process
     process.stop()
 
@@ -54,7 +57,7 @@ def tls(tmp_path_factory):
     """A server that asks for certificates, its authority, and a client's certificate with its key."""
     authority = Authority(tmp_path_factory.mktemp("authority"))
     certificate, key = authority.issue("localhost")
-    process = ServerProcess([SERVER], tmp_path_factory.mktemp("tls"), "--tls-cert", certificate, "--tls-key", key,
+    process = ServerProcess(SERVER, tmp_path_factory.mktemp("tls"), "--tls-cert", certificate, "--tls-key", key,
                             "--tls-client-ca", authority.certificate, "--tls-client-auth", "required")
     yield process, authority, authority.issue("caller")
     process.stop()

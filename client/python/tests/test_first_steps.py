@@ -114,7 +114,7 @@ def test_a_client_that_starts_before_its_server(kind, tmp_path, monkeypatch):
     caller.start()
     for _ in range(posenc.RetryPolicy().max_attempts + 2):
         assert tried.acquire(timeout=60)
-    with ServerProcess([SERVER, "--listen", address], tmp_path):
+    with ServerProcess([*SERVER, "--listen", address], tmp_path):
         caller.join(60)
     assert answers and answers[0].shape == Q.shape
 

@@ -149,12 +149,12 @@ def test_no_server():
 
 
 def test_a_server_that_comes_back(tmp_path):
-    with ServerProcess([SERVER], tmp_path) as process:
+    with ServerProcess(SERVER, tmp_path) as process:
         address = f"127.0.0.1:{process.port}"
         client = posenc.connect(address, retry=posenc.RetryPolicy(max_attempts=40, max_backoff=0.5))
         assert client.info().version
     (tmp_path / "again").mkdir()
-    with ServerProcess([SERVER, "--listen", address], tmp_path / "again"):
+    with ServerProcess([*SERVER, "--listen", address], tmp_path / "again"):
         assert client.info().version
 
 
@@ -231,7 +231,7 @@ def test_all_rpcs_have_paths():
 def sharing(tmp_path):
     """A server with a side socket, and its client, with the number of registered regions."""
     side = str(tmp_path / "side.sock")
-    with ServerProcess([SERVER], tmp_path, "--shared-memory-socket", side, "--max-regions", "12") as process:
+    with ServerProcess(SERVER, tmp_path, "--shared-memory-socket", side, "--max-regions", "12") as process:
         with posenc.connect(f"127.0.0.1:{process.port}", shared_memory=side) as client:
             yield client
 
@@ -277,12 +277,12 @@ def test_without_room_for_more_regions_messages_are_used(sharing, local):
 def test_a_server_that_has_forgotten_the_memory(tmp_path, local):
     q, side = large(), str(tmp_path / "side.sock")
     expected = local.rope(q, model=LLAMA, positions=3, layout="BSHD").q
-    with ServerProcess([SERVER], tmp_path, "--shared-memory-socket", side) as process:
+    with ServerProcess(SERVER, tmp_path, "--shared-memory-socket", side) as process:
         address = f"127.0.0.1:{process.port}"
         client = posenc.connect(address, shared_memory=side, retry=posenc.RetryPolicy(max_attempts=40, max_backoff=0.5))
         assert (client.rope(q, model=LLAMA, positions=3, layout="BSHD").q == expected).all()
     (tmp_path / "again").mkdir()
-    with ServerProcess([SERVER, "--listen", address], tmp_path / "again", "--shared-memory-socket", side) as process:
+    with ServerProcess([*SERVER, "--listen", address], tmp_path / "again", "--shared-memory-socket", side) as process:
         assert (client.rope(q, model=LLAMA, positions=3, layout="BSHD").q == expected).all()
         assert client.info().counters.regions == 1
 
@@ -329,7 +329,7 @@ def test_a_found_socket_of_another_server_is_not_used(server, sharing, found, lo
         rotate_large(client, local)
         assert client._shared._off
     (tmp_path / "other").mkdir()
-    with ServerProcess([SERVER], tmp_path / "other", "--shared-memory-socket", str(tmp_path / "other.sock")) as process:
+    with ServerProcess(SERVER, tmp_path / "other", "--shared-memory-socket", str(tmp_path / "other.sock")) as process:
         with posenc.connect(f"127.0.0.1:{process.port}") as client:
             rotate_large(client, local)
             rotate_large(client, local)
@@ -347,12 +347,12 @@ def test_a_found_socket_that_nobody_serves(server, local, tmp_path, monkeypatch)
 def test_a_server_that_restarts_shares_memory_again(tmp_path, local, monkeypatch):
     side = str(tmp_path / "side.sock")
     monkeypatch.setenv("POSENC_SHARED_MEMORY_SOCKET", side)
-    with ServerProcess([SERVER], tmp_path, "--shared-memory-socket", side) as process:
+    with ServerProcess(SERVER, tmp_path, "--shared-memory-socket", side) as process:
         address = f"127.0.0.1:{process.port}"
         client = posenc.connect(address, retry=posenc.RetryPolicy(max_attempts=40, max_backoff=0.5))
         rotate_large(client, local)
     (tmp_path / "again").mkdir()
-    with ServerProcess([SERVER, "--listen", address], tmp_path / "again", "--shared-memory-socket", side):
+    with ServerProcess([*SERVER, "--listen", address], tmp_path / "again", "--shared-memory-socket", side):
         rotate_large(client, local)
         assert client.info().counters.regions == 1
 
@@ -372,7 +372,7 @@ def test_a_policy(tmp_path):
     (tmp_path / "policy.json").write_text(json.dumps({"identities": [{"name": "batch", "allow": ["compute"]}]}))
     (tmp_path / "tokens").write_text(f"batch {hashlib.sha256(b'a-long-and-random-token-0123456789').hexdigest()}\n")
     address = f"unix:{tmp_path}/grpc.sock"
-    with ServerProcess([SERVER, "--listen", address, "--policy", tmp_path / "policy.json", "--token-file",
+    with ServerProcess([*SERVER, "--listen", address, "--policy", tmp_path / "policy.json", "--token-file",
                         tmp_path / "tokens"], tmp_path):
         with posenc.connect(address, token="a-long-and-random-token-0123456789") as client:
             assert client.rope(Q, model=LLAMA, positions=0, layout="BSHD").q.shape == Q.shape

@@ -18,7 +18,7 @@ def test_restarts_fail_no_call(tmp_path, count):
     def start(*flags):
         directory = next(directories)
         directory.mkdir()
-        return ServerProcess([SERVER], directory, *flags)
+        return ServerProcess(SERVER, directory, *flags)
 
     server = start()
     address = f"127.0.0.1:{server.port}"

@@ -236,7 +236,7 @@ def test_a_lost_side_socket_is_connected_to_again(recording):
 @pytest.fixture
 def sharing(tmp_path):
     side = str(tmp_path / "side.sock")
-    with ServerProcess([SERVER], tmp_path, "--shared-memory-socket", side, "--max-regions", "12") as process:
+    with ServerProcess(SERVER, tmp_path, "--shared-memory-socket", side, "--max-regions", "12") as process:
         yield process, {"address": f"127.0.0.1:{process.port}", "shared_memory": side}
 
 
