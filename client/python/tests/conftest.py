@@ -34,8 +34,21 @@ def remote(server):
         yield client
 
 
+IS_PURE = "POSENC_TEST_SERVER" in os.environ and not (pathlib.Path(posenc.__file__).parent / "libposenc.so").exists()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item):
+    """With the pure wheel, a test that computes in this process is skipped where the package refuses that."""
+    outcome = yield
+    if IS_PURE and outcome.excinfo and issubclass(outcome.excinfo[0], ImportError) and "servers only" in str(outcome.excinfo[1]):
+        outcome.force_exception(pytest.skip.Exception("this wheel calls servers only"))
+
+
 @pytest.fixture(scope="session")
 def local():
+    if IS_PURE:
+        pytest.skip("this wheel calls servers only")
     with posenc.local() as client:
         yield client
 
