@@ -6,6 +6,7 @@
 #include <google/protobuf/descriptor.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "posenc/base/status.h"
 #include "posenc/methods/rope/methods.h"
 #include "posenc/wire/model_file.h"
@@ -29,6 +30,14 @@ std::string ReadBy(std::string_view field, std::string_view help = "") {
 }
 
 }  // namespace
+
+std::string ByLength(std::string_view help) {
+  std::vector<std::string_view> types;
+  for (const RopeMethod& method : RopeMethods()) {
+    if (method.needs_seq_len(RopeParameters())) types.push_back(method.rope_type);
+  }
+  return absl::StrCat(absl::StrJoin(types, ", "), ": ", help);
+}
 
 void ModelFlags::Add(CLI::App& app, bool argument) {
   app.add_option(argument ? "model,--model" : "--model", path_,
@@ -281,11 +290,11 @@ void AddPositionFlags(CLI::App& app, PositionKind kind, v1::Positions* positions
     AddFieldFlags(app, kGroup, positions,
                   {{"cu_seqlens", "With --layout thd: start of each packed sequence, then the end of the last"},
                    {"cache_index", "--query-scale by the index in the cache: that of the first token"},
-                   {"scaling_length_rule", "dynamic, longrope: length that sets the frequencies; with --seq-len: given",
+                   {"scaling_length_rule", ByLength("length that sets the frequencies; with --seq-len: given"),
                     "--scaling-length,--scaling-length-rule"}});
   }
   AddFieldFlags(app, kGroup, positions,
-                {{"seq_len", "dynamic, longrope: length that sets the frequencies, one for all or one per sequence"}});
+                {{"seq_len", ByLength("length that sets the frequencies, one for all or one per sequence")}});
 }
 
 void AddMissingPositions(const v1::Positions& positions, Missing* missing) {

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -14,6 +15,9 @@
 #include "tools/posenc/messages.h"
 
 namespace posenc::command {
+
+// Returns the help of a flag for a sequence length: the rope_types that depend on it, then `help`.
+std::string ByLength(std::string_view help);
 
 // Parsing writes into these objects, so they must not move until it ends. The functions that return a message are
 // called after parsing; they return usage errors.

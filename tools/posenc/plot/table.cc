@@ -100,7 +100,7 @@ Subcommand AddTablePlot(CLI::App& plot) {
                  {"operand", "Operand of the table, with --scale-base or --centre (xPos)"}});
   AddFieldFlags(
       *app, "Positions", &flags->positions,
-      {{"offset", "First position; default 0"}, {"seq_len", "dynamic, longrope: length that sets the frequencies"}});
+      {{"offset", "First position; default 0"}, {"seq_len", ByLength("length that sets the frequencies")}});
   flags->rotary.Add(*app);
   flags->embedding.Add(*app);
   flags->precision.Add(*app);
