@@ -9,7 +9,7 @@
 #include "posenc/base/status.h"
 #include "posenc/model/config_json.h"
 #include "posenc/model/diffusers.h"
-#include "posenc/model/gguf_reader.h"
+#include "posenc/gguf/gguf_reader.h"
 #include "posenc/model/layers.h"
 #include "posenc/model/model_types.h"
 #include "posenc/model/part.h"
@@ -252,13 +252,6 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
   POSENC_ASSIGN_OR_RETURN(std::vector<ModelLayers> all, RotaryLayersOf(part, common));
   POSENC_RETURN_IF_ERROR(NoteUnreadFields(part, all));
   return all;
-}
-
-void AddNote(Note note, std::vector<Note>& notes) {
-  if (notes.size() < kMostNotes) return notes.push_back(std::move(note));
-  if (notes.size() > kMostNotes) return;
-  notes.push_back(
-      {"MORE_NOTES", "", fmt::format("the file causes more than {} notes: the others are left out", kMostNotes)});
 }
 
 absl::Status InFile(const ModelLayers& layers, const absl::Status& status) {

@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "posenc/model/diffusers.h"
-#include "posenc/model/gguf_types.h"
+#include "posenc/gguf/gguf_types.h"
 #include "posenc/model/model_types.h"
 
 namespace posenc::model_types_page_test {

@@ -1,4 +1,4 @@
-#include "posenc/model/gguf_reader.h"
+#include "posenc/gguf/gguf_reader.h"
 
 #include <fmt/format.h>
 

@@ -1,9 +1,9 @@
 // Reading of GGUF files by llama.cpp's rules. tests/conformance/check_gguf.py compares all architectures with libllama.
 #include <gtest/gtest.h>
 
-#include "posenc/model/gguf_types.h"
+#include "posenc/gguf/gguf_types.h"
 #include "posenc/model/model.h"
-#include "tests/model/gguf_file.h"
+#include "tests/gguf/gguf_file.h"
 #include "tests/service/call.h"
 
 namespace posenc::gguf_model_test {

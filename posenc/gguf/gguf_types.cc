@@ -1,4 +1,4 @@
-#include "posenc/model/gguf_types.h"
+#include "posenc/gguf/gguf_types.h"
 
 #include <initializer_list>
 

@@ -6,7 +6,7 @@
 
 #include "posenc/base/status.h"
 #include "posenc/exact/real.h"
-#include "posenc/model/gguf_reader.h"
+#include "posenc/gguf/gguf_reader.h"
 
 namespace posenc {
 namespace {
