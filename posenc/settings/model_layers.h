@@ -112,6 +112,7 @@ struct ModelLayers {
   int64_t rotary_offset = 0;
   std::vector<FileField> fields;
   std::vector<Note> notes;
+  std::string_view original;              // whose code the settings repeat: "transformers", "llama.cpp", ...
   std::string_view file = "config_json";  // the field of ModelConfig that gave the file: this, or "gguf"
 };
 
