@@ -6,7 +6,6 @@
 #include <google/protobuf/descriptor.h>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "posenc/base/status.h"
 #include "posenc/methods/rope/methods.h"
 #include "posenc/wire/model_file.h"
@@ -31,12 +30,14 @@ std::string ReadBy(std::string_view field, std::string_view help = "") {
 
 }  // namespace
 
-std::string ByLength(std::string_view help) {
-  std::vector<std::string_view> types;
+std::string ByLength(const std::string& help) {
+  std::string types;
   for (const RopeMethod& method : RopeMethods()) {
-    if (method.needs_seq_len(RopeParameters())) types.push_back(method.rope_type);
+    if (!method.needs_seq_len(RopeParameters())) continue;
+    types += types.empty() ? "" : ", ";
+    types += method.rope_type;
   }
-  return absl::StrCat(absl::StrJoin(types, ", "), ": ", help);
+  return types + ": " + help;
 }
 
 void ModelFlags::Add(CLI::App& app, bool argument) {
