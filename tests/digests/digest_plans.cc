@@ -14,7 +14,8 @@ Block RunPlan(const RopeParameters& parameters, int64_t rotary_dim, Frequencies 
   RotarySettings settings;
   settings.frequencies = parameters;
   settings.rotary_dim = rotary_dim;
-  if (parameters.rope_type == "dynamic" || parameters.rope_type == "telechat_ntk") settings.max_position_embeddings = 4096;
+  if (parameters.rope_type == "dynamic" || parameters.rope_type == "telechat_ntk")
+    settings.max_position_embeddings = 4096;
   settings.input_pairing = Pairing::kHalfSplit;
   const auto rotary = Rotary::Create(settings, arithmetic, {});
   EXPECT_TRUE(rotary.ok()) << rotary.status();
@@ -34,8 +35,8 @@ std::vector<Case> PlanCases() {
   for (const Frequencies arithmetic : kArithmetics) {
     for (const int64_t dim : {4, 64, 96, 128}) {
       for (const double theta : {10000.0, 500000.0, 150000.0}) {
-        for (const char* type : {"default", "linear", "dynamic", "yarn", "longrope", "llama3", "ntk_alpha", "qwen_ntk",
-                                 "telechat_ntk"}) {
+        for (const char* type :
+             {"default", "linear", "dynamic", "yarn", "longrope", "llama3", "ntk_alpha", "qwen_ntk", "telechat_ntk"}) {
           constexpr int64_t kSeqLen = 10000;
           RopeParameters p = {.rope_type = type, .rope_theta = theta};
           const RopeMethod& method = *FindRopeMethod(type);
