@@ -246,6 +246,19 @@ TEST(GgufModel, ErrorsOfSettingsNameTheirKeys) {
   EXPECT_THAT(Call(request), IsInvalid("CONFLICT", "rotary.model.gguf"));
 }
 
+// DeepSeek V4's own theta is that of layers without a compressor; all layers get the note that config.json files get.
+TEST(GgufModel, DeepseekV4RotatesTheOutputBack) {
+  const auto layers = Read("deepseek4", {List("deepseek4.attention.compress_ratios", {0, 4}),
+                                         Float("deepseek4.attention.compress_rope_freq_base", 160000)});
+  ASSERT_THAT(layers, IsOk());
+  ASSERT_EQ(layers->size(), 2);
+  for (const ModelLayers& layer : *layers) {
+    EXPECT_THAT(layer.notes, testing::Contains(testing::Field(&Note::message, kDeepseekV4Note)));
+  }
+  EXPECT_EQ(ParametersOf((*layers)[0]).rope_theta, 10000);
+  EXPECT_EQ(ParametersOf((*layers)[1]).rope_theta, 160000);
+}
+
 TEST(GgufModel, EveryArchitectureIsReadOrRefused) {
   for (const GgufType& type : GgufTypes()) {
     const std::string name(type.name);
