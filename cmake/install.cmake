@@ -58,7 +58,7 @@ public_headers(posenc_base
   posenc/base/interruption.h posenc/base/limits.h posenc/base/memory_account.h posenc/base/modes.h posenc/base/shared_cache.h posenc/base/status.h
   posenc/base/task_queue.h posenc/base/tensor.h posenc/base/version.h posenc/base/work_pool.h)
 public_headers(posenc
-  posenc/settings/fields.h posenc/settings/settings.h posenc/settings/relative_settings.h
+  posenc/settings/fields.h posenc/settings/model_layers.h posenc/settings/settings.h posenc/settings/relative_settings.h
   posenc/kernels/distance_bias.h posenc/kernels/rotate_pairs.h posenc/kernels/sincos_rows.h
   posenc/device/device.h
   posenc/methods/rope/xpos.h posenc/methods/bias/bias.h posenc/methods/bias/fire.h

@@ -25,6 +25,7 @@ struct ResolvedRotary {
   int64_t whole_head = 0;
   int64_t rotary_offset = 0;
   std::optional<double> longest;
+  std::string_view original;
   double SoftmaxScaleFactor(const RotaryPlan& plan) const {
     return softmax_scale_factor.value_or(scales_softmax ? plan.softmax_scale_factor : 1);
   }

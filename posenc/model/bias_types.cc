@@ -77,12 +77,13 @@ std::vector<ModelType> MakeBiasTypes() {
 
       // Biases within windows. BEiT's window is the whole image.
       {.name = "beit", .scheme = kBeit},
-      {.name = "clap_audio_model", .scheme = kSwin, .window = 8},
+      {.name = "clap_audio_model", .scheme = kSwin, .windows = {.window_size = 8}},
       {.name = "data2vec-vision", .scheme = kBeit},
       {.name = "donut-swin", .scheme = kSwin},
       {.name = "maskformer-swin", .scheme = kSwin},
       {.name = "swin", .scheme = kSwin},
-      {.name = "swin2sr", .scheme = kSwinV2, .window = 8},
+      {.name = "swin2sr", .scheme = kSwinV2,
+       .windows = {.window_size = 8, .image_size = 64, .patch_size = 1, .halves = false}},
       {.name = "swinv2", .scheme = kSwinV2},
   };
   // clang-format on

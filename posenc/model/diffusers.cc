@@ -29,7 +29,7 @@ absl::StatusOr<Wanted> WantedOf(const ConfigObject& config, const DiffusersType&
 absl::Status HasOther(const DiffusersType& type) {
   if (!type.selected())
     return InvalidArgument("UNSUPPORTED", ClassPath(), type.class_name,
-                           fmt::format("must be another class: this one has {}", type.instead));
+                           fmt::format("must be another class: {}", type.instead));
   std::string has;
   for (const auto& [is_there, what] : {std::pair{type.rotary.has_value(), "a rotary embedding: ApplyRotary"},
                                        {type.grid.has_value(), "a sinusoidal grid embedding: GenerateEmbedding.grid"},

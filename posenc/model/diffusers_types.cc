@@ -366,7 +366,7 @@ std::vector<DiffusersType> MakeTypes() {
       // Classes that no settings can express.
       {.class_name = "DreamLiteTransformer2DModel", .instead = "it has no positional encoding"},
       {.class_name = "MochiTransformer3DModel",
-       .instead = "its frequencies are learned: give given_frequencies with heads and axes"},
+       .instead = "its frequencies are learned; give given_frequencies with heads and axes"},
       {.class_name = "RFD4ProteinaTransformer", .instead = "its bias is computed from a learned pair representation"},
   };
   // clang-format on

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "posenc/base/status.h"
+#include "posenc/gguf/gguf_types.h"
 #include "posenc/model/class_rules.h"
 
 namespace posenc {
@@ -33,12 +34,6 @@ constexpr std::string_view kLaraMiniCycle[] = {
     "linear_attention", kSliding, "linear_attention", kFull, kSliding};
 constexpr std::string_view kLfm3Cycle[] = {kSliding, "conv", kFull, "conv"};
 // clang-format on
-
-constexpr std::string_view kLastElements =
-    "the last rotary_dim elements of a head rotate: set rotary_offset to the first of them; values are rotated keys, "
-    "so the "
-    "attention's output is rotated back by the query's position before the last projection (DIRECTION_INVERSE); a "
-    "compressed key has the position of its block's first token";
 
 // Types that repeat from layer 1 on. Layer 0 has pattern.others.
 template <const auto& kCycle>
@@ -305,7 +300,7 @@ std::vector<ModelType> MakeLayeredTypes() {
       {.name = "beam", .precision = kF32, .head_dim = 128, .layers = kByType, .pattern = {.every = 6, .field = "", .last = true}, .by_layer = beam,
        .query_scale = QueryScaleFunction::kBeam},
       {.name = "deepseek_v4", .pairing = kInter, .precision = kVllm, .partial = 0.125,
-       .head_dim = 512, .layers = kByType, .by_layer = deepseek_v4, .rules = v4, .note = kLastElements},
+       .head_dim = 512, .layers = kByType, .by_layer = deepseek_v4, .rules = v4, .note = kDeepseekV4Note},
       {.name = "diffusion_gemma_text", .partial = 1,
        .head_dim = 256, .layers = kByType, .pattern = {.every = 6, .field = "", .last_always = true, .needs_others = true}, .by_layer = gemma4},
       {.name = "dory", .head_dim = 256, .layers = kByType, .pattern = {.every = 4, .field = "", .lists_mlps = true}, .by_layer = dory, .block_theta = 10000},

@@ -7,9 +7,9 @@
 
 #include "posenc/base/shared_cache.h"
 #include "posenc/base/status.h"
+#include "posenc/gguf/gguf_reader.h"
 #include "posenc/model/config_json.h"
 #include "posenc/model/diffusers.h"
-#include "posenc/model/gguf_reader.h"
 #include "posenc/model/layers.h"
 #include "posenc/model/model_types.h"
 #include "posenc/model/part.h"
@@ -81,6 +81,7 @@ absl::StatusOr<std::vector<ModelLayers>> ReadDiffusers(const ModelSource& source
                            "must be absent: a diffusers file has no parts");
   }
   POSENC_ASSIGN_OR_RETURN(ModelLayers layers, ReadDiffusersModel(config, source.wanted, limits));
+  layers.original = "diffusers";
   if (layers.rotary) {
     if (source.input_pairing) layers.rotary->input_pairing = layers.rotary->output_pairing = source.input_pairing;
     if (source.output_pairing) layers.rotary->output_pairing = source.output_pairing;
@@ -208,6 +209,7 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
   POSENC_ASSIGN_OR_RETURN(const int64_t layers, LayerCount(part));
   ModelLayers common;
   common.precision = part.type.precision;
+  common.original = part.type.original;
   for (int64_t n = 0; n < layers; ++n) common.layer_index.push_back(static_cast<uint32_t>(n));
   if (wanted == Wanted::kTerms) {
     POSENC_RETURN_IF_ERROR(CheckTerms(part));
@@ -252,13 +254,6 @@ absl::StatusOr<std::vector<ModelLayers>> ReadModel(const ModelSource& source, co
   POSENC_ASSIGN_OR_RETURN(std::vector<ModelLayers> all, RotaryLayersOf(part, common));
   POSENC_RETURN_IF_ERROR(NoteUnreadFields(part, all));
   return all;
-}
-
-void AddNote(Note note, std::vector<Note>& notes) {
-  if (notes.size() < kMostNotes) return notes.push_back(std::move(note));
-  if (notes.size() > kMostNotes) return;
-  notes.push_back(
-      {"MORE_NOTES", "", fmt::format("the file causes more than {} notes: the others are left out", kMostNotes)});
 }
 
 absl::Status InFile(const ModelLayers& layers, const absl::Status& status) {

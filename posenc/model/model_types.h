@@ -50,11 +50,13 @@ enum class Terms {
   kVits,
   kDeberta,
   kDebertaV2,
+  kSewD,  // DeBERTa v2's, which the class has by default
   kXlnet,
   kTransformerXl,
   kConformer,  // wav2vec2-conformer's term
   kGemmaAudio,
-  kConformerOrShaw,  // by position_embeddings_type, by default kConformer's
+  kNamedConformer,   // kConformer's, which position_embeddings_type must name or leave out
+  kNamedShaw,        // likewise Shaw's
   kShawOrConformer,  // by position_embeddings_type, by default Shaw's
   kBert,             // Shaw's, by position_embedding_type
   kNezha,
@@ -212,6 +214,15 @@ struct OneStack {
   std::string_view rows_field = "";  // gives the rows of a table of which the class reads num_buckets
 };
 
+// Windows of a Swin class: its defaults.
+struct SwinWindows {
+  int64_t window_size = 7;
+  int64_t image_size = 224, patch_size = 4;  // kSwinV2
+  // kSwinV2: a stage has half of the resolution of the one before. Else all stages have the image's resolution, and the
+  // class does not read pretrained_window_sizes.
+  bool halves = true;
+};
+
 // How a vision class (kAxial) splits its heads among the axes.
 struct HeadAxes {
   int64_t count = 2;
@@ -258,12 +269,15 @@ struct ClassRules {
 // Where a class reads a scaling block.
 enum class BlockIn { kEither, kRopeParameters, kNowhere };
 
+// Origin of a row's facts: classes of this package, or code that is released beside the weights.
+inline constexpr std::string_view kTransformers = "transformers", kReleasedCode = "the model's released code";
+
 struct ModelType {
   std::string_view name;
+  std::string_view original = kTransformers;
   Scheme scheme = Scheme::kRotary;
   Pairing pairing = Pairing::kHalfSplit;
   std::optional<Pairing> output_pairing;    // if it differs from `pairing`
-  std::optional<Pairing> table_pairing;     // if it differs from `pairing`: not a rotation
   Precision precision = kHfEagerPrecision;  // PRECISION_PRESET_MODEL
 
   double theta = 10000;
@@ -300,7 +314,7 @@ struct ModelType {
   Condition only_if;  // if not met, there is no rotary embedding
   ClassRules rules;
 
-  int64_t window = 7;                 // kSwin, kSwinV2: default window_size
+  SwinWindows windows;                // kSwin, kSwinV2
   std::optional<OneStack> one_stack;  // kT5: set if the file has one stack, not two
   Terms terms = Terms::kNone;
   std::optional<LearnedTable> learned;

@@ -101,7 +101,6 @@ absl::StatusOr<RotarySettings> AxialOf(Part& part) {
   settings.frequencies = std::move(axial);
   settings.input_pairing = part.type.pairing;
   settings.output_pairing = part.type.output_pairing;
-  settings.table_pairing = part.type.table_pairing;
   if (axes.own_halves) settings.half_split_parts = axes.count;
   if (!part.type.note.empty()) part.Say("POSITIONS", "", std::string(part.type.note));
   if (part.type.learned) {

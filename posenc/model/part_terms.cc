@@ -13,7 +13,7 @@
 namespace posenc {
 namespace {
 
-bool IsSewD(const Part& part) { return part.type.name == "sew-d"; }
+bool IsSewD(const Part& part) { return part.type.terms == Terms::kSewD; }
 
 absl::Status SwitchedOff(const Part& part, std::string_view field, std::string_view value, std::string_view wanted) {
   return InvalidArgument(
@@ -145,7 +145,7 @@ ModelTerms ShawOf(ShawOrder order, bool clip, int64_t rows) {
 }
 
 std::string_view DefaultKind(const Part& part) {
-  return part.type.terms == Terms::kShawOrConformer ? "relative_key" : "relative";
+  return part.type.terms == Terms::kNamedConformer ? "relative" : "relative_key";
 }
 
 absl::StatusOr<ModelTerms> ConformerOf(Part& part) {
@@ -191,17 +191,6 @@ absl::StatusOr<ModelTerms> SpeechT5Of(Part& part) {
 }
 
 absl::StatusOr<ModelTerms> GemmaAudioOf(Part& part) {
-  const ConfigObject& config = part.config;
-  POSENC_ASSIGN_OR_RETURN(const auto left, config.Integer({"attention_context_left"}));
-  POSENC_ASSIGN_OR_RETURN(const auto right, config.Integer({"attention_context_right"}));
-  POSENC_ASSIGN_OR_RETURN(const auto chunk, config.Integer({"attention_chunk_size"}));
-  // Gemma 4 assumes that its first encoding's distance is half of its context.
-  const int64_t before = left.value_or(13) - 1;
-  if (part.type.name == "gemma4_audio" && (chunk.value_or(12) + before + right.value_or(0)) / 2 != before) {
-    return InvalidArgument("UNSUPPORTED", config.Path("attention_context_left"), fmt::format("{}", before + 1),
-                           "must be attention_chunk_size + attention_context_right, or 1 more; otherwise the model's "
-                           "distances are not those of its tokens");
-  }
   part.Say("SCALE", "per_dim_scale",
            "multiply q by the model's per-dimension scales and k by its key scale, if it has one; set scale to 1");
   part.Say("BLOCKS", "attention_chunk_size",
@@ -242,11 +231,13 @@ absl::StatusOr<ModelTerms> SettingsOf(Part& part) {
     case Terms::kInkling2:
     case Terms::kInkling2Loop: break;
     case Terms::kDeberta:
-    case Terms::kDebertaV2: return DebertaOf(part);
+    case Terms::kDebertaV2:
+    case Terms::kSewD: return DebertaOf(part);
     case Terms::kXlnet: return XlnetOf(part);
     case Terms::kTransformerXl: return FormerTransformerXlOf(part);
     case Terms::kConformer:
-    case Terms::kConformerOrShaw:
+    case Terms::kNamedConformer:
+    case Terms::kNamedShaw:
     case Terms::kShawOrConformer: return ConformerOf(part);
     case Terms::kBert: return BertOf(part);
     case Terms::kNezha: return NezhaOf(part);
@@ -264,24 +255,22 @@ absl::Status CheckTerms(const Part& part) {
   switch (part.type.terms) {
     case Terms::kNone: return part.HasOther();
     case Terms::kDeberta:
-    case Terms::kDebertaV2: {
+    case Terms::kDebertaV2:
+    case Terms::kSewD: {
       POSENC_ASSIGN_OR_RETURN(const auto relative, part.config.Bool("relative_attention"));
       if (!relative.value_or(IsSewD(part))) return SwitchedOff(part, "relative_attention", "false", "true");
       POSENC_ASSIGN_OR_RETURN(const std::vector<std::string> types, AttentionTypes(part));
       if (types.empty()) return SwitchedOff(part, "pos_att_type", "", "c2p, p2c or both");
       return absl::OkStatus();
     }
-    case Terms::kConformerOrShaw:
+    case Terms::kNamedConformer:
+    case Terms::kNamedShaw:
     case Terms::kShawOrConformer: {
       POSENC_ASSIGN_OR_RETURN(const std::string kind, Kind(part, "position_embeddings_type", DefaultKind(part)));
-      // wav2vec2-bert has relative_key and relative. The other classes have only their default kind.
-      const bool has_keys = part.type.terms == Terms::kShawOrConformer;
-      const bool has_relative = part.type.name != "seamless_m4t_v2";
-      if ((kind == "relative" && has_relative) || (kind == "relative_key" && has_keys)) return absl::OkStatus();
+      const bool has_both = part.type.terms == Terms::kShawOrConformer;
+      if (kind == DefaultKind(part) || (has_both && kind == "relative")) return absl::OkStatus();
       return SwitchedOff(part, "position_embeddings_type", kind,
-                         !has_keys      ? "relative"
-                         : has_relative ? "relative or relative_key"
-                                        : "relative_key");
+                         has_both ? "relative or relative_key" : DefaultKind(part));
     }
     case Terms::kVits: {
       const bool null = part.config.Find("window_size") == nullptr && part.config.tree().contains("window_size");

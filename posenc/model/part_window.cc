@@ -53,7 +53,7 @@ absl::StatusOr<Window> PatchesOf(const ConfigObject& config, std::string_view fi
 }
 
 absl::StatusOr<SwinSettings> SwinOf(Part& part) {
-  POSENC_ASSIGN_OR_RETURN(const Window window, SizeOf(part.config, "window_size", part.type.window));
+  POSENC_ASSIGN_OR_RETURN(const Window window, SizeOf(part.config, "window_size", part.type.windows.window_size));
   const nlohmann::json* size = part.config.Find("window_size");
   const bool is_list = size != nullptr && size->is_array();
   part.Comes("swin.window_height", part.config.Path("window_size") + (is_list ? "[0]" : ""));
@@ -94,7 +94,7 @@ absl::StatusOr<std::vector<int64_t>> ByStage(const ConfigObject& config, std::st
 absl::StatusOr<std::vector<ModelLayers>> SwinV2Of(const Part& part, const ModelLayers& common) {
   const ConfigObject& config = part.config;
   constexpr size_t kMostStages = 16;
-  const bool swin2sr = part.type.name == "swin2sr";  // all stages have the image's resolution
+  const SwinWindows& own = part.type.windows;
   POSENC_ASSIGN_OR_RETURN(const auto depths, config.Numbers("depths"));
   if (!depths || depths->empty() || depths->size() > kMostStages) {
     return InvalidArgument(depths ? "OUT_OF_RANGE" : "MISSING", config.Path("depths"),
@@ -106,13 +106,13 @@ absl::StatusOr<std::vector<ModelLayers>> SwinV2Of(const Part& part, const ModelL
   POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> layers, ByStage(config, "depths", stages, {}, notes));
   POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> heads, ByStage(config, "num_heads", stages, {}, notes));
   std::vector<int64_t> pretrained(stages);
-  if (!swin2sr) {
+  if (own.halves) {
     const std::vector<double> zeros(std::min<size_t>(stages, 4));  // the class's default is for four stages
     POSENC_ASSIGN_OR_RETURN(pretrained, ByStage(config, "pretrained_window_sizes", stages, zeros, notes));
   }
-  POSENC_ASSIGN_OR_RETURN(const Window window, SizeOf(config, "window_size", part.type.window));
-  POSENC_ASSIGN_OR_RETURN(const Window image, SizeOf(config, "image_size", swin2sr ? 64 : 224));
-  POSENC_ASSIGN_OR_RETURN(const Window patch, SizeOf(config, "patch_size", swin2sr ? 1 : 4));
+  POSENC_ASSIGN_OR_RETURN(const Window window, SizeOf(config, "window_size", own.window_size));
+  POSENC_ASSIGN_OR_RETURN(const Window image, SizeOf(config, "image_size", own.image_size));
+  POSENC_ASSIGN_OR_RETURN(const Window patch, SizeOf(config, "patch_size", own.patch_size));
 
   const double count = std::accumulate(depths->begin(), depths->end(), 0.0);
   if (count > kMaxLayers) {
@@ -123,7 +123,7 @@ absl::StatusOr<std::vector<ModelLayers>> SwinV2Of(const Part& part, const ModelL
   bool alike = true;
   uint32_t first = 0;
   for (size_t n = 0; n < stages; ++n) {
-    const int64_t tokens = (image.height / patch.height) >> (swin2sr ? 0 : n);
+    const int64_t tokens = (image.height / patch.height) >> (own.halves ? n : 0);
     const int64_t size = std::min(window.height, tokens);
     SwinV2Settings settings{.window = {size, size}};
     if (pretrained[n] > 0) settings.pretrained_window = {pretrained[n], pretrained[n]};

@@ -238,7 +238,7 @@ std::vector<ModelType> MakeRemoteCodeTypes() {
                                                     {.layer_type = "full_attention", .rope_theta = 150000}};
 
   // clang-format off
-  return {
+  std::vector<ModelType> types = {
       // Run here against the released code.
       {.name = "bailing_moe", .partial = 1,
        .rope_types = {"default", "linear", "dynamic", "deepseek_yarn"}, .rules = {.block = ReadBailing}},
@@ -275,6 +275,8 @@ std::vector<ModelType> MakeRemoteCodeTypes() {
       {.name = "telechat3", .theta = 1e6, .head_dim = 128, .rules = {.block = ReadTelechat3}},
   };
   // clang-format on
+  for (ModelType& type : types) type.original = kReleasedCode;
+  return types;
 }
 
 }  // namespace

@@ -405,7 +405,7 @@ std::vector<ModelType> MakeRotaryTypes() {
       {.name = "granitemoehybrid", .pattern = kAllLinear, .only_if = {"position_embedding_type", "rope"}},
       {.name = "wav2vec2-conformer", .precision = kF32, .theta_field = "rotary_embedding_base",
        .only_if = {"position_embeddings_type", "rotary"},
-       .terms = Terms::kConformerOrShaw},
+       .terms = Terms::kNamedConformer},
       {.name = "wav2vec2-bert", .precision = kF32, .theta_field = "rotary_embedding_base",
        .only_if = {"position_embeddings_type", "rotary"},
        .terms = Terms::kShawOrConformer},

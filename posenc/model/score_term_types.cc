@@ -1,8 +1,11 @@
 // Model types whose config.json selects a score term. It gives settings only: the weights come with the request. Taken
 // from transformers 5.24; transfo-xl and nezha, which it no longer has, from 4.57.
+#include <fmt/format.h>
+
 #include <vector>
 
-#include "posenc/model/model_types.h"
+#include "posenc/base/status.h"
+#include "posenc/model/part.h"
 
 namespace posenc {
 namespace {
@@ -10,6 +13,18 @@ namespace {
 using enum Scheme;
 
 constexpr LayerPattern kInkling = {.every = 6, .field = "", .others = "hybrid_sliding", .full = "hybrid"};
+
+// Gemma 4 assumes that its first encoding's distance is half of its context.
+absl::Status CheckContext(Part& part) {
+  POSENC_ASSIGN_OR_RETURN(const auto left, part.config.Integer({"attention_context_left"}));
+  POSENC_ASSIGN_OR_RETURN(const auto right, part.config.Integer({"attention_context_right"}));
+  POSENC_ASSIGN_OR_RETURN(const auto chunk, part.config.Integer({"attention_chunk_size"}));
+  const int64_t before = left.value_or(13) - 1;
+  if ((chunk.value_or(12) + before + right.value_or(0)) / 2 == before) return absl::OkStatus();
+  return InvalidArgument("UNSUPPORTED", part.config.Path("attention_context_left"), fmt::format("{}", before + 1),
+                         "must be attention_chunk_size + attention_context_right, or 1 more; otherwise the model's "
+                         "distances are not those of its tokens");
+}
 
 std::vector<ModelType> MakeScoreTermTypes() {
   // clang-format off
@@ -19,14 +34,14 @@ std::vector<ModelType> MakeScoreTermTypes() {
       {.name = "deberta-v2", .scheme = kTerms,
        .head_dim_field = "attention_head_size",
        .terms = Terms::kDebertaV2, .learned = LearnedTable{512, 1536}},
-      {.name = "sew-d", .scheme = kTerms, .head_dim_field = "attention_head_size", .terms = Terms::kDebertaV2},
+      {.name = "sew-d", .scheme = kTerms, .head_dim_field = "attention_head_size", .terms = Terms::kSewD},
 
       // Conformer's term of Transformer-XL, or Shaw's relative keys if position_embeddings_type is relative_key.
       {.name = "fastspeech2_conformer", .scheme = kTerms, .terms = Terms::kConformer},
       {.name = "nemotron_asr_streaming_encoder", .scheme = kTerms, .width = {1024, 8}, .terms = Terms::kConformer},
       {.name = "parakeet_encoder", .scheme = kTerms, .width = {1024, 8}, .terms = Terms::kConformer},
-      {.name = "seamless_m4t", .scheme = kTerms, .terms = Terms::kConformerOrShaw},
-      {.name = "seamless_m4t_v2", .scheme = kTerms, .terms = Terms::kShawOrConformer},
+      {.name = "seamless_m4t", .scheme = kTerms, .terms = Terms::kNamedConformer},
+      {.name = "seamless_m4t_v2", .scheme = kTerms, .terms = Terms::kNamedShaw},
 
       // Transformer-XL's term.
       {.name = "transfo-xl", .scheme = kTerms, .head_dim_field = "d_head", .terms = Terms::kTransformerXl},
@@ -34,7 +49,8 @@ std::vector<ModelType> MakeScoreTermTypes() {
 
       // Shaw's relative keys, and terms of a model's own.
       {.name = "gemma3n_audio", .scheme = kTerms, .width = {1536, 8}, .terms = Terms::kGemmaAudio},
-      {.name = "gemma4_audio", .scheme = kTerms, .width = {1024, 8}, .terms = Terms::kGemmaAudio},
+      {.name = "gemma4_audio", .scheme = kTerms, .width = {1024, 8}, .rules = {.adapt = CheckContext},
+       .terms = Terms::kGemmaAudio},
       {.name = "granite_speech5_encoder", .scheme = kTerms, .width = {1024, 8}, .terms = Terms::kGraniteSpeech},
       {.name = "granite_speech_encoder", .scheme = kTerms,
        .head_dim_field = "dim_head", .hidden_size_field = "hidden_dim", .width = {1024, 8},

@@ -136,6 +136,12 @@ absl::Status CheckAggregated(Part& part, RotarySettings& settings, RopeParameter
                                      2 * share, part.type.name));
 }
 
+// V-JEPA 2 computes half-split tables and applies them to pairs of neighbours, which is not a rotation.
+absl::Status PairTablesHalfSplit(Part&, RotarySettings& settings, RopeParameters&) {
+  settings.table_pairing = Pairing::kHalfSplit;
+  return absl::OkStatus();
+}
+
 std::vector<ModelType> MakeSeveralAxesTypes() {
   const ClassRules memory = {.head_dim = MemoryHead, .fields = {kMemoryRate}};
   // Default mrope_section of a family of models.
@@ -167,7 +173,7 @@ std::vector<ModelType> MakeSeveralAxesTypes() {
        .rules = {.block = ReadHunyuanAlpha}, .note = kWidthFirst},
       {.name = "hy_v4_vl_text", .pairing = kInter, .precision = kVllm, .head_dim = 64, .unrotated_dim = 192,
        .mrope = kInterleavedAxes, .sections = {12, 10, 10}},
-      {.name = "keye_text", .theta = 1e6, .head_dim = 128, .mrope = kContiguous, .sections = qwen2_vl},
+      {.name = "keye_text", .original = kReleasedCode, .theta = 1e6, .head_dim = 128, .mrope = kContiguous, .sections = qwen2_vl},
       {.name = "neomme", .partial = 1, .partial_field = "",
        .head_dim = 64,
        .layers = kByTypeFilled, .pattern = kEvery6thAndLastAreFull, .by_layer = neomme_blocks,
@@ -218,7 +224,8 @@ std::vector<ModelType> MakeSeveralAxesTypes() {
       {.name = "kimi_k25_vision", .scheme = kAxial, .precision = kF32,
        .width = {1152, 16}, .axes = {.alternating = true},
        .learned = kKimiTable, .note = kColumnsFirst},
-      {.name = "keye_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}, .learned = kPaddleTable},
+      {.name = "keye_vision", .original = kReleasedCode, .scheme = kAxial, .precision = kF32,
+       .width = {1152, 16}, .learned = kPaddleTable},
       {.name = "lfm3_vl_vision", .scheme = kAxial, .precision = kF32, .theta = 1e6, .width = {1024, 16}},
       {.name = "llama4_vision_model", .scheme = kAxial, .pairing = kInter, .precision = kF32, .head_dim_field = "",
        .width = {768, 16},
@@ -226,8 +233,8 @@ std::vector<ModelType> MakeSeveralAxesTypes() {
       {.name = "minimax_m3_vl_vision", .scheme = kAxial, .width = {1280, 16}, .axes = {.count = 3}},
       {.name = "mlcd", .scheme = kAxial, .precision = kF32},
       {.name = "mlcd_vision_model", .scheme = kAxial, .precision = kF32},
-      {.name = "moonvit", .scheme = kAxial, .pairing = kInter, .precision = kF32, .width = {1152, 16},
-       .axes = {.alternating = true}, .learned = kKimiTable, .note = kColumnsFirst},
+      {.name = "moonvit", .original = kReleasedCode, .scheme = kAxial, .pairing = kInter, .precision = kF32,
+       .width = {1152, 16}, .axes = {.alternating = true}, .learned = kKimiTable, .note = kColumnsFirst},
       {.name = "muse_glimmer_vision", .scheme = kAxial, .precision = kVllm, .width = {1536, 16}, .learned = kMuseTable},
       {.name = "muse_spark_vision", .scheme = kAxial, .precision = kVllm, .width = {1536, 16}, .learned = kMuseTable},
       {.name = "paddleocr_vl_vision", .scheme = kAxial, .precision = kF32, .width = {1152, 16}, .learned = kPaddleTable},
@@ -255,9 +262,9 @@ std::vector<ModelType> MakeSeveralAxesTypes() {
       {.name = "step3p5_vision", .scheme = kAxial, .precision = kF32, .width = {1536, 16},
        .rules = {.adapt = ReadOlderWidths<kStep3Widths>, .fields = {"width", "heads"}}, .learned = kStep3Table, .note = kColumnsFirst},
       {.name = "video_llama_3_vision", .scheme = kAxial, .precision = kF32, .width = {768, 12}},
-      {.name = "vjepa2", .scheme = kAxial, .pairing = kInter, .table_pairing = Pairing::kHalfSplit, .theta_field = "",
-       .block_in = BlockIn::kNowhere, .head_dim_field = "", .width = {1024, 16}, .axes = {.count = 3, .own_halves = true},
-       .note = kFrameRowColumn},
+      {.name = "vjepa2", .scheme = kAxial, .pairing = kInter, .theta_field = "", .block_in = BlockIn::kNowhere,
+       .head_dim_field = "", .width = {1024, 16}, .axes = {.count = 3, .own_halves = true},
+       .rules = {.settings = PairTablesHalfSplit}, .note = kFrameRowColumn},
   };
   // clang-format on
 }

@@ -11,7 +11,6 @@
 #include "posenc/base/status.h"
 #include "posenc/methods/rope/methods.h"
 #include "posenc/methods/rope/query_scale.h"
-#include "posenc/model/config_json.h"
 
 namespace posenc::wire {
 namespace {
@@ -199,8 +198,8 @@ std::vector<std::string> FromLlamaCpp(const ResolvedRotary& resolved, const Rota
   return departures;
 }
 
-// Lists what a transformers model would compute otherwise from the same config.json.
-std::vector<std::string> FromTransformers(const ResolvedRotary& resolved, const RotaryPlan& plan) {
+// Lists what the code of the model's class would compute otherwise from the same config.json.
+std::vector<std::string> FromClass(const ResolvedRotary& resolved, const RotaryPlan& plan) {
   std::vector<std::string> departures;
   if (resolved.precision.frequencies == Frequencies::kExact) {
     departures.emplace_back("roundings (none here but the last; PRECISION_PRESET_MODEL repeats the class's)");
@@ -216,11 +215,10 @@ std::vector<std::string> FromTransformers(const ResolvedRotary& resolved, const 
 }
 
 std::string Departures(const ResolvedRotary& resolved, const RotaryPlan& plan) {
-  const bool gguf = HasNote(resolved, "GGUF");
-  if (!gguf && resolved.parameters_field.find(kConfigJson) == std::string::npos) return "";
-  const auto departures = gguf ? FromLlamaCpp(resolved, plan) : FromTransformers(resolved, plan);
+  if (resolved.original.empty()) return "";  // settings
+  const auto departures = HasNote(resolved, "GGUF") ? FromLlamaCpp(resolved, plan) : FromClass(resolved, plan);
   if (departures.empty()) return "";
-  return fmt::format("Differs from {} in: {}.", gguf ? "llama.cpp" : "transformers", fmt::join(departures, "; "));
+  return fmt::format("Differs from {} in: {}.", resolved.original, fmt::join(departures, "; "));
 }
 
 }  // namespace

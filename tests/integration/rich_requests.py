@@ -77,11 +77,15 @@ def scalings():
     part.head_dim = 16
     part.ClearField("rotary_dim")
     part.output_pairing = rotary_pb2.PAIRING_INTERLEAVED
+    telechat = scaled("telechat_ntk", **original)
+    telechat.max_position_embeddings = 128
     return [
         part,
         scaled("linear_positions", factor=4, negate_angle=True),
         scaled("ntk_alpha", alpha=1000),
         scaled("ntk", factor=4, mixed_b=0.6),
+        scaled("qwen_ntk", **original),
+        telechat,
         scaled("yarn", **ramp, **magnitudes, truncate=False),
         scaled("yarn", **ramp, attention_factor=0.5),
         scaled("deepseek_yarn", **ramp, **magnitudes, frequency_dim=10),

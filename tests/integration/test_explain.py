@@ -27,6 +27,16 @@ def test_every_file_is_answered_without_choices(client, configs):
                 assert all(text.sentence for text in layer.text), path
 
 
+@pytest.mark.parametrize("config, original", (
+    ({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4}, "transformers"),
+    ({"model_type": "telechat3", "hidden_size": 64, "num_attention_heads": 4}, "the model's released code"),
+    ({"_class_name": "FluxTransformer2DModel"}, "diffusers"),
+))
+def test_the_original_is_named(client, config, original):
+    layer, = explain(client, json.dumps(config).encode())
+    assert any(sentence.startswith(f"Differs from {original} in: roundings") for sentence in layer.text[0].sentence)
+
+
 def test_a_file_of_unknown_model_type_needs_a_pairing(client):
     refusal = client.refusal("Explain", service_pb2.ExplainRequest(
         model=rotary_pb2.ModelConfig(config_json=b'{"model_type": "unheard", "head_dim": 64, "rope_theta": 10000}')))

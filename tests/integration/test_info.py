@@ -4,6 +4,7 @@ import re
 
 import grpc
 import grpc_peers_pb2 as peers
+import mutations
 import numpy
 import pytest
 import samples
@@ -22,7 +23,8 @@ def test_server_information(client):
     assert info.cpu_target in info.cpu_targets
     assert [device.name for device in info.devices] == ["cpu"] and info.devices[0].threads >= 1
     methods = {family.family: set(family.methods) for family in info.methods}
-    assert methods["rope"] >= {"default", "linear", "dynamic", "yarn", "longrope", "llama3", "given_frequencies"}
+    others = {"given_frequencies", "given_table", "axial", "mrope", "xpos", "query_scale"}
+    assert methods["rope"] - others == set(mutations.ROPE_TYPES) - {""}, "rich_requests.scalings() has each rope_type"
     for field in service_pb2.ServerLimits.DESCRIPTOR.fields:
         if not field.name.startswith("max_region"):  # 0: shared memory is off
             assert getattr(info.limits, field.name) > 0, field.name

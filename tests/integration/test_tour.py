@@ -1,5 +1,7 @@
 """Runs docs/tour.md: each command of its transcripts, and each mistake of its table, with what the page says they print."""
 
+import fnmatch
+import glob
 import os
 import re
 import shutil
@@ -86,4 +88,4 @@ def test_the_mistakes(shell, tmp_path):
     write_files(tmp_path / "work")
     for mistake, command, message in rows:
         said = shell(command).split("\nSee `posenc")[0].rstrip("\n")
-        assert said == message, mistake
+        assert fnmatch.fnmatchcase(said, glob.escape(message).replace("...", "*")), mistake

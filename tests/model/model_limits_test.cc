@@ -4,10 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "posenc/model/gguf_types.h"
+#include "posenc/gguf/gguf_types.h"
 #include "posenc/model/model.h"
 #include "posenc/model/rope_block.h"
-#include "tests/model/gguf_file.h"
+#include "tests/gguf/gguf_file.h"
 #include "tests/service/call.h"
 
 namespace posenc::model_limits_test {

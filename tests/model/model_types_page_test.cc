@@ -9,8 +9,8 @@
 #include <functional>
 #include <sstream>
 
+#include "posenc/gguf/gguf_types.h"
 #include "posenc/model/diffusers.h"
-#include "posenc/model/gguf_types.h"
 #include "posenc/model/model_types.h"
 
 namespace posenc::model_types_page_test {
@@ -97,7 +97,9 @@ std::string Lists() {
                   rotary([&](const ModelType& t) { return !several(t) && !by_layer(t); }));
   text += Section("Rotary, by layer: other frequencies, or none", rotary(by_layer));
   std::vector<std::string_view> remote;
-  for (const ModelType& type : RemoteCodeTypes()) remote.push_back(type.name);
+  for (const ModelType* type : AllModelTypes()) {
+    if (type->original == kReleasedCode) remote.push_back(type->name);
+  }
   text += Section("Of these, classes whose code is released beside the weights", std::move(remote));
   text += Section("Rotary of several axes: M-RoPE", rotary(several));
   text += Section("Rotary over the axes of an image", of(Scheme::kAxial));

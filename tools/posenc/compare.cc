@@ -236,7 +236,7 @@ Subcommand AddCompare(CLI::App& parent) {
                  {"layer_index", "see --a-layer-index", "--b-layer-index"},
                  {"input_pairing", "see --a-input-pairing", "--b-input-pairing"}});
   AddFieldFlags(*app, "Lengths", &flags->request,
-                {{"seq_len", "dynamic, longrope: sequence lengths to compare at; required for these"}});
+                {{"seq_len", ByLength("sequence lengths to compare at; required for these")}});
   return {app, [flags](Session& session) { return RunCompare(*flags, session); }};
 }
 

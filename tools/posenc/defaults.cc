@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "posenc/base/gguf.h"
 #include "posenc/base/json_text.h"
-#include "posenc/model/gguf_fields.h"
+#include "posenc/gguf/gguf_fields.h"
 #include "tools/posenc/field_flags.h"
 
 namespace posenc::command {

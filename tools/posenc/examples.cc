@@ -26,7 +26,7 @@ constexpr std::pair<const char*, const char*> kExamples[] = {
   posenc compare config.json other/config.json
       Tells whether two models encode positions alike, and where they differ.
   posenc compare config.json other/config.json --seq-len 8192
-      Compares them at a sequence length, which dynamic and longrope need.
+      Compares them at a sequence length, which some scalings (dynamic, longrope and others) need.
   posenc compare config.json other --json
       Prints the comparison as JSON; other is a folder that has a config.json.)"},
     {"posenc table", R"(Examples:

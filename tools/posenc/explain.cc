@@ -66,7 +66,7 @@ Subcommand AddExplain(CLI::App& parent) {
   flags->bias.Add(*app);
   flags->precision.Add(*app);
   AddFieldFlags(*app, "Lengths", &flags->request,
-                {{"seq_len", "dynamic, longrope: sequence lengths to explain; default: one for each branch"}});
+                {{"seq_len", ByLength("sequence lengths to explain; default: one for each branch")}});
   return {app, [flags](Session& session) { return RunExplain(*flags, session); }};
 }
 

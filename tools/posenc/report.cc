@@ -134,8 +134,7 @@ void AppendInfo(const v1::AnswerInfo& info, Rows* rows) {
   if (!info.plan_fingerprint().empty()) {
     rows->emplace_back("fingerprint", absl::BytesToHexString(info.plan_fingerprint()));
   }
-  rows->emplace_back("computed by",
-                     absl::StrCat(info.device(), ", numerics ", info.numerics_version(), ", ", info.config_rules()));
+  rows->emplace_back("computed by", absl::StrCat(info.device(), ", numerics ", info.numerics_version()));
 }
 
 std::string Notes(const v1::AnswerInfo& info) {

@@ -30,6 +30,16 @@ std::string ReadBy(std::string_view field, std::string_view help = "") {
 
 }  // namespace
 
+std::string ByLength(const std::string& help) {
+  std::string types;
+  for (const RopeMethod& method : RopeMethods()) {
+    if (!method.needs_seq_len(RopeParameters())) continue;
+    types += types.empty() ? "" : ", ";
+    types += method.rope_type;
+  }
+  return types + ": " + help;
+}
+
 void ModelFlags::Add(CLI::App& app, bool argument) {
   app.add_option(argument ? "model,--model" : "--model", path_,
                  "A model's config.json or GGUF, a folder that has one, an ONNX graph, or -: standard input")
@@ -281,11 +291,11 @@ void AddPositionFlags(CLI::App& app, PositionKind kind, v1::Positions* positions
     AddFieldFlags(app, kGroup, positions,
                   {{"cu_seqlens", "With --layout thd: start of each packed sequence, then the end of the last"},
                    {"cache_index", "--query-scale by the index in the cache: that of the first token"},
-                   {"scaling_length_rule", "dynamic, longrope: length that sets the frequencies; with --seq-len: given",
+                   {"scaling_length_rule", ByLength("length that sets the frequencies; with --seq-len: given"),
                     "--scaling-length,--scaling-length-rule"}});
   }
   AddFieldFlags(app, kGroup, positions,
-                {{"seq_len", "dynamic, longrope: length that sets the frequencies, one for all or one per sequence"}});
+                {{"seq_len", ByLength("length that sets the frequencies, one for all or one per sequence")}});
 }
 
 void AddMissingPositions(const v1::Positions& positions, Missing* missing) {

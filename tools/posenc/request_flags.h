@@ -15,6 +15,9 @@
 
 namespace posenc::command {
 
+// Returns the help of a flag for a sequence length: the rope_types that depend on it, then `help`.
+std::string ByLength(const std::string& help);
+
 // Parsing writes into these objects, so they must not move until it ends. The functions that return a message are
 // called after parsing; they return usage errors.
 

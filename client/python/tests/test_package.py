@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import posenc
 
@@ -179,6 +180,30 @@ def test_the_streams_of_the_page():
     page = (HERE.parents[2] / "docs/clients/python.md").read_text()
     first, streams = page.split("```python\n")[1].split("```")[0], page.split("## Streams\n\n```python\n")[1].split("```")[0]
     assert python(first + streams.replace("1 << 20", "1 << 12") + "print(part.begin, q.shape)").endswith("0 (1, 3, 32, 128)\n")
+
+
+def test_the_rotated_output_of_the_page(tmp_path, monkeypatch):
+    """DeepSeek V4's output, rotated back, depends on distances only: all tokens may move."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({
+        "model_type": "deepseek_v4", "num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 64, "head_dim": 512,
+        "layer_types": ["sliding_attention", "compressed_sparse_attention"]}))
+    page = (HERE.parents[2] / "docs/clients/python.md").read_text()
+    example = page.split("## Outputs that are rotated back")[1].split("```python\n")[1].split("```")[0]
+    random = np.random.default_rng(1)
+    q, kv = (random.standard_normal((1, 5, heads, 512), np.float32) for heads in (2, 1))
+
+    def attention(q, k, v):
+        weights = np.exp(np.einsum("bqhd,bkgd->bhqk", q, k) / 512**0.5)
+        return np.einsum("bhqk,bkgd->bqhd", weights / weights.sum(-1, keepdims=True), v)
+
+    def outputs(start):
+        names = {"q": q, "kv": kv, "start": start, "attention": attention, "client": posenc.local()}
+        exec(compile(example, "python.md", "exec"), names)
+        return names["output"]
+
+    assert np.abs(outputs(0) - outputs(300)).max() < 1e-4
+    assert np.abs(outputs(0) - attention(q, kv, kv)).max() > 0.01
 
 
 def test_the_example_of_the_readme(llama):

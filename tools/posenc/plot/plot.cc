@@ -134,8 +134,7 @@ absl::Status PictureFlags::DrawAndTell(const Session& session, const v1::AnswerI
 void AnalysisFlags::Add(CLI::App& app) {
   rotary_.Add(app);
   AddSinusoidalFlags(app, &sinusoidal_);
-  AddFieldFlags(app, "Lengths", &request_,
-                {{"seq_len", "dynamic, longrope: sequence length; required for these types"}});
+  AddFieldFlags(app, "Lengths", &request_, {{"seq_len", ByLength("sequence length; required for these types")}});
   app.add_option("--overlay", overlay_,
                  "Another model, drawn in the same picture: its config.json or GGUF, or its folder")
       ->type_name("OTHER")

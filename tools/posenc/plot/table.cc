@@ -98,9 +98,8 @@ Subcommand AddTablePlot(CLI::App& plot) {
   AddFieldFlags(*app, "Table", &flags->table,
                 {{"count", "Number of positions; default 128"},
                  {"operand", "Operand of the table, with --scale-base or --centre (xPos)"}});
-  AddFieldFlags(
-      *app, "Positions", &flags->positions,
-      {{"offset", "First position; default 0"}, {"seq_len", "dynamic, longrope: length that sets the frequencies"}});
+  AddFieldFlags(*app, "Positions", &flags->positions,
+                {{"offset", "First position; default 0"}, {"seq_len", ByLength("length that sets the frequencies")}});
   flags->rotary.Add(*app);
   flags->embedding.Add(*app);
   flags->precision.Add(*app);

@@ -559,7 +559,7 @@ type ServerLimits struct {
 	MaxConfigJsonBytes  int64 `protobuf:"varint,8,opt,name=max_config_json_bytes,json=maxConfigJsonBytes,proto3" json:"max_config_json_bytes,omitempty"`
 	// Sequences of one request that are listed one by one: in cu_seqlens or as scaling lengths.
 	MaxSequences int64 `protobuf:"varint,9,opt,name=max_sequences,json=maxSequences,proto3" json:"max_sequences,omitempty"`
-	// Frequencies of one request, summed over all its sequence lengths (dynamic, longrope); with CallHints.return_plan
+	// Frequencies of one request, summed over all its sequence lengths; with CallHints.return_plan
 	// over all its sequences.
 	MaxPlanValues int64 `protobuf:"varint,10,opt,name=max_plan_values,json=maxPlanValues,proto3" json:"max_plan_values,omitempty"`
 	// Cost limit of one request's bias: computed values (heads times distances), or work that takes as long.

@@ -4288,7 +4288,7 @@ pub struct ServerLimits {
     /// Sequences of one request that are listed one by one: in cu_seqlens or as scaling lengths.
     #[prost(int64, tag = "9")]
     pub max_sequences: i64,
-    /// Frequencies of one request, summed over all its sequence lengths (dynamic, longrope); with CallHints.return_plan
+    /// Frequencies of one request, summed over all its sequence lengths; with CallHints.return_plan
     /// over all its sequences.
     #[prost(int64, tag = "10")]
     pub max_plan_values: i64,

@@ -343,7 +343,7 @@ export type ServerLimits = Message<"posenc.v1.ServerLimits"> & {
   maxSequences: bigint;
 
   /**
-   * Frequencies of one request, summed over all its sequence lengths (dynamic, longrope); with CallHints.return_plan
+   * Frequencies of one request, summed over all its sequence lengths; with CallHints.return_plan
    * over all its sequences.
    *
    * @generated from field: int64 max_plan_values = 10;

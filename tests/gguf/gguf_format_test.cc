@@ -3,7 +3,7 @@
 
 #include "posenc/base/gguf.h"
 #include "posenc/base/status.h"
-#include "tests/model/gguf_file.h"
+#include "tests/gguf/gguf_file.h"
 #include "tests/service/call.h"
 
 namespace posenc::gguf_format_test {

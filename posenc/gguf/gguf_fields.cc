@@ -1,4 +1,4 @@
-#include "posenc/model/gguf_fields.h"
+#include "posenc/gguf/gguf_fields.h"
 
 #include <fmt/format.h>
 

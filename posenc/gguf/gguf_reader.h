@@ -8,9 +8,9 @@
 
 #include "absl/status/statusor.h"
 #include "posenc/base/limits.h"
-#include "posenc/model/gguf_fields.h"
-#include "posenc/model/gguf_types.h"
-#include "posenc/model/model.h"
+#include "posenc/gguf/gguf_fields.h"
+#include "posenc/gguf/gguf_types.h"
+#include "posenc/settings/model_layers.h"
 
 namespace posenc {
 

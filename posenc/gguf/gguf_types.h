@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
+
 namespace posenc {
 
 // llama.cpp's rope types NORM, NEOX, MROPE and IMROPE. The last two pair half-split; "or sections": MROPE if
@@ -67,6 +69,14 @@ enum class GgufQueryScale { kNone, kLlama4, kByOriginalLength, kByTemperatureLen
 
 enum class GgufAlibi { kNone, kEight, kByKey, kEightIf40Layers };  // attention.max_alibi_bias
 
+// Note on DeepSeek V4's layers.
+inline constexpr std::string_view kDeepseekV4Note =
+    "the last rotary_dim elements of a head rotate: set rotary_offset to the first of them; values are rotated keys, "
+    "so the attention's output is rotated back by the query's position before the last projection (DIRECTION_INVERSE); "
+    "a compressed key has the position of its block's first token";
+
+struct GgufFile;
+
 struct GgufType {
   std::string_view name;
   GgufPairs pairs = GgufPairs::kNorm;
@@ -91,11 +101,12 @@ struct GgufType {
   double fixed_theta = 0;         // unless 0: rope.freq_base is not read
   bool only_theta = false;        // llama.cpp aborts unless rope.freq_base is fixed_theta
   std::string_view theta_key = "rope.freq_base";  // of layers that do not slide
-  bool unit_magnitude = false;                    // llama.cpp cancels the magnitude of YaRN
+  bool unit_magnitude = false;                    // llama.cpp cancels YaRN's magnitude, and reads no attn_factor
   bool reads_alpha = false;                       // theta is multiplied by rope.scaling.alpha^(head / (head - 2))
   GgufAlibi alibi = GgufAlibi::kNone;
   GgufQueryScale query_scale = GgufQueryScale::kNone;
-  std::string_view instead = "";  // for an architecture that is not read: the reason
+  absl::Status (*add_notes)(GgufFile& file) = nullptr;  // adds the notes that only this architecture has
+  std::string_view instead = "";                        // for an architecture that is not read: the reason
 };
 
 // Returns the row with this name, or null.

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "posenc/base/status.h"
-#include "posenc/model/gguf_reader.h"
+#include "posenc/gguf/gguf_reader.h"
 
 namespace posenc {
 namespace {
@@ -30,10 +30,11 @@ absl::Status SetSliding(const GgufFile& file, std::vector<GgufLayerKind>* kinds,
       break;
     case GgufSliding::When::kUncompressed: {
       POSENC_ASSIGN_OR_RETURN(const auto ratios, file.fields.List(kRatios));
-      if (!ratios || ratios->size() < kinds->size()) {
+      const auto blocks = static_cast<size_t>(file.blocks);
+      if (!ratios || ratios->size() < blocks) {
         return InvalidArgument(ratios ? "MISMATCH" : "MISSING", file.fields.Path(kRatios),
                                ratios ? fmt::format("{} entries", ratios->size()) : "absent",
-                               fmt::format("must have an entry for each of the {} layers", kinds->size()));
+                               fmt::format("must have an entry for each of the {} layers", blocks));
       }
       for (size_t n = 0; n < kinds->size(); ++n) (*kinds)[n].sliding = (*ratios)[n] == 0;
       *any = true;

@@ -1,4 +1,4 @@
-#include "posenc/model/gguf_reader.h"
+#include "posenc/gguf/gguf_reader.h"
 
 #include <fmt/format.h>
 
@@ -100,14 +100,7 @@ absl::Status AddNotes(GgufFile& file) {
       "GGUF", kArchitecture,
       "read as llama.cpp (with ggml 0.25.3) reads it, not by config_rules; llama.cpp computes in float32, and powers "
       "of theta as products");
-  if (file.type.name == "grok") {
-    constexpr std::string_view kLength = "attention.temperature_length";
-    POSENC_ASSIGN_OR_RETURN(const auto length, file.fields.Number(kLength));
-    if (length.value_or(0) != 0) {
-      file.Say("NOT_PART_OF_ROTATION", file.fields.Path(kLength),
-               "the model multiplies its scores by a factor that grows with the query's position; llama.cpp does not");
-    }
-  }
+  if (file.type.add_notes != nullptr) POSENC_RETURN_IF_ERROR(file.type.add_notes(file));
   const bool has_factors = !file.gguf.factors.empty();
   if (IsSplit(file.gguf) && !has_factors && file.type.divisors != GgufDivisors::kNone) {
     file.Say("SPLIT", "gguf.split.count", "frequency factors in the model's other files are not read");
@@ -190,6 +183,7 @@ absl::StatusOr<std::vector<ModelLayers>> ReadGgufModel(const ModelSource& source
   if (bias_max == 0) AddUnread(file);
   for (ModelLayers& layers : all) {
     layers.file = kGguf;
+    layers.original = "llama.cpp";
     layers.precision = kF32Precision;
     if (longest && *longest > 0) layers.longest = *longest;
     layers.notes.insert(layers.notes.begin(), file.notes.begin(), file.notes.end());

@@ -1,6 +1,9 @@
-#include "posenc/model/gguf_types.h"
+#include "posenc/gguf/gguf_types.h"
 
 #include <initializer_list>
+
+#include "posenc/base/status.h"
+#include "posenc/gguf/gguf_reader.h"
 
 namespace posenc {
 namespace {
@@ -13,6 +16,21 @@ constexpr std::string_view kLearned = "its positions are a learned table in its 
 constexpr std::string_view kNoPositions = "its layers encode no positions";
 constexpr std::string_view kDrafts = "it drafts for another model, whose file decides";
 constexpr std::string_view kRepeats = "its layers run several times";
+
+absl::Status NoteDeepseekV4(GgufFile& file) {
+  file.Say("POSITIONS", "", std::string(kDeepseekV4Note));
+  return absl::OkStatus();
+}
+
+absl::Status NoteGrokTemperature(GgufFile& file) {
+  constexpr std::string_view kLength = "attention.temperature_length";
+  POSENC_ASSIGN_OR_RETURN(const auto length, file.fields.Number(kLength));
+  if (length.value_or(0) != 0) {
+    file.Say("NOT_PART_OF_ROTATION", file.fields.Path(kLength),
+             "the model multiplies its scores by a factor that grows with the query's position; llama.cpp does not");
+  }
+  return absl::OkStatus();
+}
 
 void Refuse(std::vector<GgufType>& types, std::string_view reason, std::initializer_list<std::string_view> names) {
   for (const std::string_view name : names) types.push_back({.name = name, .instead = reason});
@@ -78,7 +96,8 @@ void AddNorm(std::vector<GgufType>& types) {
                    .latent = true,
                    .reads_betas = true,
                    .theta_key = "attention.compress_rope_freq_base",
-                   .unit_magnitude = true});
+                   .unit_magnitude = true,
+                   .add_notes = NoteDeepseekV4});
   types.push_back({.name = "deepseek2",
                    .latent = true,
                    .scales_scores = true,
@@ -109,7 +128,8 @@ void AddNeox(std::vector<GgufType>& types) {
                    .whole_head = true,
                    .reads_betas = true,
                    .reads_ext_factor = true,
-                   .beta_fast = 8});
+                   .beta_fast = 8,
+                   .add_notes = NoteGrokTemperature});
   for (const std::string_view name : {"phi3", "phimoe"}) {
     types.push_back({.name = name, .pairs = GgufPairs::kNeox, .divisors = GgufDivisors::kLongShort});
   }
@@ -236,7 +256,7 @@ void AddOthers(std::vector<GgufType>& types) {
   Refuse(types, kRepeats, {"hrm_text", "nanbeige"});
   Refuse(types, "it is an image or audio encoder, whose keys differ", {"clip"});
   Refuse(types, "llama.cpp does not run it", {"gptj"});
-  Refuse(types, "it has T5's buckets, which llama.cpp's code fixes: use the model's config.json", {"t5", "t5encoder"});
+  Refuse(types, "it has T5's buckets, which llama.cpp's code fixes; use the model's config.json", {"t5", "t5encoder"});
   Refuse(types, "it compresses keys and rotates them by positions of its own", {"qwen4exp"});
   Refuse(types, "its layers mix latent attention of several shapes", {"dots3note", "bailingmoe3"});
   Refuse(types, "its layers are routed adapters", {"graniteswitch"});

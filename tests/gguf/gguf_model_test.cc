@@ -1,9 +1,9 @@
 // Reading of GGUF files by llama.cpp's rules. tests/conformance/check_gguf.py compares all architectures with libllama.
 #include <gtest/gtest.h>
 
-#include "posenc/model/gguf_types.h"
+#include "posenc/gguf/gguf_types.h"
 #include "posenc/model/model.h"
-#include "tests/model/gguf_file.h"
+#include "tests/gguf/gguf_file.h"
 #include "tests/service/call.h"
 
 namespace posenc::gguf_model_test {
@@ -244,6 +244,19 @@ TEST(GgufModel, ErrorsOfSettingsNameTheirKeys) {
   fails({Float("llama.rope.scaling.attn_factor", -1)}, "rope.scaling.attn_factor");
   request.mutable_rotary()->mutable_model()->set_config_json("{}");
   EXPECT_THAT(Call(request), IsInvalid("CONFLICT", "rotary.model.gguf"));
+}
+
+// DeepSeek V4's own theta is that of layers without a compressor; all layers get the note that config.json files get.
+TEST(GgufModel, DeepseekV4RotatesTheOutputBack) {
+  const auto layers = Read("deepseek4", {List("deepseek4.attention.compress_ratios", {0, 4}),
+                                         Float("deepseek4.attention.compress_rope_freq_base", 160000)});
+  ASSERT_THAT(layers, IsOk());
+  ASSERT_EQ(layers->size(), 2);
+  for (const ModelLayers& layer : *layers) {
+    EXPECT_THAT(layer.notes, testing::Contains(testing::Field(&Note::message, kDeepseekV4Note)));
+  }
+  EXPECT_EQ(ParametersOf((*layers)[0]).rope_theta, 10000);
+  EXPECT_EQ(ParametersOf((*layers)[1]).rope_theta, 160000);
 }
 
 TEST(GgufModel, EveryArchitectureIsReadOrRefused) {

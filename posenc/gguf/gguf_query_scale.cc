@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "posenc/base/status.h"
-#include "posenc/model/gguf_reader.h"
+#include "posenc/gguf/gguf_reader.h"
 
 namespace posenc {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "posenc/base/status.h"
 #include "posenc/exact/real.h"
-#include "posenc/model/gguf_reader.h"
+#include "posenc/gguf/gguf_reader.h"
 
 namespace posenc {
 namespace {
@@ -47,7 +47,10 @@ absl::Status SetMagnitudes(const GgufFile& file, double yarn_attn_factor, GgufSc
     POSENC_ASSIGN_OR_RETURN(const auto multiplier, file.fields.Float(kLogMultiplier));
     given = multiplier.value_or(0);
   }
-  POSENC_ASSIGN_OR_RETURN(const auto attn_factor, file.fields.Float(kAttnFactor));
+  std::optional<double> attn_factor;
+  if (!file.type.unit_magnitude) {
+    POSENC_ASSIGN_OR_RETURN(attn_factor, file.fields.Float(kAttnFactor));
+  }
   scaling->attn_factor = yarn_attn_factor * attn_factor.value_or(1);
   if (scaling->factor <= 0) return absl::OkStatus();  // refused where the settings are checked
   const bool tenfold = file.type.log_multiplier != GgufLogMultiplier::kAsGiven;
