@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "posenc/methods/rope/methods.h"
 #include "tests/diagnose/diagnose_case.h"
 
 namespace posenc::diagnose {
@@ -40,6 +41,8 @@ inline std::vector<RopeParameters> Scalings() {
           {.rope_type = "linear", .factor = 3},
           {.rope_type = "linear_positions", .factor = 3},
           {.rope_type = "dynamic", .factor = 2},
+          {.rope_type = "qwen_ntk", .original_max_position_embeddings = 4096},
+          {.rope_type = "telechat_ntk", .original_max_position_embeddings = 4096},
           {.rope_type = "ntk", .factor = 4},
           {.rope_type = "ntk", .factor = 4, .mixed_b = 0.625},
           {.rope_type = "ntk_alpha", .alpha = 1000},
@@ -62,13 +65,12 @@ inline RotarySettings Settings(const RopeParameters& p, Pairing pairing, int64_t
   settings.frequencies = p;
   settings.rotary_dim = rotary_dim;
   settings.input_pairing = pairing;
-  if (p.rope_type == "dynamic") settings.max_position_embeddings = 4096;
+  if (p.rope_type == "dynamic" || p.rope_type == "telechat_ntk") settings.max_position_embeddings = 4096;
   return Completed(settings);
 }
 
 inline Tokens TokensOf(const RopeParameters& p, double first = 8200) {
-  const bool by_length =
-      p.rope_type == "dynamic" || (p.rope_type == "longrope" && p.longrope_branch == LongropeBranch::kBySeqLen);
+  const bool by_length = FindRopeMethod(p.rope_type)->needs_seq_len(p);
   return Stretch(
       first, kScaledLength,
       by_length ? std::vector<int64_t>{static_cast<int64_t>(first) + kScaledLength} : std::vector<int64_t>{});
