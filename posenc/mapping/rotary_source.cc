@@ -34,6 +34,8 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const ModelLayers& layers, const Pr
   resolved.softmax_scale_factor = layers.softmax_scale_factor;
   resolved.whole_head = layers.whole_head;
   resolved.longest = layers.longest;
+  resolved.longest_field = layers.longest_field;
+  resolved.window = layers.window;
   resolved.rotary_offset = layers.rotary_offset;
   if (layers.rotary) {
     auto rotary = Rotary::Create(*layers.rotary, resolved.precision.frequencies, limits, plan_source);
