@@ -90,11 +90,11 @@ class TokenShape {
   absl::Status Take(std::string_view field, const Matrix<double>& matrix, int64_t before = 0) {
     const int64_t length = matrix.columns - before;
     if (length < 0 || sequences_.value_or(matrix.rows) != matrix.rows || length_.value_or(length) != length) {
-      return InvalidArgument("MISMATCH", fmt::format("{}.shape", field), Of(matrix.rows, matrix.columns),
-                             fmt::format("must be {}, the sequences and tokens that {} gives",
-                                         Of(sequences_.value_or(matrix.rows),
-                                            length_.value_or(std::max<int64_t>(length, 0)) + before),
-                                         first_.empty() ? "the description" : first_));
+      return InvalidArgument(
+          "MISMATCH", fmt::format("{}.shape", field), Of(matrix.rows, matrix.columns),
+          fmt::format("must be {}, the sequences and tokens that {} gives",
+                      Of(sequences_.value_or(matrix.rows), length_.value_or(std::max<int64_t>(length, 0)) + before),
+                      first_.empty() ? "the description" : first_));
     }
     if (first_.empty()) first_ = field;
     sequences_ = matrix.rows;

@@ -103,7 +103,8 @@ struct ModelLayers {
   bool scales_softmax = false;       // ModelType::unrotated_dim
   // Factor of the softmax scale where the file gives it by other rules than the plan's. Absent: see scales_softmax.
   std::optional<double> softmax_scale_factor;
-  // For explanations: the model's longest sequence, the file's field that gives it, and the sliding window of the layers.
+  // For explanations: the model's longest sequence, the file's field that gives it, and the sliding window of the
+  // layers.
   std::optional<double> longest;
   std::string_view longest_field = "max_position_embeddings";
   std::optional<double> window;

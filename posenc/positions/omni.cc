@@ -176,9 +176,9 @@ absl::Status CheckText(const Sequence& sequence, const OmniSettings& settings, i
     InterruptionPointOfStep(n);
     const int64_t id = sequence.input_id(n);
     if (id != settings.image_id && id != settings.video_id && id != settings.audio_id) continue;
-    return InvalidArgument("MISMATCH", "input_ids", fmt::format("{}", id),
-                           fmt::format("must follow the start of an image, a video or an audio: the token {}",
-                                       sequence.Place(n, n + 1)));
+    return InvalidArgument(
+        "MISMATCH", "input_ids", fmt::format("{}", id),
+        fmt::format("must follow the start of an image, a video or an audio: the token {}", sequence.Place(n, n + 1)));
   }
   return absl::OkStatus();
 }
@@ -191,8 +191,7 @@ OmniItems::OmniItems(const TokenDescription& described, const OmniSettings& of_m
       videos("video_grid_thw", "video", described.video_grid_thw) {}
 
 absl::StatusOr<PatchGrid> OmniItems::Take(GridQueue& queue, const Sequence& sequence, const OmniSpan& span) const {
-  POSENC_ASSIGN_OR_RETURN(const PatchGrid grid,
-                          queue.TakeMerged(sequence, span.begin, span.end, 1, settings.merge));
+  POSENC_ASSIGN_OR_RETURN(const PatchGrid grid, queue.TakeMerged(sequence, span.begin, span.end, 1, settings.merge));
   POSENC_RETURN_IF_ERROR(queue.CheckSpan(sequence, span.begin, span.end, Cells(grid), span.count));
   return grid;
 }
@@ -264,7 +263,8 @@ absl::Status AddSpansWithoutGrids(OmniItems& items, Sequence& sequence) {
 
 absl::Status CountWithoutGrids(OmniItems& items, bool ignores_padding, CountedPositions* result) {
   const TokenDescription& tokens = items.tokens;
-  if (tokens.audio_seqlens && !tokens.has_input_ids) return Requires("input_ids", "the model's audios are found by them");
+  if (tokens.audio_seqlens && !tokens.has_input_ids)
+    return Requires("input_ids", "the model's audios are found by them");
   const auto count = [&items](Sequence& sequence) -> absl::Status {
     sequence.Count(0, sequence.size(), 0);
     return AddSpansWithoutGrids(items, sequence);

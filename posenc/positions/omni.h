@@ -89,7 +89,8 @@ class PieceWriter {
 // OUT_OF_RANGE unless all ids so far are exact.
 absl::Status CheckLargest(const PieceWriter& writer, const OmniSettings& settings);
 
-// Tokens begin .. end-1 are a run of an item's tokens, or of those of a video and its audio, `count` of the item itself.
+// Tokens begin .. end-1 are a run of an item's tokens, or of those of a video and its audio, `count` of the item
+// itself.
 struct OmniSpan {
   int64_t begin, end, count;
 };

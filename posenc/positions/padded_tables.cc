@@ -32,8 +32,8 @@ absl::Status CountAfterPadding(const ConfigObject& model, const TokenDescription
     double next = id + 1 + static_cast<double>(tokens.cache_length.value_or(0));
     for (int64_t token = tokens.begin(n); token < tokens.begin(n + 1); ++token) {
       InterruptionPointOfStep(token);
-      const bool is_padding = tokens.has_input_ids ? tokens.input_ids[token] == padding
-                                                   : !tokens.mask.empty() && tokens.mask[token] == 0;
+      const bool is_padding =
+          tokens.has_input_ids ? tokens.input_ids[token] == padding : !tokens.mask.empty() && tokens.mask[token] == 0;
       result->id(0, token) = is_padding ? id : next++;
     }
     result->deltas.push_back(id + 1);

@@ -129,9 +129,8 @@ absl::Status CountSequence(Sequence& sequence, OmniItems& items) {
       POSENC_RETURN_IF_ERROR(AppendVideoAndAudio(items, sequence, &writer));
     } else {
       const int64_t span = writer.size();
-      POSENC_ASSIGN_OR_RETURN(
-          const std::vector<Place3> places,
-          VideoPlaces(items, sequence, RunOf(sequence, span, settings.video_id), writer.next()));
+      POSENC_ASSIGN_OR_RETURN(const std::vector<Place3> places,
+                              VideoPlaces(items, sequence, RunOf(sequence, span, settings.video_id), writer.next()));
       POSENC_RETURN_IF_ERROR(writer.Append(places));
       writer.AddSpan({.kind = SpanKind::kVideo, .grid = items.videos.next() - 1}, span);
     }

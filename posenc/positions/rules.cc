@@ -153,9 +153,9 @@ absl::Status CheckDelta(const PositionRule& rule, const TokenDescription& tokens
 // Text after a prefix that is in the cache.
 absl::Status ContinueText(const PositionRule& rule, const TokenDescription& tokens, CountedPositions* result) {
   if (rule.has_decode_ids) {
-    return InvalidArgument("UNSUPPORTED", "cache_length", fmt::format("{}", *tokens.cache_length),
-                           fmt::format("must be absent: {} decodes at decode_ids, which the answer to its prompt has",
-                                       rule.model_type));
+    return InvalidArgument(
+        "UNSUPPORTED", "cache_length", fmt::format("{}", *tokens.cache_length),
+        fmt::format("must be absent: {} decodes at decode_ids, which the answer to its prompt has", rule.model_type));
   }
   if (std::any_of(tokens.kinds.begin(), tokens.kinds.end(), [](uint8_t kind) { return kind != 0; }) &&
       !rule.model_type.empty()) {

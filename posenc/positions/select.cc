@@ -62,8 +62,8 @@ bool CountsOtherwise(const ModelType& type) {
                      [&](const PartType& part) { return several(FindModelType(part.model_type)); });
 }
 
-// The object of the file, or of its text part, whose ids are rows of a table that begins with padding. `type` is that of
-// the file, or null.
+// The object of the file, or of its text part, whose ids are rows of a table that begins with padding. `type` is that
+// of the file, or null.
 absl::StatusOr<std::optional<ConfigObject>> PaddedTableOf(const ConfigObject& whole, const ModelType* type,
                                                           const std::string& component) {
   constexpr std::string_view kText = "text_config";

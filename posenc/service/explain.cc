@@ -110,7 +110,8 @@ absl::Status ExplainPart(const v1::ExplainRequest& request, const ModelSource& s
       const std::string reach = ReachWithoutRotary(layers);
       for (const std::string& sentence : {reach, reach.empty() ? "" : counts}) {
         if (sentence.empty()) continue;
-        (explanation->text_size() == 0 ? explanation->add_text() : explanation->mutable_text(0))->add_sentence(sentence);
+        (explanation->text_size() == 0 ? explanation->add_text() : explanation->mutable_text(0))
+            ->add_sentence(sentence);
       }
       continue;
     }

@@ -35,9 +35,9 @@ std::string Beyond(const ResolvedRotary& resolved, const RotaryPlan& plan) {
   const RopeParameters* parameters = ParametersOf(resolved);
   if (parameters != nullptr && resolved.rotary->NeedsSeqLen()) {
     if (FindRopeMethod(parameters->rope_type)->scales_theta) return "a longer sequence has a larger base";
-    return fmt::format(
-        "a sequence of more than {} tokens has the long list of factors, which goes on beyond {}",
-        Thousands(parameters->original_max_position_embeddings.value_or(0)), Thousands(ReachedLength(resolved)));
+    return fmt::format("a sequence of more than {} tokens has the long list of factors, which goes on beyond {}",
+                       Thousands(parameters->original_max_position_embeddings.value_or(0)),
+                       Thousands(ReachedLength(resolved)));
   }
   double slowest = 0;
   for (const double frequency : plan.inv_freq) {
@@ -64,8 +64,9 @@ std::string ReachOfTable(const ModelTable& table) {
 std::string ReachOfSines(const ModelLayers& layers) {
   const auto dim = static_cast<double>(layers.sinusoidal->dim);
   if (!layers.longest || !(*layers.longest >= 1)) return "Sinusoids have no last position.";
-  return fmt::format("{} is {}: a table up to there has {}; sinusoids go on beyond it, but the class's own table may not.",
-                     layers.longest_field, Thousands(*layers.longest), RowsAndBytes(*layers.longest, dim));
+  return fmt::format(
+      "{} is {}: a table up to there has {}; sinusoids go on beyond it, but the class's own table may not.",
+      layers.longest_field, Thousands(*layers.longest), RowsAndBytes(*layers.longest, dim));
 }
 
 }  // namespace
@@ -91,9 +92,9 @@ std::string Lengths(const ResolvedRotary& resolved) {
   if (original && *original != *resolved.longest)
     sentence += fmt::format("; before the scaling {}", Thousands(*original));
   if (const double scaled = ScaledLength(resolved); scaled > *resolved.longest) {
-    sentence += fmt::format("{} its factor {:.6g} makes {} of it{}",
-                            original && *original != *resolved.longest ? ", and" : ";", *parameters->factor,
-                            Thousands(scaled), original ? "" : ", if it is the length before the scaling");
+    sentence +=
+        fmt::format("{} its factor {:.6g} makes {} of it{}", original && *original != *resolved.longest ? ", and" : ";",
+                    *parameters->factor, Thousands(scaled), original ? "" : ", if it is the length before the scaling");
   }
   return sentence + ".";
 }
@@ -102,9 +103,8 @@ std::string Reach(const ResolvedRotary& resolved, const RotaryPlan& plan) {
   if (!resolved.rotary->rotates() || Lengths(resolved).empty()) return "";
   const std::string beyond = Beyond(resolved, plan);
   if (beyond.empty()) return "";
-  return fmt::format(
-      "A table of cosines and sines up to there has {}; {}.",
-      RowsAndBytes(ReachedLength(resolved), static_cast<double>(resolved.rotary->rotary_dim())), beyond);
+  return fmt::format("A table of cosines and sines up to there has {}; {}.",
+                     RowsAndBytes(ReachedLength(resolved), static_cast<double>(resolved.rotary->rotary_dim())), beyond);
 }
 
 std::string Window(const ResolvedRotary& resolved) {

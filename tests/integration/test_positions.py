@@ -288,7 +288,7 @@ def test_a_report_of_keys_and_of_tokens_to_come(posenc, tmp_path):
     assert report.splitlines()[1:] == ["sequence 0, delta 0", "  text, token 0: 9", "  keys: 0..1, 6..9"]
     (tmp_path / "config.json").write_text('{"model_type": "glm_image"}')
     report = posenc("positions", "--model", "config.json", "--input-ids", "5,16384", "--image-grid-thw", "1x2x3").stdout
-    assert report.splitlines()[-1] == "  decode_ids, 7 tokens: t 2..5, h 2..5, w 2..5"
+    assert report.splitlines()[-1] == "  decode_ids, 7 tokens: 2..5"
 
 
 def test_a_file_of_all_that_the_answer_has(posenc, tmp_path):
@@ -309,7 +309,7 @@ def test_a_file_of_all_that_the_answer_has(posenc, tmp_path):
     ("--length 3 --sequences 100000000", "--sequences: is 100000000 sequences; must be at most 65536"),
     ("--attention-mask 1*3 --sequences 2", "must be [2, 3]"),
     ("--model flux.json --length 3", "--grid-thw"),
-    ("--model text.json --length 3 --layer-index 0", "--layer-index must be absent"),
+    ("--model text.json --length 3 --layer-index 0", "--layer-index: must be absent"),
 ])
 def test_errors_name_the_flag(posenc, tmp_path, flags, said):
     (tmp_path / "flux.json").write_text('{"_class_name": "FluxTransformer2DModel"}')

@@ -118,7 +118,8 @@ TEST_P(OmniPositions, AnAudioHasTheTokensOfItsLength) {
 
 TEST_P(OmniPositions, AVideoAndItsAudioHaveBoth) {
   ExpectAnswered(VideoAndAudio(4, AudioTokens()));
-  ExpectRefused(VideoAndAudio(3, AudioTokens() + 1), "tokens.audio_seqlens[0]", "has " + std::to_string(AudioTokens() + 1));
+  ExpectRefused(VideoAndAudio(3, AudioTokens() + 1), "tokens.audio_seqlens[0]",
+                "has " + std::to_string(AudioTokens() + 1));
   ExpectRefused(VideoAndAudio(3, AudioTokens()), "tokens.video_grid_thw[0]", "has 3");
 }
 

@@ -117,8 +117,9 @@ std::string OtherIds(const v1::PositionsResponse& response, int64_t sequence) {
   if (response.has_key_ids()) absl::StrAppend(&text, "  keys: ", Runs(response.key_ids(), sequence), "\n");
   if (response.has_decode_ids()) {
     const int64_t count = response.decode_ids().shape(2);
-    absl::StrAppend(&text, "  decode_ids, ", count, count == 1 ? " token: " : " tokens: ",
-                    Ranges(response, response.decode_ids(), sequence, 0, count), "\n");
+    absl::StrAppend(&text, "  decode_ids, ", count,
+                    count == 1 ? " token: " : " tokens: ", Ranges(response, response.decode_ids(), sequence, 0, count),
+                    "\n");
   }
   return text;
 }
@@ -195,10 +196,12 @@ absl::Status RunPositions(const PositionsFlags& flags, Session& session) {
   v1::PositionsRequest request = flags.request;
   const bool latents = IsSet(flags.latents);
   Missing missing;
-  missing.Add(!latents && !IsSet(flags.tokens),
-              "the tokens: --mm-token-type-ids, --input-ids, --attention-mask, --cu-seqlens or --length; of a diffusion "
-              "model: --grid-thw");
-  missing.Add(IsSet(flags.window) && flags.window.size() == 0, "--cache-size: the number of tokens that the cache holds");
+  missing.Add(
+      !latents && !IsSet(flags.tokens),
+      "the tokens: --mm-token-type-ids, --input-ids, --attention-mask, --cu-seqlens or --length; of a diffusion "
+      "model: --grid-thw");
+  missing.Add(IsSet(flags.window) && flags.window.size() == 0,
+              "--cache-size: the number of tokens that the cache holds");
   POSENC_RETURN_IF_ERROR(missing.Get());
   if (latents && IsSet(flags.tokens)) {
     return UsageError(absl::StrCat(FirstFlagOf(flags.latents), ": not with ", FirstFlagOf(flags.tokens)));
@@ -272,7 +275,8 @@ Subcommand AddPositions(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand(
       "positions", "Computes the position ids of text, images, videos and audio as a model's class does");
   const auto flags = std::make_shared<PositionsFlags>();
-  app->add_option("-o,--out", flags->out, "Output file: .npy has the ids, .safetensors also rope_deltas, decode_ids and key_ids; default: a "
+  app->add_option("-o,--out", flags->out,
+                  "Output file: .npy has the ids, .safetensors also rope_deltas, decode_ids and key_ids; default: a "
                   "report, or --json")
       ->type_name("FILE");
   flags->model.Add(*app);
