@@ -134,7 +134,7 @@ def test_how_far_each_encoding_reaches(client, config, layer_type, said):
 
 def test_a_window_is_said_only_of_layers_that_have_it(client):
     unused = {**LLAMA, "model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": False}
-    for layer in explain(client, json.dumps(GEMMA).encode()) + explain(client, json.dumps(unused).encode()):
+    for layer in [*explain(client, json.dumps(GEMMA).encode()), *explain(client, json.dumps(unused).encode())]:
         assert any("Attention reaches" in said for said in layer.text[0].sentence) == (layer.layer_type == "sliding_attention")
 
 
