@@ -50,7 +50,7 @@ class OmniPositions : public testing::TestWithParam<const char*> {
     AddVideo(&request);
     return request;
   }
-  // 40 feature frames are 10 tokens of Qwen2.5-Omni, and 6 of Qwen3-Omni.
+  // 40 feature frames are 10 tokens of Qwen2.5-Omni, and 5 of Qwen3-Omni.
   static v1::PositionsRequest Audio(int64_t count) {
     v1::PositionsRequest request = Item(kAudio, kAudioToken, count);
     *request.mutable_tokens()->mutable_audio_seqlens() = Integers({40}, {1});
@@ -67,7 +67,7 @@ class OmniPositions : public testing::TestWithParam<const char*> {
     request.mutable_tokens()->set_use_audio_in_video(true);
     return request;
   }
-  static int64_t AudioTokens() { return GetParam()[4] == '3' ? 6 : 10; }
+  static int64_t AudioTokens() { return GetParam()[4] == '3' ? 5 : 10; }
 
   static void AddVideo(v1::PositionsRequest* request) {
     *request->mutable_tokens()->mutable_video_grid_thw() = Integers({1, 4, 4}, {1, 3});
