@@ -186,6 +186,7 @@ absl::StatusOr<std::vector<ModelLayers>> ReadGgufModel(const ModelSource& source
     layers.original = "llama.cpp";
     layers.precision = kF32Precision;
     if (longest && *longest > 0) layers.longest = *longest;
+    layers.longest_field = "context_length";
     layers.notes.insert(layers.notes.begin(), file.notes.begin(), file.notes.end());
     OverridePairing(source, &layers);
   }

@@ -44,12 +44,19 @@ absl::StatusOr<ComputedPositions> ComputeLatents(const Reader& reader, std::shar
 
 absl::Status CheckModel(const v1::ModelConfig& model) {
   if (model.layer_case() != v1::ModelConfig::LAYER_NOT_SET) {
-    return InvalidArgument("NOT_READ", "model.layer", "", "must be absent: all layers have the same positions");
+    return InvalidArgument("NOT_READ", model.has_layer_type() ? "model.layer_type" : "model.layer_index", "",
+                           "must be absent: all layers have the same positions");
   }
   if (model.input_pairing() != v1::PAIRING_UNSPECIFIED || model.output_pairing() != v1::PAIRING_UNSPECIFIED) {
     return InvalidArgument("NOT_READ", "model.input_pairing", "", "must be absent: positions do not depend on it");
   }
   return absl::OkStatus();
+}
+
+// The class of a diffusers file whose latents have positions; empty for other files.
+std::string LatentClassOf(const nlohmann::json& file) {
+  const auto name = ConfigObject(std::string(kConfigJson), file).String("_class_name");
+  return name.ok() && *name && FindLatentRule(**name) != nullptr ? **name : "";
 }
 
 // `request` is a message with the members of the oneof of PositionsRequest.
@@ -63,6 +70,10 @@ absl::StatusOr<ComputedPositions> ByModel(const Reader& reader, const v1::ModelC
   if (!parsed.ok()) return Within("model", parsed.status());
   if (message.has_latents()) {
     return ComputeLatents(reader, *std::move(parsed), source.component, message.latents());
+  }
+  if (const std::string name = LatentClassOf((*parsed)->tree); !name.empty()) {
+    return InvalidArgument("UNSUPPORTED", "tokens", "",
+                           fmt::format("must be absent: {} has the positions of latents.grid_thw", name));
   }
   auto selected = SelectPositionRule((*parsed)->tree, source.component);
   if (!selected.ok()) return Within("model", selected.status());
@@ -110,7 +121,8 @@ absl::StatusOr<Positions> ReadPositionsOf(const Reader& reader, const v1::Rotary
   const TokenDescription& tokens = computed->tokens;
   const bool one_row = tokens.sequences == 1 && (ids_for == IdsFor::kTable || !tokens.bounds.empty());
   PositionIds ids{.ids = {std::move(computed->counted.ids), tokens.sequences, tokens.length, one_row},
-                  .axes = static_cast<int64_t>(computed->counted.axes.size())};
+                  .axes = static_cast<int64_t>(computed->counted.axes.size()),
+                  .field = message.has_tokens() ? "tokens" : "latents"};
   positions.axis_dimension = ids.axes == 1 ? AxisDimension::kNone : AxisDimension::kFirst;
   positions.source = std::move(ids);
   if (!tokens.bounds.empty()) positions.cu_seqlens = tokens.bounds;

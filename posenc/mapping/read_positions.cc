@@ -183,8 +183,9 @@ absl::StatusOr<int64_t> CountRows(std::string_view field, const Positions& posit
   std::optional<int64_t> rows;
   if (count) POSENC_RETURN_IF_ERROR(CheckCount("count", *count, limits));
   if (const auto* ids = std::get_if<PositionIds>(&positions.source)) {
-    if (!ids->ids.shared) {
-      return InvalidArgument("MISMATCH", fmt::format("{}.ids.shape", field), "of rank 2", "must be [rows]");
+    if (!ids->ids.shared && ids->ids.rows != 1) {
+      return InvalidArgument("MISMATCH", fmt::format("{}.{}", field, ids->field),
+                             fmt::format("{} sequences", ids->ids.rows), "must be [rows] or [1, rows]");
     }
     rows = ids->ids.columns;
   } else if (const auto* segments = std::get_if<PositionSegments>(&positions.source)) {

@@ -35,6 +35,8 @@ absl::StatusOr<ResolvedRotary> ResolveRotary(const ModelLayers& layers, const Pr
   resolved.whole_head = layers.whole_head;
   resolved.longest = layers.longest;
   resolved.original = layers.original;
+  resolved.longest_field = layers.longest_field;
+  resolved.window = layers.window;
   resolved.rotary_offset = layers.rotary_offset;
   if (layers.rotary) {
     auto rotary = Rotary::Create(*layers.rotary, resolved.precision.frequencies, limits, plan_source);

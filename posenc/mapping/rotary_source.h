@@ -24,7 +24,8 @@ struct ResolvedRotary {
   // As in ModelLayers; 0 without a model.
   int64_t whole_head = 0;
   int64_t rotary_offset = 0;
-  std::optional<double> longest;
+  std::optional<double> longest, window;
+  std::string_view longest_field;
   std::string_view original;
   double SoftmaxScaleFactor(const RotaryPlan& plan) const {
     return softmax_scale_factor.value_or(scales_softmax ? plan.softmax_scale_factor : 1);

@@ -90,10 +90,11 @@ class TokenShape {
   absl::Status Take(std::string_view field, const Matrix<double>& matrix, int64_t before = 0) {
     const int64_t length = matrix.columns - before;
     if (length < 0 || sequences_.value_or(matrix.rows) != matrix.rows || length_.value_or(length) != length) {
-      return InvalidArgument("MISMATCH", fmt::format("{}.shape", field), Of(matrix.rows, matrix.columns),
-                             fmt::format("must be {}, the sequences and tokens that {} gives",
-                                         Of(sequences_.value_or(matrix.rows), length_.value_or(0) + before),
-                                         first_.empty() ? "the description" : first_));
+      return InvalidArgument(
+          "MISMATCH", fmt::format("{}.shape", field), Of(matrix.rows, matrix.columns),
+          fmt::format("must be {}, the sequences and tokens that {} gives",
+                      Of(sequences_.value_or(matrix.rows), length_.value_or(std::max<int64_t>(length, 0)) + before),
+                      first_.empty() ? "the description" : first_));
     }
     if (first_.empty()) first_ = field;
     sequences_ = matrix.rows;
@@ -101,10 +102,17 @@ class TokenShape {
     return absl::OkStatus();
   }
 
+  // Takes the number of packed tokens, if no other field gives it.
+  void TakePacked(int64_t tokens) { length_ = length_.value_or(tokens); }
+
   absl::Status Finish(const Limits& limits) {
     if (!length_)
       return InvalidArgument("MISSING", "length", "", "must be given: no tensor says how many tokens there are");
-    POSENC_RETURN_IF_ERROR(CheckCount("sequences", sequences_.value_or(1), limits));
+    if (sequences_.value_or(1) > limits.max_sequences) {
+      return TooLarge(first_.empty() ? "sequences" : fmt::format("{}.shape", first_),
+                      fmt::format("{} sequences", *sequences_),
+                      fmt::format("must be at most {} (max_sequences)", limits.max_sequences));
+    }
     POSENC_RETURN_IF_ERROR(CheckCount("length", *length_, limits));
     tokens_.sequences = sequences_.value_or(1);
     tokens_.length = *length_;
@@ -159,6 +167,11 @@ absl::Status ReadArrays(const Reader& reader, const v1::TokenDescription& messag
       tokens->mask.insert(tokens->mask.end(), row + cached, row + mask.columns);
     }
     tokens->has_mask = true;
+  }
+  if (!tokens->bounds.empty()) {
+    POSENC_RETURN_IF_ERROR(
+        CheckCount(fmt::format("cu_seqlens[{}]", tokens->bounds.size() - 1), tokens->bounds.back(), reader.limits));
+    shape.TakePacked(tokens->bounds.back());
   }
   return shape.Finish(reader.limits);
 }
@@ -248,6 +261,10 @@ absl::StatusOr<TokenDescription> ReadTokens(const Reader& reader, const v1::Toke
   const LargeBlocksMayBeRefused scope;
   TokenDescription tokens;
   POSENC_RETURN_IF_ERROR(ReadCache(reader, message, &tokens));
+  if (message.has_cu_seqlens()) {
+    POSENC_ASSIGN_OR_RETURN(tokens.bounds, ReadBounds(reader, message.cu_seqlens()));
+    POSENC_RETURN_IF_ERROR(CheckSequences(static_cast<int64_t>(tokens.bounds.size()) - 1, reader.limits));
+  }
   POSENC_RETURN_IF_ERROR(ReadArrays(reader, message, &tokens));
   POSENC_RETURN_IF_ERROR(ReadItems(reader, message, &tokens));
   if (!message.has_cu_seqlens()) return tokens;
@@ -255,8 +272,6 @@ absl::StatusOr<TokenDescription> ReadTokens(const Reader& reader, const v1::Toke
     return InvalidArgument("CONFLICT", "cu_seqlens", "",
                            "must be absent with several rows, with attention_mask and with cache_length");
   }
-  POSENC_ASSIGN_OR_RETURN(tokens.bounds, ReadBounds(reader, message.cu_seqlens()));
-  POSENC_RETURN_IF_ERROR(CheckSequences(static_cast<int64_t>(tokens.bounds.size()) - 1, reader.limits));
   POSENC_RETURN_IF_ERROR(CheckSequenceBounds("cu_seqlens", tokens.bounds, tokens.length));
   return tokens;
 }

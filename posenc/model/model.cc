@@ -110,6 +110,7 @@ bool IsOfInput(Wanted wanted) {
 
 absl::StatusOr<ModelLayers> InputOf(Part part, Wanted wanted) {
   ModelLayers input;
+  ReadLongest(part, &input);
   input.precision = part.type.precision;
   if (wanted == Wanted::kLearned) {
     POSENC_ASSIGN_OR_RETURN(input.table, LearnedOf(part));

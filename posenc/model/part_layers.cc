@@ -75,14 +75,14 @@ absl::Status ReadHeadDim(Part& part, const std::string& layer_type, const std::v
   return ReadPerLayer(part, *per_layer, "qk_nope_head_dim", layers, part.layer_unrotated_dim);
 }
 
-// The model's longest sequence, for explanations only; nullopt if the file does not give it.
-std::optional<double> LongestOf(const Part& part) {
-  for (std::string_view name :
-       {"max_position_embeddings", "n_positions", "max_seq_len", "model_max_length", "seq_length", "training_seqlen"}) {
-    const nlohmann::json* given = part.config.Find(name);
-    if (given != nullptr && given->is_number()) return given->get<double>();
-  }
-  return std::nullopt;
+// The window of layers of this type; nullopt without one.
+std::optional<double> WindowOf(const Part& part, const std::string& layer_type) {
+  if (!layer_type.empty() && layer_type != "sliding_attention") return std::nullopt;
+  const nlohmann::json* used = part.config.Find("use_sliding_window");
+  const nlohmann::json* window = part.config.Find("sliding_window");
+  if (used != nullptr && used->is_boolean() && !used->get<bool>()) return std::nullopt;
+  if (window == nullptr || !window->is_number() || !(window->get<double>() >= 1)) return std::nullopt;
+  return window->get<double>();
 }
 
 // Distinct layer types, and the type of each layer. of_layer is empty if unknown or if the only type is ""; `given` has
@@ -261,6 +261,17 @@ void NoteIgnored(Part& part, bool ignores_block) {
 
 }  // namespace
 
+void ReadLongest(const Part& part, ModelLayers* layers) {
+  for (std::string_view name : {"max_position_embeddings", "n_positions", "max_seq_len", "model_max_length",
+                                "seq_length", "training_seqlen", "max_source_positions"}) {
+    const nlohmann::json* given = part.config.Find(name);
+    if (given == nullptr || !given->is_number()) continue;
+    layers->longest = given->get<double>();
+    layers->longest_field = name;
+    return;
+  }
+}
+
 absl::StatusOr<std::vector<ModelLayers>> RotaryLayersOf(const Part& part, const ModelLayers& common) {
   POSENC_RETURN_IF_ERROR(CheckHasRotary(part));
   if (!part.known && !MentionsRope(part)) {
@@ -281,7 +292,8 @@ absl::StatusOr<std::vector<ModelLayers>> RotaryLayersOf(const Part& part, const 
     Part own = part;  // a copy: notes are per layer type
     ModelLayers entry = common;
     entry.layer_type = layer_type;
-    entry.longest = LongestOf(part);
+    ReadLongest(part, &entry);
+    entry.window = WindowOf(part, layer_type);
     if (!types.of_layer.empty()) {
       entry.layer_index.clear();
       for (size_t n = 0; n < types.of_layer.size(); ++n) {

@@ -58,6 +58,9 @@ absl::StatusOr<RotarySettings> AxialOf(Part& part);
 
 // Rotary settings of each layer type of a part.
 
+// Sets the model's longest sequence, if the file gives it.
+void ReadLongest(const Part& part, ModelLayers* layers);
+
 // Returns one copy of `common` per layer type. `common` holds every layer index, none if the layer count is unknown.
 absl::StatusOr<std::vector<ModelLayers>> RotaryLayersOf(const Part& part, const ModelLayers& common);
 

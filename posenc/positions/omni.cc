@@ -63,29 +63,6 @@ absl::StatusOr<OmniSettings> OmniSettingsOf(const ConfigObject& model, const Omn
   return settings;
 }
 
-absl::Status CountWithoutGrids(const TokenDescription& tokens, bool ignores_padding, CountedPositions* result) {
-  POSENC_RETURN_IF_ERROR(ForEachSequence(tokens, result, [](Sequence& sequence) {
-    sequence.Count(0, sequence.size(), 0);
-    sequence.AddSpan({.kind = SpanKind::kText}, 0, sequence.size());
-    return absl::OkStatus();
-  }));
-  if (tokens.mask.empty()) return absl::OkStatus();
-  for (int64_t b = 0; b < tokens.sequences; ++b) {
-    int64_t valid = 0;
-    for (int64_t token = tokens.begin(b); token < tokens.begin(b + 1); ++token) {
-      InterruptionPointOfStep(token);
-      valid += tokens.mask[token];
-      for (int64_t axis = 0; axis < 3 && tokens.mask[token] == 0; ++axis) {
-        result->id(axis, token) = ignores_padding ? 0 : 1;
-      }
-    }
-    // With a single token, the padding has the largest position.
-    const bool padded = valid < tokens.length;
-    if (padded && valid < 2 && !ignores_padding) result->deltas[b] = static_cast<double>(2 - valid);
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<OmniCounts> CountItems(const Sequence& sequence, const OmniSettings& settings, bool audio_in_video) {
   OmniCounts counts;
   for (int64_t n = 0; n < sequence.size(); ++n) {
@@ -183,17 +160,39 @@ absl::Status CheckLargest(const PieceWriter& writer, const OmniSettings& setting
                          fmt::format("must keep positions within 2^53: the largest is {}", writer.largest()));
 }
 
-OmniItems::OmniItems(const TokenDescription& described, const OmniSettings& of_model)
+OmniSpan RunOf(const Sequence& sequence, int64_t begin, int64_t id, int64_t other) {
+  OmniSpan span{begin, begin, 0};
+  for (; span.end < sequence.size(); ++span.end) {
+    InterruptionPointOfStep(span.end);
+    const int64_t token = sequence.input_id(span.end);
+    if (token != id && token != other) break;
+    span.count += token == id ? 1 : 0;
+  }
+  return span;
+}
+
+absl::Status CheckText(const Sequence& sequence, const OmniSettings& settings, int64_t begin, int64_t end) {
+  for (int64_t n = begin; n < end; ++n) {
+    InterruptionPointOfStep(n);
+    const int64_t id = sequence.input_id(n);
+    if (id != settings.image_id && id != settings.video_id && id != settings.audio_id) continue;
+    return InvalidArgument(
+        "MISMATCH", "input_ids", fmt::format("{}", id),
+        fmt::format("must follow the start of an image, a video or an audio: the token {}", sequence.Place(n, n + 1)));
+  }
+  return absl::OkStatus();
+}
+
+OmniItems::OmniItems(const TokenDescription& described, const OmniSettings& of_model, AudioTokensOf of_frames)
     : tokens(described),
       settings(of_model),
+      audio_tokens_of(of_frames),
       images("image_grid_thw", "image", described.image_grid_thw),
       videos("video_grid_thw", "video", described.video_grid_thw) {}
 
-absl::StatusOr<PatchGrid> OmniItems::Take(GridQueue& queue, const Sequence& sequence) const {
-  POSENC_ASSIGN_OR_RETURN(const PatchGrid grid, queue.TakeMerged(sequence, 0, 0, 1, settings.merge));
-  if (Cells(grid) > sequence.size()) {
-    POSENC_RETURN_IF_ERROR(queue.CheckSpan(sequence, 0, sequence.size(), Cells(grid)));
-  }
+absl::StatusOr<PatchGrid> OmniItems::Take(GridQueue& queue, const Sequence& sequence, const OmniSpan& span) const {
+  POSENC_ASSIGN_OR_RETURN(const PatchGrid grid, queue.TakeMerged(sequence, span.begin, span.end, 1, settings.merge));
+  POSENC_RETURN_IF_ERROR(queue.CheckSpan(sequence, span.begin, span.end, Cells(grid), span.count));
   return grid;
 }
 
@@ -203,18 +202,19 @@ absl::StatusOr<float> OmniItems::Seconds() const {
   return static_cast<float>((*tokens.second_per_grid_ts)[videos.next() - 1]);
 }
 
-absl::StatusOr<int64_t> OmniItems::TakeAudio(const Sequence& sequence, int64_t (*tokens_of)(int64_t, int64_t)) {
+absl::StatusOr<int64_t> OmniItems::TakeAudio(const Sequence& sequence, const OmniSpan& span) {
   if (next_audio >= audios()) {
-    return InvalidArgument(
-        "MISMATCH", "audio_seqlens", fmt::format("{} values", audios()),
-        fmt::format("must have one for each audio: there is none left for sequence {}", sequence.number()));
+    return InvalidArgument("MISMATCH", "audio_seqlens", fmt::format("{} values", audios()),
+                           fmt::format("must have one for each audio: there is none left for that {}",
+                                       sequence.Place(span.begin, span.end)));
   }
   const int64_t frames = (*tokens.audio_seqlens)[next_audio];
-  const int64_t count = frames < 1 ? 0 : tokens_of(frames, settings.audio_window);
-  if (count < 1 || count > sequence.size()) {
+  const int64_t count = frames < 1 ? 0 : audio_tokens_of(frames, settings.audio_window);
+  if (count < 1 || count != span.count) {
     return InvalidArgument(
-        "OUT_OF_RANGE", fmt::format("audio_seqlens[{}]", next_audio), fmt::format("{}", frames),
-        fmt::format("must stand for 1 .. {} tokens, those of sequence {}", sequence.size(), sequence.number()));
+        "MISMATCH", fmt::format("audio_seqlens[{}]", next_audio), fmt::format("{}", frames),
+        fmt::format("must stand for as many tokens as its span has: it stands for {}, the span {} has {}", count,
+                    sequence.Place(span.begin, span.end), span.count));
   }
   ++next_audio;
   return count;
@@ -226,6 +226,66 @@ absl::Status OmniItems::CheckAllTaken() const {
   if (next_audio == audios()) return absl::OkStatus();
   return InvalidArgument("MISMATCH", "audio_seqlens", fmt::format("{} values", audios()),
                          fmt::format("must have one for each audio: the tokens have {}", next_audio));
+}
+
+namespace {
+
+// Adds the spans of a sequence whose tokens are all counted. Audio needs audio_seqlens only to be checked.
+absl::Status AddSpansWithoutGrids(OmniItems& items, Sequence& sequence) {
+  const OmniSettings& settings = items.settings;
+  int64_t text = 0;
+  for (int64_t n = 0; items.tokens.has_input_ids && n < sequence.size();) {
+    InterruptionPointOfStep(n);
+    const int64_t id = sequence.input_id(n);
+    if (id == settings.image_id || id == settings.video_id) {
+      return Requires(id == settings.image_id ? "image_grid_thw" : "video_grid_thw",
+                      fmt::format("the token {} is part of one", sequence.Place(n, n + 1)));
+    }
+    if (id != settings.audio_id) {
+      ++n;
+      continue;
+    }
+    const OmniSpan span = RunOf(sequence, n, id);
+    PositionSpan audio{.kind = SpanKind::kAudio};
+    if (items.tokens.audio_seqlens) {
+      POSENC_RETURN_IF_ERROR(items.TakeAudio(sequence, span).status());
+      audio.audio = items.next_audio - 1;
+    }
+    sequence.AddSpan({.kind = SpanKind::kText}, text, n);
+    sequence.AddSpan(audio, n, span.end);
+    n = text = span.end;
+  }
+  sequence.AddSpan({.kind = SpanKind::kText}, text, sequence.size());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CountWithoutGrids(OmniItems& items, bool ignores_padding, CountedPositions* result) {
+  const TokenDescription& tokens = items.tokens;
+  if (tokens.audio_seqlens && !tokens.has_input_ids)
+    return Requires("input_ids", "the model's audios are found by them");
+  const auto count = [&items](Sequence& sequence) -> absl::Status {
+    sequence.Count(0, sequence.size(), 0);
+    return AddSpansWithoutGrids(items, sequence);
+  };
+  POSENC_RETURN_IF_ERROR(ForEachSequence(tokens, result, count));
+  POSENC_RETURN_IF_ERROR(items.CheckAllTaken());
+  if (tokens.mask.empty()) return absl::OkStatus();
+  for (int64_t b = 0; b < tokens.sequences; ++b) {
+    int64_t valid = 0;
+    for (int64_t token = tokens.begin(b); token < tokens.begin(b + 1); ++token) {
+      InterruptionPointOfStep(token);
+      valid += tokens.mask[token];
+      for (int64_t axis = 0; axis < 3 && tokens.mask[token] == 0; ++axis) {
+        result->id(axis, token) = ignores_padding ? 0 : 1;
+      }
+    }
+    // With a single token, the padding has the largest position.
+    const bool padded = valid < tokens.length;
+    if (padded && valid < 2 && !ignores_padding) result->deltas[b] = static_cast<double>(2 - valid);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace posenc

@@ -31,10 +31,6 @@ struct OmniClass {
 };
 absl::StatusOr<OmniSettings> OmniSettingsOf(const ConfigObject& model, const OmniClass& of);
 
-// Without grids all tokens are counted. Padding has position 1, which the delta takes part in. `ignores_padding`: it
-// has position 0, and the delta is 0.
-absl::Status CountWithoutGrids(const TokenDescription& tokens, bool ignores_padding, CountedPositions* result);
-
 // Number of items of each kind in a sequence.
 struct OmniCounts {
   int64_t images = 0, videos = 0, audios = 0;
@@ -93,20 +89,36 @@ class PieceWriter {
 // OUT_OF_RANGE unless all ids so far are exact.
 absl::Status CheckLargest(const PieceWriter& writer, const OmniSettings& settings);
 
+// Tokens begin .. end-1 are a run of an item's tokens, or of those of a video and its audio, `count` of the item
+// itself.
+struct OmniSpan {
+  int64_t begin, end, count;
+};
+// The run of `id` and `other` that begins at token `begin`; `count` is that of `id`.
+OmniSpan RunOf(const Sequence& sequence, int64_t begin, int64_t id, int64_t other);
+inline OmniSpan RunOf(const Sequence& sequence, int64_t begin, int64_t id) { return RunOf(sequence, begin, id, id); }
+
+// INVALID_ARGUMENT if one of the tokens, which are counted as text, is an image's, a video's or an audio's.
+absl::Status CheckText(const Sequence& sequence, const OmniSettings& settings, int64_t begin, int64_t end);
+
+// Maps the feature frames of an audio to its number of tokens.
+using AudioTokensOf = int64_t (*)(int64_t frames, int64_t window);
+
 // Grids and audios of a whole batch, taken in order.
 struct OmniItems {
-  OmniItems(const TokenDescription& tokens, const OmniSettings& settings);
+  OmniItems(const TokenDescription& tokens, const OmniSettings& settings, AudioTokensOf audio_tokens_of);
 
-  // Takes the next merged grid of `images` or `videos`.
-  absl::StatusOr<PatchGrid> Take(GridQueue& queue, const Sequence& sequence) const;
+  // Takes the next merged grid of `images` or `videos`. INVALID_ARGUMENT unless it stands for the tokens of the span.
+  absl::StatusOr<PatchGrid> Take(GridQueue& queue, const Sequence& sequence, const OmniSpan& span) const;
   // Seconds per grid of the video that was taken last.
   absl::StatusOr<float> Seconds() const;
-  // Tokens of the next audio; `tokens_of` maps feature frames to them.
-  absl::StatusOr<int64_t> TakeAudio(const Sequence& sequence, int64_t (*tokens_of)(int64_t frames, int64_t window));
+  // Tokens of the next audio. INVALID_ARGUMENT unless they are those of the span.
+  absl::StatusOr<int64_t> TakeAudio(const Sequence& sequence, const OmniSpan& span);
   absl::Status CheckAllTaken() const;
 
   const TokenDescription& tokens;
   const OmniSettings& settings;
+  const AudioTokensOf audio_tokens_of;
   GridQueue images, videos;
   int64_t next_audio = 0;
 
@@ -114,6 +126,10 @@ struct OmniItems {
   // Number of audios that the description has.
   int64_t audios() const { return tokens.audio_seqlens ? static_cast<int64_t>(tokens.audio_seqlens->size()) : 0; }
 };
+
+// Without grids all tokens are counted. Padding has position 1, which the delta takes part in. `ignores_padding`: it
+// has position 0, and the delta is 0. `items` has no grids.
+absl::Status CountWithoutGrids(OmniItems& items, bool ignores_padding, CountedPositions* result);
 
 // Division that rounds down.
 inline int64_t FloorDivide(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }

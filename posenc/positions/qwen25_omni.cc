@@ -52,23 +52,26 @@ absl::Status AppendChunk(const std::vector<Place3>& places, const std::vector<si
 }
 
 absl::Status AppendImage(OmniItems& items, const Sequence& sequence, PieceWriter* writer) {
-  POSENC_ASSIGN_OR_RETURN(const PatchGrid grid, items.Take(items.images, sequence));
   const int64_t begin = writer->size();
+  POSENC_ASSIGN_OR_RETURN(const PatchGrid grid,
+                          items.Take(items.images, sequence, RunOf(sequence, begin, items.settings.image_id)));
   POSENC_RETURN_IF_ERROR(
       writer->Append(GridPlaces(grid, WholeTimes(grid.t, 1, items.settings.per_second), writer->next())));
   writer->AddSpan({.kind = SpanKind::kImage, .grid = items.images.next() - 1}, begin);
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<Place3>> VideoPlaces(OmniItems& items, const Sequence& sequence, double start) {
-  POSENC_ASSIGN_OR_RETURN(const PatchGrid grid, items.Take(items.videos, sequence));
+absl::StatusOr<std::vector<Place3>> VideoPlaces(OmniItems& items, const Sequence& sequence, const OmniSpan& span,
+                                                double start) {
+  POSENC_ASSIGN_OR_RETURN(const PatchGrid grid, items.Take(items.videos, sequence, span));
   POSENC_ASSIGN_OR_RETURN(const float seconds, items.Seconds());
   return GridPlaces(grid, WholeTimes(grid.t, seconds, items.settings.per_second), start);
 }
 
 absl::Status AppendAudio(OmniItems& items, const Sequence& sequence, PieceWriter* writer) {
-  POSENC_ASSIGN_OR_RETURN(const int64_t count, items.TakeAudio(sequence, AudioTokens));
   const int64_t begin = writer->size();
+  POSENC_ASSIGN_OR_RETURN(const int64_t count,
+                          items.TakeAudio(sequence, RunOf(sequence, begin, items.settings.audio_id)));
   POSENC_RETURN_IF_ERROR(writer->AppendCount(count, writer->next()));
   writer->AddSpan({.kind = SpanKind::kAudio, .audio = items.next_audio - 1}, begin);
   return absl::OkStatus();
@@ -77,13 +80,15 @@ absl::Status AppendAudio(OmniItems& items, const Sequence& sequence, PieceWriter
 // Frames and audio of the same chunk of time follow each other.
 absl::Status AppendVideoAndAudio(OmniItems& items, const Sequence& sequence, PieceWriter* writer) {
   const double start = writer->next();
-  POSENC_ASSIGN_OR_RETURN(const int64_t audio_tokens, items.TakeAudio(sequence, AudioTokens));
-  POSENC_ASSIGN_OR_RETURN(const std::vector<Place3> video, VideoPlaces(items, sequence, start));
+  const int64_t begin = writer->size(), video_id = items.settings.video_id, audio_id = items.settings.audio_id;
+  POSENC_ASSIGN_OR_RETURN(const int64_t audio_tokens,
+                          items.TakeAudio(sequence, RunOf(sequence, begin, audio_id, video_id)));
+  POSENC_ASSIGN_OR_RETURN(const std::vector<Place3> video,
+                          VideoPlaces(items, sequence, RunOf(sequence, begin, video_id, audio_id), start));
   const std::vector<Place3> audio = AudioPlaces(audio_tokens, start);
   const auto positions = static_cast<int64_t>(items.settings.per_second * items.settings.chunk_seconds);
   const std::vector<size_t> video_ends = ChunkEnds(video, positions, start),
                             audio_ends = ChunkEnds(audio, positions, start);
-  const int64_t begin = writer->size();
   for (size_t n = 0; n < std::max(video_ends.size(), audio_ends.size()); ++n) {
     POSENC_RETURN_IF_ERROR(AppendChunk(video, video_ends, n, writer));
     POSENC_RETURN_IF_ERROR(AppendChunk(audio, audio_ends, n, writer));
@@ -100,6 +105,7 @@ absl::Status CountSequence(Sequence& sequence, OmniItems& items) {
   const int64_t all = left.images + left.audios + (both ? 0 : left.videos);
   PieceWriter writer(sequence);
   TokenFinder finder(sequence);
+  int64_t text = 0;  // first token after the last span
   for (int64_t item = 0; item < all; ++item) {
     InterruptionPoint();
     const int64_t none = sequence.size() + 1;
@@ -114,6 +120,7 @@ absl::Status CountSequence(Sequence& sequence, OmniItems& items) {
     const int64_t begin = writer.size();
     for (int n = 0; n < (is_both ? 2 : 1); ++n) POSENC_RETURN_IF_ERROR(writer.AppendCount(1, marker));
     writer.AddSpan({.kind = SpanKind::kText}, begin);
+    POSENC_RETURN_IF_ERROR(CheckText(sequence, settings, text, writer.size()));
     if (first == audio) {
       POSENC_RETURN_IF_ERROR(AppendAudio(items, sequence, &writer));
     } else if (first == image) {
@@ -122,7 +129,8 @@ absl::Status CountSequence(Sequence& sequence, OmniItems& items) {
       POSENC_RETURN_IF_ERROR(AppendVideoAndAudio(items, sequence, &writer));
     } else {
       const int64_t span = writer.size();
-      POSENC_ASSIGN_OR_RETURN(const std::vector<Place3> places, VideoPlaces(items, sequence, writer.next()));
+      POSENC_ASSIGN_OR_RETURN(const std::vector<Place3> places,
+                              VideoPlaces(items, sequence, RunOf(sequence, span, settings.video_id), writer.next()));
       POSENC_RETURN_IF_ERROR(writer.Append(places));
       writer.AddSpan({.kind = SpanKind::kVideo, .grid = items.videos.next() - 1}, span);
     }
@@ -130,20 +138,21 @@ absl::Status CountSequence(Sequence& sequence, OmniItems& items) {
     left.images -= first == image && first != audio ? 1 : 0;
     left.videos -= first == video && first != audio && first != image ? 1 : 0;
     const double after = writer.next();
-    const int64_t closing = writer.size();
+    const int64_t closing = text = writer.size();
     for (int n = 0; n < (is_both ? 2 : 1); ++n) POSENC_RETURN_IF_ERROR(writer.AppendCount(1, after));
     writer.AddSpan({.kind = SpanKind::kText}, closing);
     POSENC_RETURN_IF_ERROR(CheckLargest(writer, settings));
   }
+  POSENC_RETURN_IF_ERROR(CheckText(sequence, settings, text, sequence.size()));
   return writer.AppendText(sequence.size() - writer.size());
 }
 
 absl::Status CountAll(const ConfigObject& model, bool talker, const TokenDescription& tokens,
                       CountedPositions* result) {
   POSENC_ASSIGN_OR_RETURN(const OmniSettings settings, OmniSettingsOf(model, {talker, 151647}));
-  if (!tokens.image_grid_thw && !tokens.video_grid_thw) return CountWithoutGrids(tokens, false, result);
+  OmniItems items(tokens, settings, AudioTokens);
+  if (!tokens.image_grid_thw && !tokens.video_grid_thw) return CountWithoutGrids(items, false, result);
   if (!tokens.has_input_ids) return Requires("input_ids", "the model finds images, videos and audio by them");
-  OmniItems items(tokens, settings);
   POSENC_RETURN_IF_ERROR(
       ForEachSequence(tokens, result, [&](Sequence& sequence) { return CountSequence(sequence, items); }));
   return items.CheckAllTaken();

@@ -35,8 +35,9 @@ std::vector<Place3> FloatCount(int64_t count, double start) {
   return places;
 }
 
-absl::StatusOr<std::vector<Place3>> VideoPlaces3(OmniItems& items, const Sequence& sequence, double start) {
-  POSENC_ASSIGN_OR_RETURN(const PatchGrid grid, items.Take(items.videos, sequence));
+absl::StatusOr<std::vector<Place3>> VideoPlaces3(OmniItems& items, const Sequence& sequence, const OmniSpan& span,
+                                                 double start) {
+  POSENC_ASSIGN_OR_RETURN(const PatchGrid grid, items.Take(items.videos, sequence, span));
   POSENC_ASSIGN_OR_RETURN(const float seconds, items.Seconds());
   return FloatPlaces(grid, seconds, items.settings.per_second, start);
 }
@@ -67,9 +68,10 @@ absl::Status CountSequence3(Sequence& sequence, OmniItems& items) {
   const int64_t all = left.images + left.audios + (both ? 0 : left.videos);
   PieceWriter writer(sequence);
   // Appends counted tokens and their span of text.
-  const auto text = [&writer](int64_t count) -> absl::Status {
+  const auto text = [&](int64_t count) -> absl::Status {
     const int64_t begin = writer.size();
     POSENC_RETURN_IF_ERROR(AppendFloatCount(count, &writer));
+    POSENC_RETURN_IF_ERROR(CheckText(sequence, settings, begin, writer.size()));
     writer.AddSpan({.kind = SpanKind::kText}, begin);
     return absl::OkStatus();
   };
@@ -88,23 +90,28 @@ absl::Status CountSequence3(Sequence& sequence, OmniItems& items) {
     const int64_t inside = first + 1 < sequence.size() ? sequence.input_id(first + 1) : -1;
     PositionSpan span;
     if (first == audio) {
-      POSENC_ASSIGN_OR_RETURN(const int64_t count, items.TakeAudio(sequence, AudioTokens3));
+      POSENC_ASSIGN_OR_RETURN(const int64_t count,
+                              items.TakeAudio(sequence, RunOf(sequence, begin, settings.audio_id)));
       POSENC_RETURN_IF_ERROR(writer.Append(FloatCount(count, start)));
       span = {.kind = SpanKind::kAudio, .audio = items.next_audio - 1};
       --left.audios;
     } else if (inside == settings.image_id) {
-      POSENC_ASSIGN_OR_RETURN(const PatchGrid grid, items.Take(items.images, sequence));
+      POSENC_ASSIGN_OR_RETURN(const PatchGrid grid,
+                              items.Take(items.images, sequence, RunOf(sequence, begin, settings.image_id)));
       POSENC_RETURN_IF_ERROR(writer.Append(FloatPlaces(grid, 1, settings.per_second, start)));
       span = {.kind = SpanKind::kImage, .grid = items.images.next() - 1};
       --left.images;
     } else if (inside == settings.video_id) {
-      POSENC_ASSIGN_OR_RETURN(const std::vector<Place3> places, VideoPlaces3(items, sequence, start));
+      const OmniSpan run = RunOf(sequence, begin, settings.video_id);
+      POSENC_ASSIGN_OR_RETURN(const std::vector<Place3> places, VideoPlaces3(items, sequence, run, start));
       POSENC_RETURN_IF_ERROR(writer.Append(places));
       span = {.kind = SpanKind::kVideo, .grid = items.videos.next() - 1};
       --left.videos;
     } else if (is_both) {
-      POSENC_ASSIGN_OR_RETURN(const int64_t count, items.TakeAudio(sequence, AudioTokens3));
-      POSENC_ASSIGN_OR_RETURN(const std::vector<Place3> places, VideoPlaces3(items, sequence, start));
+      const OmniSpan audio_run = RunOf(sequence, begin, settings.audio_id, settings.video_id),
+                     video_run = RunOf(sequence, begin, settings.video_id, settings.audio_id);
+      POSENC_ASSIGN_OR_RETURN(const int64_t count, items.TakeAudio(sequence, audio_run));
+      POSENC_ASSIGN_OR_RETURN(const std::vector<Place3> places, VideoPlaces3(items, sequence, video_run, start));
       POSENC_RETURN_IF_ERROR(AppendMerged(places, FloatCount(count, start), &writer));
       span = {.kind = SpanKind::kVideoAndAudio, .grid = items.videos.next() - 1, .audio = items.next_audio - 1};
       --left.videos;
@@ -120,11 +127,11 @@ absl::Status CountSequence3(Sequence& sequence, OmniItems& items) {
 absl::Status CountAll3(const ConfigObject& model, const OmniClass& of, const TokenDescription& tokens,
                        CountedPositions* result) {
   POSENC_ASSIGN_OR_RETURN(const OmniSettings settings, OmniSettingsOf(model, of));
+  OmniItems items(tokens, settings, AudioTokens3);
   if (!tokens.image_grid_thw && !tokens.video_grid_thw) {
-    return CountWithoutGrids(tokens, settings.talker && !tokens.audio_seqlens, result);
+    return CountWithoutGrids(items, settings.talker && !tokens.audio_seqlens, result);
   }
   if (!tokens.has_input_ids) return Requires("input_ids", "the model finds images, videos and audio by them");
-  OmniItems items(tokens, settings);
   POSENC_RETURN_IF_ERROR(
       ForEachSequence(tokens, result, [&](Sequence& sequence) { return CountSequence3(sequence, items); }));
   return items.CheckAllTaken();

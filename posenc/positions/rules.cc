@@ -75,6 +75,7 @@ std::vector<PositionRule> MakeRules() {
           "Text has one position on all axes; an image's token has its row and column, and what follows "
           "continues after the larger side; images that are generated have decode_ids.");
   glm.padding = 1;
+  glm.has_decode_ids = true;
   rules.push_back(glm);
   rules.push_back(Row("minicpmv4_7", CountMiniCpm,
                       {.mm_token_type_ids = true, .input_ids = true, .target_sizes = true, .downsample_mode = true},
@@ -131,7 +132,7 @@ absl::Status CheckRead(const PositionRule& rule, const TokenDescription& tokens)
                                ? "must be absent: the model counts tokens one by one"
                                : fmt::format("must be absent: {} does not read it", rule.model_type));
   }
-  if (tokens.rope_deltas && (!tokens.cache_length || rule.model_type.empty())) {
+  if (tokens.rope_deltas && (!tokens.cache_length || rule.model_type.empty() || rule.counts_cache)) {
     return InvalidArgument("NOT_READ", "rope_deltas", "",
                            tokens.cache_length ? "must be absent: the model counts tokens one by one"
                                                : "must be absent without cache_length");
@@ -151,6 +152,11 @@ absl::Status CheckDelta(const PositionRule& rule, const TokenDescription& tokens
 
 // Text after a prefix that is in the cache.
 absl::Status ContinueText(const PositionRule& rule, const TokenDescription& tokens, CountedPositions* result) {
+  if (rule.has_decode_ids) {
+    return InvalidArgument(
+        "UNSUPPORTED", "cache_length", fmt::format("{}", *tokens.cache_length),
+        fmt::format("must be absent: {} decodes at decode_ids, which the answer to its prompt has", rule.model_type));
+  }
   if (std::any_of(tokens.kinds.begin(), tokens.kinds.end(), [](uint8_t kind) { return kind != 0; }) &&
       !rule.model_type.empty()) {
     return InvalidArgument("UNSUPPORTED", "mm_token_type_ids", "not only text",
@@ -272,7 +278,7 @@ absl::StatusOr<CountedPositions> CountPositions(const PositionRule& rule, const 
   result.tokens = tokens.tokens();
   if (rule.axes != nullptr) {
     POSENC_ASSIGN_OR_RETURN(result.axes, rule.axes(model));
-  } else if (rule.model_type.empty()) {
+  } else if (rule.model_type.empty() || rule.counts_cache) {
     result.axes = {"position"};
   } else {
     result.axes = {"t", "h", "w"};
@@ -282,7 +288,7 @@ absl::StatusOr<CountedPositions> CountPositions(const PositionRule& rule, const 
   result.ids.assign(tokens.tokens() * result.axes.size(), rule.padding);
   if (tokens.cache_window) {
     POSENC_RETURN_IF_ERROR(CountInWindow(tokens, &result));
-  } else if (tokens.cache_length) {
+  } else if (tokens.cache_length && !rule.counts_cache) {
     POSENC_RETURN_IF_ERROR(ContinueText(rule, tokens, &result));
   } else {
     POSENC_RETURN_IF_ERROR(rule.count(model, tokens, &result));

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "posenc/base/limits.h"
 #include "posenc/model/config_json.h"
+#include "posenc/model/model_types.h"
 #include "posenc/positions/description.h"
 
 namespace posenc {
@@ -34,6 +35,8 @@ struct PositionRule {
   double padding = 0;                // the id of padding
   bool fractions = false;            // the class computes in float32
   bool delta_skips_padding = false;  // the class takes the padding off its deltas
+  bool has_decode_ids = false;       // the class decodes at decode_ids, and not at the count plus a delta
+  bool counts_cache = false;         // `count` reads cache_length, and there are no deltas of the cache
   Axes axes = nullptr;               // null: t, h, w
 };
 
@@ -51,6 +54,7 @@ absl::Status CountQwen25Omni(const ConfigObject& model, const TokenDescription& 
 absl::Status CountQwen25Talker(const ConfigObject& model, const TokenDescription& tokens, CountedPositions* result);
 absl::Status CountQwen3Omni(const ConfigObject& model, const TokenDescription& tokens, CountedPositions* result);
 absl::Status CountQwen3Talker(const ConfigObject& model, const TokenDescription& tokens, CountedPositions* result);
+absl::Status CountAfterPadding(const ConfigObject& model, const TokenDescription& tokens, CountedPositions* result);
 
 // Returns the rows of all model types that do not count tokens one by one.
 const std::vector<PositionRule>& PositionRules();
@@ -58,6 +62,9 @@ const std::vector<PositionRule>& PositionRules();
 const PositionRule* FindPositionRule(std::string_view model_type);
 // The rule of models that count tokens one by one.
 const PositionRule& PlainPositions();
+// The rule of models whose ids are rows of a table that begins with padding (RoBERTa), and which types these are.
+const PositionRule& PaddedTablePositions();
+bool CountsAfterPadding(const ModelType& type);
 
 // Computes the ids. `model` is not read by PlainPositions. Errors name the field of the description, or of the file.
 absl::StatusOr<CountedPositions> CountPositions(const PositionRule& rule, const ConfigObject& model,

@@ -62,6 +62,20 @@ bool CountsOtherwise(const ModelType& type) {
                      [&](const PartType& part) { return several(FindModelType(part.model_type)); });
 }
 
+// The object of the file, or of its text part, whose ids are rows of a table that begins with padding. `type` is that
+// of the file, or null.
+absl::StatusOr<std::optional<ConfigObject>> PaddedTableOf(const ConfigObject& whole, const ModelType* type,
+                                                          const std::string& component) {
+  constexpr std::string_view kText = "text_config";
+  if (type != nullptr && CountsAfterPadding(*type)) return whole;
+  if (!component.empty() && component != "text") return std::nullopt;
+  POSENC_ASSIGN_OR_RETURN(const auto text, whole.Object(kText));
+  if (!text) return std::nullopt;
+  POSENC_ASSIGN_OR_RETURN(const auto given, text->String("model_type"));
+  const ModelType* of_text = FindModelType(given && !given->empty() ? *given : std::string(ImpliedType(type, kText)));
+  return of_text != nullptr && CountsAfterPadding(*of_text) ? text : std::nullopt;
+}
+
 // True if `component` is the candidate itself or its text part.
 bool Selects(const std::string& component, const std::string& name) {
   return component == name || component == (name.empty() ? "text" : name + ".text");
@@ -96,6 +110,8 @@ absl::StatusOr<SelectedRule> SelectPositionRule(const nlohmann::json& file, cons
           fmt::format("must be a part that counts its tokens: model_type \"{}\" does not", part.type->name));
     }
   }
+  POSENC_ASSIGN_OR_RETURN(const auto padded, PaddedTableOf(whole, type, component));
+  if (padded) return SelectedRule{&PaddedTablePositions(), *padded};
   if (type != nullptr && type->rules.adapt != nullptr) {  // a file that the type's row refuses
     Part part{whole, *type, true, "", {}};
     if (const absl::Status adapted = type->rules.adapt(part); DetailsOf(adapted).reason == "UNSUPPORTED")

@@ -134,12 +134,13 @@ absl::StatusOr<PatchGrid> GridQueue::TakeMerged(const Sequence& sequence, int64_
   return PatchGrid{grid.t / merge_t, grid.h / merge, grid.w / merge};
 }
 
-absl::Status GridQueue::CheckSpan(const Sequence& sequence, int64_t begin, int64_t end, int64_t expected) const {
-  if (end - begin == expected) return absl::OkStatus();
+absl::Status GridQueue::CheckSpan(const Sequence& sequence, int64_t begin, int64_t end, int64_t expected,
+                                  int64_t count) const {
+  if (count == expected) return absl::OkStatus();
   return InvalidArgument(
       "MISMATCH", FieldOfLast(), ToString(grids_[row_]),
       fmt::format("must stand for as many tokens as its span has: {} stands for {}, the span {} has {}",
-                  by_frame_ ? "a frame" : "it", expected, sequence.Place(begin, end), end - begin));
+                  by_frame_ ? "a frame" : "it", expected, sequence.Place(begin, end), count));
 }
 
 absl::Status GridQueue::CheckAllTaken() const {

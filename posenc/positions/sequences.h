@@ -71,8 +71,12 @@ class GridQueue {
   // Take(), and divides the grid by the merged patches. INVALID_ARGUMENT unless they divide it.
   absl::StatusOr<PatchGrid> TakeMerged(const Sequence& sequence, int64_t begin, int64_t end, int64_t merge_t,
                                        int64_t merge);
-  // INVALID_ARGUMENT unless the span has `expected` tokens, which the last grid taken stands for.
-  absl::Status CheckSpan(const Sequence& sequence, int64_t begin, int64_t end, int64_t expected) const;
+  // INVALID_ARGUMENT unless the span has `expected` tokens, which the last grid taken stands for. `count`: tokens of
+  // the span that are the grid's, if not all are.
+  absl::Status CheckSpan(const Sequence& sequence, int64_t begin, int64_t end, int64_t expected) const {
+    return CheckSpan(sequence, begin, end, expected, end - begin);
+  }
+  absl::Status CheckSpan(const Sequence& sequence, int64_t begin, int64_t end, int64_t expected, int64_t count) const;
   // INVALID_ARGUMENT if grids are left over.
   absl::Status CheckAllTaken() const;
 

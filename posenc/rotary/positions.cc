@@ -111,13 +111,13 @@ absl::Status TokenPositions::CheckIds(const PositionIds& source) const {
   }
   const bool has_axes = dimension == AxisDimension::kFirst || dimension == AxisDimension::kLast;
   if (has_axes && source.axes != axes_) {
-    return InvalidArgument("MISMATCH", "ids.shape", fmt::format("{} axes", source.axes),
+    return InvalidArgument("MISMATCH", source.field, fmt::format("{} axes", source.axes),
                            fmt::format("must be {}, the axes of a position", axes_));
   }
   const Matrix<double>& ids = source.ids;
   if (ids.columns != length_ || (!ids.shared && (packed_ || ids.rows != sequences_))) {
     return InvalidArgument(
-        "MISMATCH", "ids.shape",
+        "MISMATCH", source.field,
         ids.shared ? fmt::format("[{}]", ids.columns) : fmt::format("[{}, {}]", ids.rows, ids.columns),
         packed_ ? fmt::format("must be [T] = [{}]", length_)
                 : fmt::format("must be [S] = [{}] or [B, S] = [{}, {}]", length_, sequences_, length_));

@@ -15,6 +15,7 @@
 #include "posenc/methods/bias/bias_methods.h"
 #include "posenc/methods/embedding/encoding.h"
 #include "posenc/positions/select.h"
+#include "posenc/service/explain_reach.h"
 #include "posenc/service/explain_text.h"
 #include "posenc/service/operations.h"
 
@@ -105,7 +106,15 @@ absl::Status ExplainPart(const v1::ExplainRequest& request, const ModelSource& s
     POSENC_ASSIGN_OR_RETURN(const Precision precision, ReadPrecision(request.precision(), layers.precision));
     const auto explained = ExplainWithoutRotary(layers, precision, limits, info);
     if (!explained.ok()) return Within(kSubject, explained.status());
-    if (*explained) continue;
+    if (*explained) {
+      const std::string reach = ReachWithoutRotary(layers);
+      for (const std::string& sentence : {reach, reach.empty() ? "" : counts}) {
+        if (sentence.empty()) continue;
+        (explanation->text_size() == 0 ? explanation->add_text() : explanation->mutable_text(0))
+            ->add_sentence(sentence);
+      }
+      continue;
+    }
     auto resolved = ResolveRotary(layers, precision, limits);
     if (!resolved.ok()) return Within(kSubject, resolved.status());
     resolved->parameters_field = fmt::format("{}.{}", kSubject, resolved->parameters_field);

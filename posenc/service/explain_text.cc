@@ -11,18 +11,11 @@
 #include "posenc/base/status.h"
 #include "posenc/methods/rope/methods.h"
 #include "posenc/methods/rope/query_scale.h"
+#include "posenc/model/config_json.h"
+#include "posenc/service/explain_reach.h"
 
 namespace posenc::wire {
 namespace {
-
-// 131072 as "131,072"; numbers that are not whole as they are.
-std::string Thousands(double number) {
-  if (!(std::abs(number) < 1e15) || number != std::floor(number)) return fmt::format("{:.6g}", number);
-  std::string digits = fmt::format("{:.0f}", number);
-  const size_t first = digits[0] == '-' ? 1 : 0;
-  for (size_t place = digits.size(); place > first + 3;) digits.insert(place -= 3, ",");
-  return digits;
-}
 
 std::string Pairs(int64_t first, int64_t last) {
   return first == last ? fmt::format("pair {}", first) : fmt::format("pairs {}-{}", first, last);
@@ -95,52 +88,6 @@ std::string Width(const ResolvedRotary& resolved) {
   const bool known = head != 0 && (head <= d || resolved.rotary_offset == 0);
   return fmt::format("{}, in {} pairs{}.", head == 0 ? fmt::format("{} elements of a head rotate", d) : share, d / 2,
                      known || head == 0 ? fmt::format(" of elements {}", partners) : "");
-}
-
-bool HasNote(const ResolvedRotary& resolved, std::string_view code) {
-  return std::any_of(resolved.notes.begin(), resolved.notes.end(), [&](const Note& note) { return note.code == code; });
-}
-
-// The file's lengths: the model's, and the one that the scaling begins at. Says nothing of lengths that no scaling has.
-std::string Lengths(const ResolvedRotary& resolved) {
-  const auto* parameters = std::get_if<RopeParameters>(&resolved.rotary->settings().frequencies);
-  if (!resolved.longest) return "";
-  const auto original = parameters == nullptr ? std::nullopt : parameters->original_max_position_embeddings;
-  if (!(*resolved.longest >= original.value_or(1))) return "";
-  std::string sentence =
-      fmt::format("{} is {}", HasNote(resolved, "GGUF") ? "context_length" : "max_position_embeddings",
-                  Thousands(*resolved.longest));
-  if (original && *original != *resolved.longest)
-    sentence += fmt::format("; before the scaling {}", Thousands(*original));
-  return sentence + ".";
-}
-
-// Says what happens beyond the model's length.
-std::string Beyond(const ResolvedRotary& resolved, const RotaryPlan& plan) {
-  const auto* parameters = std::get_if<RopeParameters>(&resolved.rotary->settings().frequencies);
-  if (parameters != nullptr && resolved.rotary->NeedsSeqLen()) {
-    if (FindRopeMethod(parameters->rope_type)->scales_theta) return "a longer sequence has a larger base";
-    return fmt::format("a sequence of more than {} tokens has the long list of factors",
-                       Thousands(parameters->original_max_position_embeddings.value_or(0)));
-  }
-  double slowest = 0;
-  for (const double frequency : plan.inv_freq) {
-    if (frequency != 0 && (slowest == 0 || std::abs(frequency) < slowest)) slowest = std::abs(frequency);
-  }
-  constexpr double kTurn = 6.283185307179586;
-  if (slowest == 0) return "";
-  return fmt::format("beyond it the same frequencies go on, and the slowest pair repeats after {} positions",
-                     Thousands(std::round(kTurn / slowest)));
-}
-
-// Rows and bytes of a table of cosines and sines for all positions of the model, and what happens beyond them.
-std::string Reach(const ResolvedRotary& resolved, const RotaryPlan& plan) {
-  if (!resolved.rotary->rotates() || Lengths(resolved).empty()) return "";
-  const std::string beyond = Beyond(resolved, plan);
-  if (beyond.empty()) return "";
-  const auto bytes = *resolved.longest * static_cast<double>(resolved.rotary->rotary_dim() * int64_t{sizeof(float)});
-  return fmt::format("A table up to there has {} rows and {} bytes in float32; {}.", Thousands(*resolved.longest),
-                     Thousands(bytes), beyond);
 }
 
 std::string Branch(const RotaryPlan& plan) {
@@ -256,6 +203,7 @@ absl::Status ExplainInWords(const ResolvedRotary& resolved, const RotaryPlan& pl
   }
   say(Lengths(resolved));
   say(Reach(resolved, plan));
+  say(Window(resolved));
   say(Scores(resolved, plan));
   say(Queries(resolved));
   say(Departures(resolved, plan));

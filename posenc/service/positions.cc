@@ -84,7 +84,9 @@ void WriteSpan(const PositionSpan& span, v1::PositionSpan* message) {
 // `sequences` and `width`: those of the answer's ids.
 absl::StatusOr<GivenPositionIds> ReadGiven(const Reader& reader, const v1::GivenPositions& message, int64_t sequences,
                                            int64_t width) {
-  POSENC_ASSIGN_OR_RETURN(const TensorShape shape, reader.Shape("ids", message.ids()));
+  if (!message.has_ids()) return InvalidArgument("MISSING", "ids", "", "must be given: rope_deltas belong to them");
+  POSENC_ASSIGN_OR_RETURN(TensorShape shape, reader.Shape("ids", message.ids()));
+  if (shape.rank() == 1 && sequences == 1) shape.shape.insert(shape.shape.begin(), 1);
   const bool has_axes = shape.rank() == 3;
   if (!(has_axes || shape.rank() == 2) || shape.shape.end()[-2] != sequences || shape.shape.back() != width) {
     return InvalidArgument(

@@ -106,7 +106,11 @@ struct ModelLayers {
   bool scales_softmax = false;       // ModelType::unrotated_dim
   // Factor of the softmax scale where the file gives it by other rules than the plan's. Absent: see scales_softmax.
   std::optional<double> softmax_scale_factor;
-  std::optional<double> longest;  // the file's max_position_embeddings
+  // For explanations: the model's longest sequence, the file's field that gives it, and the sliding window of the
+  // layers.
+  std::optional<double> longest;
+  std::string_view longest_field = "max_position_embeddings";
+  std::optional<double> window;
   // Width of a query's head of which only a part rotates, and the part's first element. 0: the head is not known.
   int64_t whole_head = 0;
   int64_t rotary_offset = 0;

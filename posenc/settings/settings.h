@@ -173,8 +173,9 @@ struct PerSequenceOffsets {
   std::vector<int64_t> offsets;
 };
 struct PositionIds {
-  Matrix<double> ids;  // [axes, rows, columns]
-  int64_t axes = 1;    // 1 without an axis dimension: the ids then apply to all axes
+  Matrix<double> ids;                    // [axes, rows, columns]
+  int64_t axes = 1;                      // 1 without an axis dimension: the ids then apply to all axes
+  std::string_view field = "ids.shape";  // the field that gives their shape, for errors
 };
 struct PositionLine {
   int64_t count;

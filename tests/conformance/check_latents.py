@@ -7,23 +7,31 @@ import numpy
 import torch
 from diffusers.models.transformers import (
     transformer_hunyuan_video,
+    transformer_hunyuan_video15,
     transformer_ltx,
     transformer_qwenimage,
+    transformer_skyreels_v2,
     transformer_wan,
+    transformer_wan_vace,
     transformer_z_image,
 )
+from diffusers.pipelines.bria.pipeline_bria import BriaPipeline
+from diffusers.pipelines.chroma.pipeline_chroma import ChromaPipeline
 from diffusers.pipelines.flux.pipeline_flux import FluxPipeline
 from diffusers.pipelines.flux2.pipeline_flux2 import Flux2Pipeline
 from table import Row
 from tensors import array
 
-INPUTS = 200
+INPUTS = 1000
 
 
 def rows(service):
-    for name, case_of in (("FluxTransformer2DModel", flux), ("Flux2Transformer2DModel", flux2),
+    for name, case_of in (("FluxTransformer2DModel", flux), ("ChromaTransformer2DModel", chroma),
+                          ("BriaTransformer2DModel", bria), ("Flux2Transformer2DModel", flux2),
                           ("QwenImageTransformer2DModel", qwen_image), ("QwenImageTransformer2DModel", qwen_layers),
-                          ("WanTransformer3DModel", wan), ("HunyuanVideoTransformer3DModel", hunyuan),
+                          ("WanTransformer3DModel", wan), ("WanVACETransformer3DModel", wan_vace),
+                          ("SkyReelsV2Transformer3DModel", skyreels), ("HunyuanVideoTransformer3DModel", hunyuan),
+                          ("HunyuanVideo15Transformer3DModel", hunyuan15),
                           ("LTXVideoTransformer3DModel", ltx), ("ZImageTransformer2DModel", z_image)):
         row = Row(name, f"{INPUTS} inputs of {case_of.__name__}")
         random = numpy.random.default_rng(sum(case_of.__name__.encode()))
@@ -45,6 +53,21 @@ def flux(random):
     for image in images[1:]:  # as FluxKontextPipeline marks its reference
         image[..., 0] = 1
     return {}, {"grid_thw": grids, "text_length": text}, torch.cat([torch.zeros(text, 3), *images])
+
+
+def one_image(random, pipeline):
+    """One image after text at 0, by a pipeline that has no references."""
+    (grid,), text = sizes(random), int(random.integers(0, 9))
+    image = pipeline._prepare_latent_image_ids(1, int(grid[1]), int(grid[2]), "cpu", torch.float32)
+    return {}, {"grid_thw": grid[None], "text_length": text}, torch.cat([torch.zeros(text, 3), image.reshape(-1, 3)])
+
+
+def chroma(random):
+    return one_image(random, ChromaPipeline)
+
+
+def bria(random):
+    return one_image(random, BriaPipeline)
 
 
 def flux2(random):
@@ -75,28 +98,40 @@ def qwen_layers(random):
     return qwen_image(random, transformer_qwenimage.QwenEmbedLayer3DRope, use_layer3d_rope=True)
 
 
-def wan(random):
+def wan(random, module=transformer_wan, rope_of=transformer_wan.WanRotaryPosEmbed):
     (grid,) = sizes(random, 4)
 
     def positions(dim, length, *_, **__):
         return torch.arange(length, dtype=torch.float32)[:, None].repeat(1, dim), torch.zeros(length, dim)
 
-    with mock.patch.object(transformer_wan, "get_1d_rotary_pos_embed", positions):
-        rope = transformer_wan.WanRotaryPosEmbed(12, (1, 2, 2), 64)
+    with mock.patch.object(module, "get_1d_rotary_pos_embed", positions):
+        rope = rope_of(12, (1, 2, 2), 64)
     cos = rope(torch.zeros(1, 1, grid[0], 2 * grid[1], 2 * grid[2]))[0][0, :, 0]
     columns = [0, rope.t_dim, rope.t_dim + rope.h_dim]
     return {}, {"grid_thw": grid[None]}, cos[:, columns]
 
 
-def hunyuan(random):
+def wan_vace(random):
+    return wan(random, rope_of=transformer_wan_vace.WanRotaryPosEmbed)
+
+
+def skyreels(random):
+    return wan(random, transformer_skyreels_v2, transformer_skyreels_v2.SkyReelsV2RotaryPosEmbed)
+
+
+def hunyuan(random, module=transformer_hunyuan_video, rope_of=transformer_hunyuan_video.HunyuanVideoRotaryPosEmbed):
     (grid,) = sizes(random, 4)
 
     def positions(dim, ids, *_, **__):
         return ids[:, None], ids[:, None]
 
-    with mock.patch.object(transformer_hunyuan_video, "get_1d_rotary_pos_embed", positions):
-        rope = transformer_hunyuan_video.HunyuanVideoRotaryPosEmbed(2, 1, [2, 2, 2])
+    with mock.patch.object(module, "get_1d_rotary_pos_embed", positions):
+        rope = rope_of(2, 1, [2, 2, 2])
         return {}, {"grid_thw": grid[None]}, rope(torch.zeros(1, 1, grid[0], 2 * grid[1], 2 * grid[2]))[0]
+
+
+def hunyuan15(random):
+    return hunyuan(random, transformer_hunyuan_video15, transformer_hunyuan_video15.HunyuanVideo15RotaryPosEmbed)
 
 
 def ltx(random):

@@ -28,6 +28,7 @@ BY_GRIDS = {
     "glm46v": ("Glm46VModel", {"per_frame": True}),
     "glm4v_moe": ("Glm4vMoeModel", {"per_frame": True}),
     "glm_ocr": ("GlmOcrModel", {"per_frame": True}),
+    "glmga": ("Glm46VModel", {"per_frame": True}),
     "cohere_compass": ("CohereCompassModel", {"per_frame": True}),
     "cosmos3_omni": ("Cosmos3OmniModel", {"per_frame": True}),
     "cosmos3_edge": ("Cosmos3EdgeModel", {"per_frame": True}),
@@ -39,7 +40,33 @@ BY_GRIDS = {
 ARGUMENTS = {"second_per_grid_ts": "second_per_grids"}
 
 
+# Models whose ids are rows of a table after its padding: their modules, with the class that has the function or "".
+AFTER_PADDING = {
+    "altclip_text_model": ("altclip", "AltRobertaEmbeddings"),
+    "bridgetower_text_model": ("bridgetower", "BridgeTowerTextEmbeddings"),
+    "camembert": ("camembert", "CamembertEmbeddings"),
+    "clap_text_model": ("clap", "ClapTextEmbeddings"),
+    "data2vec-text": ("data2vec", "Data2VecTextEmbeddings"),
+    "ibert": ("ibert", ""),
+    "layoutlmv3": ("layoutlmv3", "LayoutLMv3TextEmbeddings"),
+    "lilt": ("lilt", "LiltTextEmbeddings"),
+    "longformer": ("longformer", ""),
+    "luke": ("luke", ""),
+    "markuplm": ("markuplm", "MarkupLMEmbeddings"),
+    "mpnet": ("mpnet", ""),
+    "roberta": ("roberta", "RobertaEmbeddings"),
+    "roberta-prelayernorm": ("roberta_prelayernorm", "RobertaPreLayerNormEmbeddings"),
+    "xlm-roberta": ("xlm_roberta", "XLMRobertaEmbeddings"),
+    "xlm-roberta-xl": ("xlm_roberta_xl", "XLMRobertaXLEmbeddings"),
+    "xmod": ("xmod", "XmodEmbeddings"),
+}
+# These have one text of the function each, so that fewer inputs are drawn.
+TABLE_INPUTS = 100
+
+
 def rows(service):
+    for name in AFTER_PADDING:
+        yield compare_after_padding(service, name)
     for name, (class_name, options) in BY_GRIDS.items():
         yield compare(service, name, class_name, lambda inputs, config, options=options: by_grids(inputs, config, options))
     yield compare(service, "glm_image", "GlmImageModel",
@@ -66,8 +93,29 @@ def compare(service, name, class_name, case_of):
             row.compare(array(answer.decode_ids).astype("f8"), decode.permute(1, 0, 2).numpy().astype("f8"))
         if n % 10 == 0:
             compare_chunk(service, row, inputs, text, case, theirs)
-        if n % 5 == 0 and name != "glm_image" and not name.endswith("_talker"):
-            compare_decoding(service, row, inputs, model, text, case)
+        if n % 5 == 0 and name != "glm_image":
+            compare_decoding(service, row, inputs, name, model, text, case)
+    return row
+
+
+def compare_after_padding(service, name):
+    row = Row(name, f"{TABLE_INPUTS} inputs")
+    random = numpy.random.default_rng(sum(name.encode()))
+    package, class_name = AFTER_PADDING[name]
+    file = "data2vec_text" if package == "data2vec" else package
+    module = importlib.import_module(f"transformers.models.{package}.modeling_{file}")
+    create = (getattr(module, class_name) if class_name else module).create_position_ids_from_input_ids
+    names = create.__code__.co_varnames[:create.__code__.co_argcount]
+    for n in range(TABLE_INPUTS):
+        config = CONFIG_MAPPING[name](**({} if n % 3 else {"pad_token_id": int(random.integers(0, 5))}))
+        padding = 1 if name == "mpnet" else config.pad_token_id
+        ids = random.integers(0, 8, (random.integers(1, 4), random.integers(1, 12)))
+        cached = int(random.integers(0, 9)) if "cache_length" in names and n % 2 else 0
+        arguments = [torch.from_numpy(ids), padding] + [cached] * ("cache_length" in names)
+        theirs = create(*([None] if names[0] == "self" else []), *arguments)
+        case = {"input_ids": ids, **({"cache_length": cached} if cached else {})}
+        answer = service.positions(config.to_json_string(use_diff=False).encode(), case)
+        row.compare(array(answer.ids)[0].astype("f8"), theirs.numpy().astype("f8"))
     return row
 
 
@@ -87,9 +135,9 @@ def compare_chunk(service, row, inputs, text, case, theirs):
     row.compare(array(answer.ids).astype("f8"), theirs[:, :, begin:begin + count].numpy().astype("f8"))
 
 
-def compare_decoding(service, row, inputs, model, text, case):
-    """Text after the inputs, by compute_3d_position_ids, with and without a mask."""
-    if not hasattr(model, "compute_3d_position_ids") or "hunyuan" in model.config.model_type:
+def compare_decoding(service, row, inputs, name, model, text, case):
+    """Text after the inputs, by the class's own method, with and without a mask."""
+    if not hasattr(model, "compute_3d_position_ids") and not name.endswith("_talker"):
         return
     first = next(value for field, value in case.items() if field in ("mm_token_type_ids", "input_ids"))
     (sequences, cached), count = first.shape, inputs.between(1, 4)
@@ -97,12 +145,40 @@ def compare_decoding(service, row, inputs, model, text, case):
     if mask is not None:
         mask = numpy.concatenate([mask, numpy.ones((sequences, count), "i8")], axis=1)
     model.rope_deltas = call(model, case)[1]
-    theirs = model.compute_3d_position_ids(
-        None, inputs_embeds=torch.zeros(sequences, count, 1), cache=types.SimpleNamespace(get_seq_length=lambda: cached),
-        attention_mask=None if mask is None else torch.tensor(mask), **dict.fromkeys(missing(model)))
+    cache = types.SimpleNamespace(get_seq_length=lambda: cached)
+    if name == "hunyuan_vl":
+        theirs = decoding_of_hunyuan(model, cache, sequences, cached + count, mask)
+    elif name.endswith("_talker"):
+        theirs = decoding_of_talker(name, model, case, cache, sequences, count)
+    else:
+        theirs = model.compute_3d_position_ids(
+            None, inputs_embeds=torch.zeros(sequences, count, 1), cache=cache,
+            attention_mask=None if mask is None else torch.tensor(mask), **dict.fromkeys(missing(model)))
     request = {"cache_length": cached, "sequences": sequences, "length": count, "rope_deltas": model.rope_deltas.numpy()}
     answer = service.positions(text, request | ({} if mask is None else {"attention_mask": mask}))
     row.compare(array(answer.ids).astype("f8"), theirs[:, :, -count:].numpy().astype("f8"))
+
+
+def decoding_of_hunyuan(model, cache, sequences, length, mask):
+    """The method of generation, which takes the deltas from the model."""
+    from transformers.models.hunyuan_vl.modeling_hunyuan_vl import HunYuanVLForConditionalGeneration as Generation
+    generation = Generation.__new__(Generation)
+    torch.nn.Module.__init__(generation)
+    generation.config, generation.model = model.config, model
+    arguments = {"cache": cache} | ({} if mask is None else {"attention_mask": torch.tensor(mask)})
+    inputs = torch.zeros(sequences, length if mask is not None else length - cache.get_seq_length())
+    return generation._prepare_position_ids_for_generation(inputs, arguments)
+
+
+def decoding_of_talker(name, model, case, cache, sequences, count):
+    """Positions after the cache, padding included, as the talkers' deltas have it."""
+    if name == "qwen3_omni_moe_talker":
+        call_talker(model, case)  # sets the deltas
+        return model.compute_3d_position_ids(torch.zeros(sequences, count, 1), cache=cache)
+    # Qwen2.5-Omni's talker has these lines in the midst of its forward.
+    model.rope_deltas = torch.from_numpy(expected_deltas(name, model.rope_deltas, case)).long()[:, None]
+    positions = torch.arange(count).view(1, -1).expand(sequences, -1) + cache.get_seq_length() + model.rope_deltas
+    return positions.unsqueeze(0).expand(3, -1, -1)
 
 
 def missing(model):
@@ -114,7 +190,7 @@ def missing(model):
 def original(name, class_name, number):
     """Returns a model without weights, and its config.json."""
     config = config_of(name, number)
-    package = config.__module__.rsplit(".", 2)[-2]
+    package = "glm46v" if name == "glmga" else config.__module__.rsplit(".", 2)[-2]  # glmga has no classes of its own
     module = importlib.import_module(f"transformers.models.{package}.modeling_{package}")
     cls = getattr(module, class_name)
     model = cls.__new__(cls)

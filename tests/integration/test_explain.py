@@ -97,12 +97,55 @@ def test_llama3_in_words(client, configs):
 
 @pytest.mark.parametrize("name, said", [
     ("llama-3.1-8b.json", "131,072 rows and 67,108,864 bytes in float32; beyond it the same frequencies go on"),
-    ("phi-3-mini-128k-instruct.json", "a sequence of more than 4,096 tokens has the long list of factors"),
+    ("phi-3-mini-128k-instruct.json",
+     "a sequence of more than 4,096 tokens has the long list of factors, which goes on beyond 131,072"),
     ("llama-2-7b-dynamic.json", "4,096 rows and 2,097,152 bytes in float32; a longer sequence has a larger base"),
 ])
 def test_how_far_a_table_reaches(client, configs, name, said):
     [layer] = explain(client, (configs / name).read_bytes())
     assert all(any(said in sentence for sentence in text.sentence) for text in layer.text)
+
+
+LLAMA = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 1, "num_hidden_layers": 1}
+LINEAR = {"rope_type": "linear", "factor": 8.0}
+GEMMA = {"model_type": "gemma3_text", "hidden_size": 64, "num_attention_heads": 1, "num_hidden_layers": 6,
+         "max_position_embeddings": 131072, "sliding_window": 512,
+         "rope_parameters": {"full_attention": {"rope_theta": 1e6, **LINEAR},
+                             "sliding_attention": {"rope_theta": 1e4, "rope_type": "default"}}}
+
+
+@pytest.mark.parametrize("config, layer_type, said", [
+    # The file's length is the one before a linear scaling of all layers, and that of layers without it.
+    ({**LLAMA, "max_position_embeddings": 2048, "rope_scaling": LINEAR}, "", [
+        "max_position_embeddings is 2,048; its factor 8 makes 16,384 of it, if it is the length before the scaling.",
+        "has 16,384 rows and 4,194,304 bytes in float32"]),
+    (GEMMA, "full_attention", ["max_position_embeddings is 131,072.", "has 131,072 rows"]),
+    (GEMMA, "sliding_attention", ["Attention reaches 512 tokens back (sliding_window), while positions go on."]),
+    ({**LLAMA, "model_type": "mistral", "sliding_window": 4096, "max_position_embeddings": 32768}, "", [
+        "Attention reaches 4,096 tokens back"]),
+    ({"model_type": "bert"}, "", [
+        "The learned table has 512 rows and 1,572,864 bytes in float32, for at most 512 tokens: there is no row beyond."]),
+    ({"model_type": "gpt2"}, "", ["The learned table has 1,024 rows and 3,145,728 bytes in float32"]),
+    ({"model_type": "roberta", "max_position_embeddings": 514}, "", [
+        "The learned table has 514 rows and 1,579,008 bytes in float32, for at most 512 tokens",
+        "Positions by roberta: Tokens are counted from pad_token_id + 1"]),
+    ({"model_type": "whisper", "max_source_positions": 1500}, "", [
+        "max_source_positions is 1,500: a table up to there has 1,500 rows and 2,304,000 bytes in float32"]),
+    ({"model_type": "bloom", "n_head": 8}, "", ["A bias is a slope times a distance: it has no last position."]),
+    ({"model_type": "t5"}, "", ["Distances from 128 (max_distance) on have the last bucket: there is no last position."]),
+])
+def test_how_far_each_encoding_reaches(client, config, layer_type, said):
+    layers = [layer for layer in explain(client, json.dumps(config).encode()) if layer.layer_type == layer_type]
+    assert layers
+    for layer in layers:
+        words = " ".join(layer.text[0].sentence)
+        assert [part for part in said if part not in words] == []
+
+
+def test_a_window_is_said_only_of_layers_that_have_it(client):
+    unused = {**LLAMA, "model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": False}
+    for layer in [*explain(client, json.dumps(GEMMA).encode()), *explain(client, json.dumps(unused).encode())]:
+        assert any("Attention reaches" in said for said in layer.text[0].sentence) == (layer.layer_type == "sliding_attention")
 
 
 def rotary_in_words(client, rope_parameters, seq_len=(), **settings):
@@ -131,7 +174,10 @@ def test_frequencies_above_the_unscaled_ones_are_sped_up(client):
 
 
 @pytest.mark.parametrize("longest, original, said", [
-    (32768, 32768, ["max_position_embeddings is 32,768."]),  # as many files have it
+    # As many files have it: the length before the scaling.
+    (32768, 32768, ["max_position_embeddings is 32,768; its factor 4 makes 131,072 of it."]),
+    (40960, 32768, ["max_position_embeddings is 40,960; before the scaling 32,768, and its factor 4 makes 131,072 of it."]),
+    (131072, 32768, ["max_position_embeddings is 131,072; before the scaling 32,768."]),
     (1000, 4096, []),
     (-5, None, []),
 ])

@@ -269,3 +269,49 @@ def test_explain_says_how_a_model_counts(posenc, tmp_path):
     (tmp_path / "config.json").write_text(MODEL)
     said = posenc("explain", "--model", "config.json", "--component", "text").stdout
     assert "Positions by qwen2_5_vl: Text has one position on all axes" in " ".join(said.split())
+
+
+def test_ids_of_one_sequence_as_a_list(posenc):
+    assert "differ" not in posenc("positions", "--length", "3", "--given-ids", "0,1,2").stdout
+    assert "1 of 3 ids differ" in posenc("positions", "--length", "3", "--given-ids", "0,1,3", exit_code=1).stdout
+
+
+def test_a_report_of_packed_sequences(posenc):
+    report = posenc("positions", "--length", "3", "--cu-seqlens", "0,1,3", "--token-begin", "1").stdout
+    assert report.splitlines()[1:] == ["sequence 0, delta 0", "sequence 1, delta 0", "  text, tokens 0..1: 0..1"]
+    report = posenc("positions", "--cu-seqlens", "0,3,8", "--token-begin", "4", "--token-count", "2").stdout
+    assert report.splitlines()[-1] == "  text, tokens 1..2: 1..2"
+
+
+def test_a_report_of_keys_and_of_tokens_to_come(posenc, tmp_path):
+    report = posenc("positions", "--length", "1", "--cache-length", "9", "--cache-size", "6", "--cache-sinks", "2").stdout
+    assert report.splitlines()[1:] == ["sequence 0, delta 0", "  text, token 0: 9", "  keys: 0..1, 6..9"]
+    (tmp_path / "config.json").write_text('{"model_type": "glm_image"}')
+    report = posenc("positions", "--model", "config.json", "--input-ids", "5,16384", "--image-grid-thw", "1x2x3").stdout
+    assert report.splitlines()[-1] == "  decode_ids, 7 tokens: 2..5"
+
+
+def test_a_file_of_all_that_the_answer_has(posenc, tmp_path):
+    flags = ("positions", "--length", "1", "--cache-length", "9", "--cache-size", "6", "-o", "all.safetensors")
+    assert posenc(*flags).stdout.splitlines() == [
+        "all.safetensors: ids INT64 [1, 1, 1]", "all.safetensors: rope_deltas INT64 [1]",
+        "all.safetensors: key_ids INT64 [1, 1, 6]"]
+    ids = posenc("positions", "--length", "3", "-o", "ids.npy").stdout
+    assert ids == "ids.npy: ids INT64 [1, 1, 3]\n"
+    posenc("table", "--positions", "ids.npy", "--axis-dimension", "first", "--rotary-dim", "8", "--rope-type", "default",
+           "--rope-theta", "100", "--input-pairing", "half-split", "--form", "half-width", "--dtype", "fp32", "-o", "t.safetensors")
+
+
+@pytest.mark.parametrize("flags, said", [
+    ("--length 3 --given-deltas 1", "--given-ids: must be given"),
+    ("--length 3 --cache-sinks 2", "missing: --cache-size"),
+    ("--length 3 --cache-sinks 2 --cache-size 1", "--cache-size: is 1; must be more than"),
+    ("--length 3 --sequences 100000000", "--sequences: is 100000000 sequences; must be at most 65536"),
+    ("--attention-mask 1*3 --sequences 2", "must be [2, 3]"),
+    ("--model flux.json --length 3", "--grid-thw"),
+    ("--model text.json --length 3 --layer-index 0", "--layer-index: must be absent"),
+])
+def test_errors_name_the_flag(posenc, tmp_path, flags, said):
+    (tmp_path / "flux.json").write_text('{"_class_name": "FluxTransformer2DModel"}')
+    (tmp_path / "text.json").write_text('{"model_type": "qwen2_vl"}')
+    assert said in posenc("positions", *flags.split(), exit_code=(1, 2)).stderr

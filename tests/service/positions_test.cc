@@ -156,6 +156,79 @@ TEST(Positions, TextContinuesAfterAPrefix) {
   EXPECT_THAT(Axis(Answer(request).ids(), 1), ElementsAre(8, 9));
 }
 
+TEST(Positions, GlmImageContinuesAtItsDecodeIds) {
+  v1::PositionsRequest request;
+  request.mutable_model()->set_config_json(R"({"model_type": "glm_image"})");
+  request.mutable_tokens()->set_length(1);
+  request.mutable_tokens()->set_cache_length(8);
+  *request.mutable_tokens()->mutable_rope_deltas() = Integers({0});
+  ExpectRefused(request, "UNSUPPORTED", "tokens.cache_length", "must be absent: glm_image decodes at decode_ids");
+}
+
+TEST(Positions, OfRobertaFollowItsPadding) {
+  v1::PositionsRequest request;
+  request.mutable_model()->set_config_json(R"({"model_type": "xlm-roberta", "pad_token_id": 1})");
+  *request.mutable_tokens()->mutable_input_ids() = Integers({1, 7, 7, 1, 7});
+  EXPECT_THAT(ValuesOf(Answer(request).ids()), ElementsAre(1, 2, 3, 1, 4));
+  EXPECT_THAT(ValuesOf(Answer(request).rope_deltas()), ElementsAre(2));
+  EXPECT_EQ(Answer(request).rule(), "roberta");
+  request.mutable_tokens()->clear_input_ids();
+  *request.mutable_tokens()->mutable_attention_mask() = Integers({1, 1, 0}, {1, 3});
+  EXPECT_THAT(ValuesOf(Answer(request).ids()), ElementsAre(2, 3, 1));
+  request.mutable_tokens()->clear_attention_mask();
+  request.mutable_tokens()->set_length(2);
+  request.mutable_tokens()->set_cache_length(5);
+  EXPECT_THAT(ValuesOf(Answer(request).ids()), ElementsAre(7, 8));
+  *request.mutable_tokens()->mutable_rope_deltas() = Integers({0});
+  ExpectRefused(request, "NOT_READ", "tokens.rope_deltas", "must be absent");
+}
+
+TEST(Positions, OfATextPartLikeRobertaFollowItsPadding) {
+  v1::PositionsRequest request;
+  request.mutable_model()->set_config_json(R"({"model_type": "clap", "text_config": {"pad_token_id": 3}})");
+  request.mutable_tokens()->set_length(2);
+  EXPECT_THAT(ValuesOf(Answer(request).ids()), ElementsAre(4, 5));
+  request.mutable_model()->set_component("text");
+  EXPECT_THAT(ValuesOf(Answer(request).ids()), ElementsAre(4, 5));
+}
+
+TEST(Positions, PackedTokensAreCountedByTheirBoundaries) {
+  v1::PositionsRequest request;
+  *request.mutable_tokens()->mutable_cu_seqlens() = Integers({0, 3, 8});
+  EXPECT_THAT(ValuesOf(Answer(request).ids()), ElementsAre(0, 1, 2, 0, 1, 2, 3, 4));
+  *request.mutable_tokens()->mutable_cu_seqlens() = Integers({0, 3, -1});
+  ExpectRefused(request, "OUT_OF_RANGE", "tokens.cu_seqlens[2]", "is -1");
+}
+
+TEST(Positions, AsManySequencesAsMaxSequences) {
+  v1::PositionsRequest request;
+  request.mutable_tokens()->set_length(3);
+  request.mutable_tokens()->set_sequences(65537);
+  ExpectRefused(request, "TOO_LARGE", "tokens.sequences", "must be at most 65536 (max_sequences)");
+  *request.mutable_tokens()->mutable_attention_mask() = Integers(std::vector<int64_t>(65537, 1), {65537, 1});
+  request.mutable_tokens()->clear_sequences();
+  request.mutable_tokens()->clear_length();
+  ExpectRefused(request, "TOO_LARGE", "tokens.attention_mask.shape", "must be at most 65536 (max_sequences)");
+}
+
+TEST(Positions, ErrorsNameTheField) {
+  v1::PositionsRequest mask;
+  mask.mutable_tokens()->set_sequences(2);
+  *mask.mutable_tokens()->mutable_attention_mask() = Integers({1, 1, 1});
+  ExpectRefused(mask, "MISMATCH", "tokens.attention_mask.shape", "is [1, 3]; must be [2, 3]");
+  v1::PositionsRequest flux;
+  flux.mutable_model()->set_config_json(R"({"_class_name": "FluxTransformer2DModel"})");
+  flux.mutable_tokens()->set_length(3);
+  ExpectRefused(flux, "UNSUPPORTED", "tokens",
+                "must be absent: FluxTransformer2DModel has the positions of latents.grid_thw");
+  v1::PositionsRequest layer = Image();
+  layer.mutable_model()->set_layer_type("full_attention");
+  ExpectRefused(layer, "NOT_READ", "model.layer_type", "all layers have the same positions");
+  v1::PositionsRequest deltas = Image();
+  *deltas.mutable_given()->mutable_rope_deltas() = Integers({0});
+  ExpectRefused(deltas, "MISSING", "given.ids", "must be given");
+}
+
 TEST(Positions, ACacheMayDropAndRenumberTokens) {
   v1::PositionsRequest request;
   request.mutable_tokens()->set_cache_length(9);
@@ -225,6 +298,15 @@ TEST(Positions, NamesTheFaultsOfOtherSystems) {
   EXPECT_THAT(off.sentence(), HasSubstr("+1 off"));
 }
 
+TEST(Positions, AnotherSystemsIdsMayBeOneRow) {
+  v1::PositionsRequest request;
+  request.mutable_tokens()->set_length(3);
+  EXPECT_TRUE(Compared(request, Integers({0, 1, 2})).same());
+  request.mutable_tokens()->set_sequences(3);
+  *request.mutable_given()->mutable_ids() = Integers({0, 1, 2});
+  ExpectRefused(request, "MISMATCH", "given.ids.shape", "is [3]; must be [axes, 3, 3] or [3, 3]");
+}
+
 TEST(Positions, NamesPaddingAndSeconds) {
   v1::PositionsRequest padded = Image();
   *padded.mutable_tokens()->mutable_attention_mask() = Integers({0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
@@ -282,6 +364,38 @@ TEST(Positions, ARotationTakesTheDescription) {
   ASSERT_TRUE(theirs.ok()) << theirs.status();
   EXPECT_EQ(ours->cos().data(), theirs->cos().data());
   EXPECT_EQ(ours->sin().data(), theirs->sin().data());
+}
+
+TEST(Positions, ARotationNamesTheDescription) {
+  v1::ApplyRotaryRequest request;
+  request.mutable_rotary()->mutable_model()->set_config_json(
+      R"({"model_type": "llama", "hidden_size": 8, "num_attention_heads": 1, "num_hidden_layers": 1})");
+  request.set_layout(v1::LAYOUT_BSHD);
+  v1::Tensor& q = *request.mutable_q()->mutable_tensor();
+  q.set_dtype(v1::DATA_TYPE_FP32);
+  for (const int64_t side : {1, 7, 1, 8}) q.add_shape(side);
+  q.set_data(std::string(7 * 8 * sizeof(float), 0));
+  request.mutable_positions()->mutable_tokens()->set_length(9);
+  const auto response = Call(request);
+  ASSERT_FALSE(response.ok());
+  EXPECT_EQ(DetailsOf(response.status()).field, "positions.tokens") << response.status();
+}
+
+TEST(Positions, ATableTakesTheIdsOfOneSequence) {
+  v1::GenerateTableRequest request;
+  request.mutable_rotary()->mutable_model()->set_config_json(
+      R"({"model_type": "llama", "hidden_size": 8, "num_attention_heads": 1, "num_hidden_layers": 1})");
+  request.set_dtype(v1::DATA_TYPE_FP32);
+  request.set_form(v1::TABLE_FORM_HALF_WIDTH);
+  *request.mutable_positions()->mutable_ids() = Integers({4, 5, 9}, {1, 1, 3});
+  request.mutable_positions()->set_axis_dimension(v1::AXIS_DIMENSION_FIRST);
+  const auto by_axes = Call(request);
+  ASSERT_TRUE(by_axes.ok()) << by_axes.status();
+  *request.mutable_positions()->mutable_ids() = Integers({4, 5, 9});
+  request.mutable_positions()->clear_axis_dimension();
+  const auto by_row = Call(request);
+  ASSERT_TRUE(by_row.ok()) << by_row.status();
+  EXPECT_EQ(by_axes->cos().data(), by_row->cos().data());
 }
 
 }  // namespace

@@ -180,7 +180,7 @@ absl::Status RunDiagnose(const DiagnoseFlags& flags, Session& session) {
 Subcommand AddDiagnose(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand(
       "diagnose", std::string("Finds the rotary encoding that another system applied, and how it differs from a "
-                              "model's.\n") +
+                              "model's. `posenc positions --given-ids` compares position ids.\n") +
                       kExitCodes);
   const auto flags = std::make_shared<DiagnoseFlags>();
   constexpr char kTensors[] = "Tensors";

@@ -39,6 +39,10 @@ constexpr std::pair<std::string_view, const char*> kOtherNames[] = {
     {"given_frequencies.axes", "--frequency-axes"},
     {"form", "--bias-form"},
     {"bias.form", "--bias-form"},
+    {"cache_window", "--cache-size"},
+    {"cache_window.size", "--cache-size"},
+    {"cache_window.sinks", "--cache-sinks"},
+    {"cache_window.renumbers", "--cache-renumbers"},
 };
 
 // A field's path: the option that sets it, or one of its parts, and the rest of the path within the option's value.

@@ -290,6 +290,7 @@ std::string LayerReport(const v1::LayerExplanation& layer) {
     rows.emplace_back("slopes", ListOf<double>({plan.slopes().begin(), plan.slopes().end()}));
   }
   text += Aligned(rows, "  ");
+  if (plan.frequencies_size() == 0 && layer.text_size() > 0) absl::StrAppend(&text, "\n", Explanation(layer.text(0)));
   for (int i = 0; i < plan.frequencies_size(); ++i) {
     if (plan.frequencies_size() > 1 && i < layer.info().sequences_size()) {
       absl::StrAppend(&text, "\n  seq_len ", layer.info().sequences(i).seq_len());

@@ -305,8 +305,10 @@ void AddMissingPositions(const v1::Positions& positions, Missing* missing) {
 
 int64_t CountRows(const v1::Positions& positions, int64_t count) {
   if (positions.has_ids()) {
-    const int axis = positions.axis_dimension() == v1::AXIS_DIMENSION_FIRST ? 1 : 0;
-    return positions.ids().shape_size() > axis ? positions.ids().shape(axis) : 0;
+    // Rows are the last dimension, or the one before the axes; the server refuses ids of several sequences.
+    const int after = positions.axis_dimension() == v1::AXIS_DIMENSION_LAST ? 2 : 1;
+    const int dimension = positions.ids().shape_size() - after;
+    return dimension >= 0 ? positions.ids().shape(dimension) : 0;
   }
   if (!positions.has_segments()) return count;
   int64_t rows = 0;

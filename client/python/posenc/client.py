@@ -240,6 +240,8 @@ class Client(abc.ABC):
 
         `latents`: the description for a diffusion model. `given`: ids of another system, to be compared.
         """
+        if latents is not None and tokens:
+            raise ValueError(f"{next(iter(tokens))}: must be absent with latents, which have no tokens")
         request = {"model": _subject(model, None, component), "tokens": None if latents is not None else tokens,
                    "latents": latents, "given": given, "token_begin": token_begin, "token_count": token_count}
         return self._call("Positions", request, None, timeout)

@@ -310,3 +310,9 @@ def test_damaged_bytes_do_not_pass(protobuf):
         except (ValueError, IndexError):
             continue
         protobuf("ApplyRotaryRequest").FromString(data[:end])  # what we accept, protobuf accepts
+
+
+def test_positions_of_latents_take_no_tokens(client):
+    with pytest.raises(ValueError, match="length: must be absent with latents"):
+        client.positions(model={"_class_name": "FluxTransformer2DModel"}, latents={"grid_thw": np.ones((1, 3), np.int64)},
+                         length=4)
