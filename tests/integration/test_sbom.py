@@ -18,8 +18,12 @@ def run(*command, **options):
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):
+    return make_package(tmp_path_factory.mktemp("package"))
+
+
+def make_package(folder):
     """A small package that depends on the C library."""
-    root = tmp_path_factory.mktemp("package") / "root"
+    root = folder / "root"
     (root / "DEBIAN").mkdir(parents=True)
     (root / "DEBIAN" / "control").write_text("""Package: posenc-test
 Version: 1.2
@@ -84,18 +88,25 @@ def test_the_bill_of_a_package_has_its_checksum_and_dependencies(package):
     assert "absent-virtual-package" not in json.dumps(made)
 
 
-def test_apt_finds_the_packages_of_the_repository(package, tmp_path):
-    run(DEPLOY / "make-repository", tmp_path / "repository", package)
-    # A root of apt's own, which has this repository only.
-    root = tmp_path / "root"
+def apt_with(source, root):
+    """The command apt-get with a root of its own, whose only source is that line."""
     for directory in ("etc/apt/apt.conf.d", "etc/apt/preferences.d", "var/lib/apt/lists/partial",
                       "var/cache/apt/archives/partial", "var/lib/dpkg"):
         (root / directory).mkdir(parents=True)
     (root / "var/lib/dpkg/status").write_text("")
-    suite = next((tmp_path / "repository" / "dists").iterdir()).name
-    (root / "etc/apt/sources.list").write_text(f"deb [trusted=yes] file:{tmp_path}/repository {suite} main\n")
-    apt = ("apt-get", "-q", "-o", f"Dir={root}", "-o", f"Dir::State::status={root}/var/lib/dpkg/status", "-o",
-           "APT::Sandbox::User=root", "-o", "Acquire::Languages=none")
+    (root / "etc/apt/sources.list").write_text(source + "\n")
+    return ("apt-get", "-q", "-o", f"Dir={root}", "-o", f"Dir::State::status={root}/var/lib/dpkg/status", "-o",
+            "APT::Sandbox::User=root", "-o", "Acquire::Languages=none")
+
+
+def suite_of(repository):
+    return next((repository / "dists").iterdir()).name
+
+
+def test_apt_finds_the_packages_of_the_repository(package, tmp_path):
+    repository = tmp_path / "repository"
+    run(DEPLOY / "make-repository", repository, package)
+    apt = apt_with(f"deb [trusted=yes] file:{repository} {suite_of(repository)} main", tmp_path / "root")
     run(*apt, "update", cwd=tmp_path)
     run(*apt, "download", "posenc-test", cwd=tmp_path)
     assert (tmp_path / package.name).read_bytes() == package.read_bytes()
