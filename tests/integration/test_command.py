@@ -274,26 +274,26 @@ def test_a_table_of_buckets_is_turned_by_its_shape(posenc, tmp_path, method, buc
         outputs.append((tmp_path / "b.npy").read_bytes())
     assert outputs[0] == outputs[1]
     numpy.save(tmp_path / "table.npy", numpy.ones((buckets, buckets), "<f4"))
-    said = posenc("bias", *method, "--table", "table.npy", "-o", "b.npy", exit_code=1).stderr
+    said = posenc("bias", *method, "--table", "table.npy", "-o", "b.npy", exit_code=3).stderr
     assert "posenc: --table-layout: must be one of buckets-by-heads, heads-by-buckets" in said
 
 
-@pytest.mark.parametrize("command, lacking, exit_code", [
-    (("diagnose",), ("--before FILE and --after FILE",), 3),
+@pytest.mark.parametrize("command, lacking", [
+    (("diagnose",), ("--before FILE and --after FILE",)),
     (("diagnose", "--before", "q.npy", "--k-before", "k.npy", "--expect-table", "t.safetensors"),
-     ("--after FILE", "--k-after FILE", "--expect-pairing"), 3),
-    (("plot", "decay"), ("--model PATH", "-o FILE.png"), 2),
-    (("plot", "bias"), ("--model PATH", "-o FILE.png"), 2),
-    (("plot", "wavelets"), ("--wavelet ricker|", "-o FILE.png"), 2),
-    (("plot",), ("decay or table",), 2),
-    (("load",), ("--server ADDRESS", "--rate"), 2),
-    (("load", "merge"), ("FILE",), 2),
-    (("scores",), ("--q FILE", "a method", "--layout", "--content", "-o FILE"), 2),
-    (("values",), ("--probabilities FILE", "--shaw-table", "--layout", "-o FILE"), 2),
-    (("health",), ("--server ADDRESS",), 2),
+     ("--after FILE", "--k-after FILE", "--expect-pairing")),
+    (("plot", "decay"), ("--model PATH", "-o FILE.png")),
+    (("plot", "bias"), ("--model PATH", "-o FILE.png")),
+    (("plot", "wavelets"), ("--wavelet ricker|", "-o FILE.png")),
+    (("plot",), ("decay or table",)),
+    (("load",), ("--server ADDRESS", "--rate")),
+    (("load", "merge"), ("FILE",)),
+    (("scores",), ("--q FILE", "a method", "--layout", "--content", "-o FILE")),
+    (("values",), ("--probabilities FILE", "--shaw-table", "--layout", "-o FILE")),
+    (("health",), ("--server ADDRESS",)),
 ])
-def test_every_command_says_all_that_is_missing(posenc, command, lacking, exit_code):
-    said = posenc(*command, exit_code=exit_code).stderr
+def test_every_command_says_all_that_is_missing(posenc, command, lacking):
+    said = posenc(*command, exit_code=2).stderr
     assert said.startswith("posenc: missing:")
     for what in lacking:
         assert what in said
@@ -303,19 +303,19 @@ def test_a_flag_without_its_value(posenc):
     assert posenc("rope", "--q-out", exit_code=2).stderr.startswith("posenc: --q-out needs a value: FILE\n")
 
 
-@pytest.mark.parametrize("arguments, lacking, exit_code", [
-    (("load", "--rate", "--arrivals", "poisson"), "--rate needs a value: RATE\n  Open loop: calls per second", 2),
-    (("load", "--rate", "100", "--arrivals", "--duration", "1s"), "--arrivals needs a value: KIND\n", 2),
-    (("load", "--arrivals", "--rate=100"), "--arrivals needs a value: KIND\n", 2),
-    (("load", "--slo", "-o", "run.json"), "--slo needs a value: OBJECTIVE\n", 2),
-    (("load", "merge", "a.json", "-o", "--html", "r.html"), "-o needs a value: FILE.json\n", 2),
-    (("rope", "--precision", "--json"), "--precision needs a value: exact|f32", 2),
-    (("--timeout", "--json", "info"), "--timeout needs a value: SECONDS\n", 2),
-    (("plot", "decay", "--model", "--json"), "--model needs a value: PATH\n", 2),
-    (("diagnose", "--before", "--after", "a.npy"), "--before needs a value: FILE\n", 3),
+@pytest.mark.parametrize("arguments, lacking", [
+    (("load", "--rate", "--arrivals", "poisson"), "--rate needs a value: RATE\n  Open loop: calls per second"),
+    (("load", "--rate", "100", "--arrivals", "--duration", "1s"), "--arrivals needs a value: KIND\n"),
+    (("load", "--arrivals", "--rate=100"), "--arrivals needs a value: KIND\n"),
+    (("load", "--slo", "-o", "run.json"), "--slo needs a value: OBJECTIVE\n"),
+    (("load", "merge", "a.json", "-o", "--html", "r.html"), "-o needs a value: FILE.json\n"),
+    (("rope", "--precision", "--json"), "--precision needs a value: exact|f32"),
+    (("--timeout", "--json", "info"), "--timeout needs a value: SECONDS\n"),
+    (("plot", "decay", "--model", "--json"), "--model needs a value: PATH\n"),
+    (("diagnose", "--before", "--after", "a.npy"), "--before needs a value: FILE\n"),
 ])
-def test_a_flag_is_never_the_value_of_another(posenc, arguments, lacking, exit_code):
-    said = posenc(*arguments, exit_code=exit_code).stderr
+def test_a_flag_is_never_the_value_of_another(posenc, arguments, lacking):
+    said = posenc(*arguments, exit_code=2).stderr
     assert said.startswith(f"posenc: {lacking}") and "unknown" not in said
 
 
@@ -357,16 +357,16 @@ DYNAMIC = ("--rope-type", "dynamic", "--rotary-dim", "8", "--input-pairing", "ha
 def test_errors_of_the_service_speak_of_flags(posenc, tmp_path):
     numpy.save(tmp_path / "q.npy", numpy.zeros((1, 4, 2, 8), "<f4"))
     rope = ("rope", "--layout", "bshd", "--q", "q.npy", "--q-out", "out.npy")
-    said = posenc(*rope, *DYNAMIC, "--offset", "0", exit_code=1).stderr
+    said = posenc(*rope, *DYNAMIC, "--offset", "0", exit_code=3).stderr
     assert "--scaling-length: must be given" in said and "per-sequence" in said and "--seq-len" in said
     assert "SCALING" not in said
     posenc(*rope, *DYNAMIC, "--offset", "0", "--scaling-length", "per-sequence")
     said = posenc("table", *DYNAMIC, "--offset", "0", "--count", "4", "--dtype", "fp32", "--form", "half-width", "--json",
-                  exit_code=1).stderr
+                  exit_code=3).stderr
     assert said.startswith("posenc: --seq-len: must be given")
-    said = posenc(*rope, *SETTINGS, "--offset", "9007199254740993", exit_code=1).stderr
+    said = posenc(*rope, *SETTINGS, "--offset", "9007199254740993", exit_code=3).stderr
     assert said.startswith("posenc: --offset: is 9007199254740993; must be from -2^53 to 2^53 - 4")
-    said = posenc("explain", "--rope-type", "yarnn", *SETTINGS[2:], exit_code=1).stderr
+    said = posenc("explain", "--rope-type", "yarnn", *SETTINGS[2:], exit_code=3).stderr
     assert said.startswith("posenc: --rope-type: is yarnn") and "did you mean yarn?" in said
 
 
@@ -374,7 +374,7 @@ def test_errors_of_the_service_speak_of_flags(posenc, tmp_path):
 def test_the_json_parsers_message_is_not_escaped(posenc, tmp_path, address, source):
     (tmp_path / "config.json").write_text('{"a": 1,}')
     flags = ("--server", address) if source == "server" else ()
-    said = posenc("explain", "--model", "config.json", *flags, exit_code=1).stderr
+    said = posenc("explain", "--model", "config.json", *flags, exit_code=3).stderr
     assert "unexpected '}'; expected string literal" in said and "\\" not in said
 
 
@@ -396,7 +396,7 @@ def test_tensors_come_from_and_go_to_streams(posenc, command_program, tmp_path, 
              "half-width", "-o", "-")
     header = run(shlex.join(table), (configs / MODEL).read_bytes()).stdout
     assert b'"cos":{"dtype":"BF16"' in header
-    twice = posenc(*rope[1:], "--q", "-", "--k", "-", "--q-out", "a.npy", "--k-out", "b.npy", exit_code=1).stderr
+    twice = posenc(*rope[1:], "--q", "-", "--k", "-", "--q-out", "a.npy", "--k-out", "b.npy", exit_code=3).stderr
     assert "standard input: is empty" in twice
 
 
@@ -421,7 +421,7 @@ def test_a_large_result_needs_a_word(posenc, tmp_path):
                  str(2**31 - 1), "-o", "e.npy")
     said = posenc(*embedding, exit_code=2).stderr
     assert "posenc: the result has" in said and "in memory" in said and "--yes" in said
-    assert "max_output_bytes" in posenc(*embedding, "--yes", exit_code=1).stderr
+    assert "max_output_bytes" in posenc(*embedding, "--yes", exit_code=3).stderr
     # 4 terabytes from small inputs.
     numpy.save(tmp_path / "p.npy", numpy.ones((1, 1, 1 << 20, 1), "<f4"))
     numpy.save(tmp_path / "shaw.npy", numpy.ones((1, 1 << 20), "<f4"))
@@ -435,7 +435,7 @@ def test_a_large_result_needs_a_word(posenc, tmp_path):
 
 def test_an_output_that_cannot_be_written_is_said_before_the_work(posenc, tmp_path):
     table = ("table", *SETTINGS, "--offset", "0", "--count", "4", "--dtype", "fp32", "--form", "half-width", "-o")
-    said = posenc(*table, "absent/t.safetensors", exit_code=1).stderr
+    said = posenc(*table, "absent/t.safetensors", exit_code=3).stderr
     assert said == "posenc: absent/t.safetensors: there is no folder absent\n"
 
 
@@ -465,22 +465,22 @@ def test_an_expected_table_comes_from_a_stream(posenc, command_program, tmp_path
 ])
 def test_values_are_named_by_their_flags(posenc, arguments, said):
     more = ("--server", "x", "--rate", "1") if arguments[0] == "load" else ()
-    ended = posenc(*arguments, *more, exit_code=(1, 2))
+    ended = posenc(*arguments, *more, exit_code=(2, 3))
     assert ended.stderr.startswith(f"posenc: {said}") and "\\" not in ended.stderr
 
 
 def test_a_missing_or_broken_file_is_named(posenc, tmp_path):
-    assert "absent.json" in posenc("explain", "--model", "absent.json", exit_code=1).stderr
+    assert "absent.json" in posenc("explain", "--model", "absent.json", exit_code=3).stderr
     (tmp_path / "q.npy").write_bytes(b"\x93NUMPY broken")
     rope = ("rope", *SETTINGS, "--layout", "bshd", "--offset", "0", "--q", "q.npy", "--q-out", "out.npy")
-    assert "q.npy" in posenc(*rope, exit_code=1).stderr
+    assert "q.npy" in posenc(*rope, exit_code=3).stderr
     assert not (tmp_path / "out.npy").exists()
 
 
 def test_errors_are_the_same_by_a_server_and_in_process(posenc, address):
     wrong = ("explain", "--rope-type", "default", "--rotary-dim", "7", "--input-pairing", "interleaved")
-    here = posenc(*wrong, exit_code=1).stderr
-    assert here == posenc(*wrong, "--server", address, exit_code=1).stderr
+    here = posenc(*wrong, exit_code=3).stderr
+    assert here == posenc(*wrong, "--server", address, exit_code=3).stderr
     assert here.startswith("posenc: --rotary-dim: is 7; must be even")
 
 
@@ -493,13 +493,13 @@ def test_a_proxy_is_named_that_the_connection_goes_by(posenc, address, variable)
 
 
 def test_no_server_there(posenc):
-    said = posenc("info", "--server", "127.0.0.1:1", "--timeout", "5", exit_code=1).stderr
+    said = posenc("info", "--server", "127.0.0.1:1", "--timeout", "5", exit_code=3).stderr
     assert "127.0.0.1:1" in said and "posenc-server" in said
 
 
 @pytest.mark.parametrize("address", ("http://localhost:50051", "localhost"))
 def test_an_address_has_host_and_port(posenc, address):
-    said = posenc("info", "--server", address, "--timeout", "5", exit_code=1).stderr
+    said = posenc("info", "--server", address, "--timeout", "5", exit_code=3).stderr
     assert f"no answer from {address} " in said and "such as localhost:50051" in said
 
 
@@ -508,7 +508,7 @@ def test_a_server_that_was_killed(posenc, start_server):
     address = f"127.0.0.1:{server.port}"
     posenc("info", "--server", address)
     server.kill()
-    said = posenc("info", "--server", address, "--timeout", "5", exit_code=1).stderr
+    said = posenc("info", "--server", address, "--timeout", "5", exit_code=3).stderr
     assert address in said and "posenc-server" in said
 
 
@@ -516,11 +516,11 @@ def test_a_deadline_is_said(posenc, start_server):
     address = f"127.0.0.1:{start_server().port}"
     said = posenc("table", *SETTINGS[:2], "--rotary-dim", "128", *SETTINGS[4:], "--server", address, "--yes", "--timeout", "0.05",
                   "--offset", "0", "--count", "20000000", "--dtype", "fp64", "--form", "half-width", "-o", "t.safetensors",
-                  exit_code=1).stderr
+                  exit_code=3).stderr
     assert "deadline" in said.lower()
 
 
 def test_an_unfinished_answer_leaves_no_file(posenc, tmp_path):
     posenc("table", *SETTINGS, "--yes", "--timeout", "0.05", "--offset", "0", "--count", "2000000000", "--dtype", "fp64",
-           "--form", "half-width", "-o", "t.safetensors", exit_code=1)
+           "--form", "half-width", "-o", "t.safetensors", exit_code=3)
     assert list(tmp_path.iterdir()) == []

@@ -61,7 +61,7 @@ def test_the_demo_has_a_server_of_its_own(posenc, command_program, tmp_path):
     alone = tmp_path / "posenc"  # without a server beside it
     shutil.copy(shutil.which(command_program[0]), alone)
     ended = subprocess.run([alone, "demo"], capture_output=True, text=True, timeout=SECONDS)
-    assert ended.returncode == 1 and "the package posenc-server has it" in ended.stderr
+    assert ended.returncode == 3 and "the package posenc-server has it" in ended.stderr
 
 
 def test_a_demo_whose_reader_goes_away_leaves_nothing(command_program, temporary):
@@ -79,6 +79,6 @@ def test_an_interrupted_demo_ends_its_server(command_program, temporary, number)
         address = re.search(r"listens on (\S+)\. ", demo.stdout.readline())[1]
         demo.send_signal(number)
         demo.stdout.read()  # ends when all programs that hold it have ended
-    assert demo.wait(SECONDS) == (-number if number == signal.SIGKILL else 1)
+    assert demo.wait(SECONDS) == (-number if number == signal.SIGKILL else 3)
     if number != signal.SIGKILL:
         assert nobody_answers(address) and list(temporary.iterdir()) == []

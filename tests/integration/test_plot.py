@@ -184,14 +184,14 @@ def test_a_wrong_command_line(posenc, tmp_path, arguments, said):
 
 def test_what_the_service_refuses_is_said(posenc, address):
     wrong = ("plot", "decay", "--rope-type", "yarn", *ROPE[2:], "-o", "x.png")
-    here = posenc(*wrong, exit_code=1).stderr
+    here = posenc(*wrong, exit_code=3).stderr
     assert "--original-max-position-embeddings" in here
-    assert here == posenc(*wrong, "--server", address, exit_code=1).stderr
+    assert here == posenc(*wrong, "--server", address, exit_code=3).stderr
 
 
 def test_without_gnuplot(posenc, tmp_path):
     (tmp_path / "empty").mkdir()
-    said = posenc("plot", "decay", *ROPE, "-o", "x.png", exit_code=1, PATH=str(tmp_path / "empty")).stderr
+    said = posenc("plot", "decay", *ROPE, "-o", "x.png", exit_code=3, PATH=str(tmp_path / "empty")).stderr
     assert "gnuplot-nox" in said and "apt install" in said
     posenc("plot", "decay", "--json", *ROPE, PATH=str(tmp_path / "empty"))  # --json needs no gnuplot
     assert [path.name for path in tmp_path.iterdir()] == ["empty"]
@@ -202,6 +202,6 @@ def test_a_gnuplot_that_fails(posenc, tmp_path):
     broken.parent.mkdir()
     broken.write_text("#!/bin/sh\necho no such terminal >&2\nexit 1\n")
     broken.chmod(0o755)
-    said = posenc("plot", "decay", *ROPE, "-o", "x.png", exit_code=1, PATH=f"{broken.parent}:{os.environ['PATH']}").stderr
+    said = posenc("plot", "decay", *ROPE, "-o", "x.png", exit_code=3, PATH=f"{broken.parent}:{os.environ['PATH']}").stderr
     assert "gnuplot failed: no such terminal" in said
     assert not (tmp_path / "x.png").exists()
