@@ -1,6 +1,9 @@
 """Tests the posenc command as a person or a script uses it: with a server, and in its own process."""
 
+import contextlib
 import json
+import os
+import pty
 import shlex
 import subprocess
 
@@ -130,6 +133,122 @@ def test_health(posenc, address):
 
 def test_the_server_may_come_from_the_environment(posenc, address):
     assert posenc("health", POSENC_SERVER=address).stdout == "SERVING\n"
+
+
+@pytest.fixture
+def own_file(tmp_path):
+    """A user's file of variables in an empty folder of settings, and the variable that names this folder."""
+    file = tmp_path / "settings" / "posenc" / "environment"
+    file.parent.mkdir(parents=True)
+    return file, {"XDG_CONFIG_HOME": str(tmp_path / "settings")}
+
+
+def test_a_users_file_sets_variables(posenc, address, own_file, tmp_path):
+    file, settings = own_file
+    assert "--server" in posenc("health", exit_code=2, **settings).stderr  # there is no file
+    file.write_text(f"# the server of these tests\n\n  POSENC_SERVER={address}  \r\nPOSENC_UNKNOWN=a=b\n#POSENC_SERVER=x")
+    assert posenc("health", **settings).stdout == "SERVING\n"
+    (tmp_path / ".config").symlink_to(tmp_path / "settings")
+    for elsewhere in ("", "settings"):  # not a folder's full path, so that the folder is in the home directory
+        assert posenc("health", XDG_CONFIG_HOME=elsewhere, HOME=str(tmp_path)).stdout == "SERVING\n"
+    posenc("health", XDG_CONFIG_HOME="", HOME="", exit_code=2)
+
+
+def test_a_flag_overrides_a_variable_and_that_a_users_file(posenc, own_file):
+    file, settings = own_file
+    file.write_text("POSENC_SERVER=unix:/of-file\nPOSENC_SERVER=unix:/of-a-later-line\n")
+    variable = {"POSENC_SERVER": "unix:/of-variable", **settings}
+    for flags, given, server in (((), settings, "unix:/of-file"), ((), variable, "unix:/of-variable"),
+                                 (("--server", "unix:/of-flag"), variable, "unix:/of-flag")):
+        said = posenc("info", *flags, "--timeout", "1", exit_code=3, **given).stderr
+        assert said.startswith(f"posenc: no answer from {server} "), said
+    posenc("info", **settings | {"POSENC_SERVER": ""})  # in this process: it is set, though to nothing
+
+
+@pytest.mark.parametrize("text, line", [
+    ("POSENC_SERVER", 'line 1: must be POSENC_NAME=VALUE, not "POSENC_SERVER"'),
+    ("# a comment\n\nexport POSENC_SERVER=x:1\n", "line 3: must be "), ("POSENC_SERVER = x:1", "line 1: must be "),
+    ("POSENC_TLS=1\nPATH=/bin", "line 2: must be "), ("posenc_server=x:1", "line 1: must be "), ("=\n", "line 1: must be "),
+    ("\x1b[2J", "line 1: must be "), ("#" * (64 << 10) + "\n", "has more than 65536 bytes"),
+])
+def test_a_users_file_that_is_wrong(posenc, own_file, text, line):
+    file, settings = own_file
+    file.write_text(text)
+    for command in ("info", "health", "--version", "serve"):
+        said = posenc(command, exit_code=2, **settings)
+        assert said.stderr.startswith(f"posenc: {file}: {line}") and "\x1b" not in said.stderr and said.stdout == ""
+
+
+@pytest.mark.parametrize("make, said", [(os.mkdir, "is a folder; give a file"), (os.mkfifo, "must be a regular file"),
+                                        (lambda path: path.symlink_to(path), "cannot open: ")])
+def test_a_users_file_that_cannot_be_read(posenc, own_file, make, said):
+    file, settings = own_file
+    make(file)
+    assert posenc("info", exit_code=2, **settings).stderr.startswith(f"posenc: {file}: {said}")
+
+
+RED, GREEN, YELLOW = ("\x1b[31m{}\x1b[0m".format, "\x1b[32m{}\x1b[0m".format, "\x1b[33m{}\x1b[0m".format)
+
+
+@pytest.fixture
+def on_terminal(command_program, tmp_path):
+    """A function that runs the command on a terminal, and returns all that it shows there. Of `variables`, None unsets one."""
+    def run(*arguments, exit_code, **options):
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("POSENC_", "NO_COLOR"))}
+        environment |= {"TERM": "xterm"} | options.pop("variables", {})
+        parent, child = pty.openpty()
+        process = subprocess.Popen([*command_program, *map(str, arguments)], cwd=tmp_path, stdin=subprocess.DEVNULL,
+                                   env={name: value for name, value in environment.items() if value is not None},
+                                   **{"stdout": child, "stderr": child, **options})
+        os.close(child)
+        shown = b""
+        with contextlib.suppress(OSError):  # the terminal's end
+            while part := os.read(parent, 4096):
+                shown += part
+        os.close(parent)
+        assert process.wait(SECONDS) == exit_code, shown
+        return shown.decode().replace("\r\n", "\n")
+
+    return run
+
+
+def test_verdicts_and_errors_have_colours_on_a_terminal(on_terminal, configs, tmp_path):
+    llama, phi = configs / MODEL, configs / "phi-2.json"
+    (tmp_path / "bloom.json").write_text(json.dumps({"model_type": "bloom", "n_head": 32, "n_layer": 1, "hidden_size": 4096}))
+    (tmp_path / "bloom.gguf").write_bytes(gguf_file.model("bloom"))
+    assert on_terminal("compare", llama, llama, exit_code=0).startswith(GREEN("same") + ": a and b give the same")
+    assert on_terminal("compare", llama, phi, exit_code=1).startswith(RED("different") + ": ")
+    assert on_terminal("compare", "bloom.json", "bloom.gguf", exit_code=5).startswith(YELLOW("same in causal attention") + ": ")
+    numpy.save(tmp_path / "bias.npy", numpy.random.default_rng(8).standard_normal((9, 9)))
+    assert on_terminal("diagnose-bias", "bias.npy", exit_code=4).startswith(YELLOW("UNKNOWN") + ": ")
+    numpy.save(tmp_path / "q.npy", numpy.random.default_rng(8).standard_normal((1, 9, 2, 8)).astype("<f4"))
+    rotation = ("diagnose", *SETTINGS, "--before", "q.npy", "--after", "q.npy", "--layout", "bshd", "--offset", 0)
+    assert on_terminal(*rotation, exit_code=1).startswith(RED("DIFFERS") + ": ")
+    assert on_terminal(*rotation[:-1], 5, "--json", exit_code=1).startswith("{\n")
+    numpy.save(tmp_path / "table.npy", numpy.random.default_rng(8).standard_normal((9, 4)).astype("<f4"))
+    assert on_terminal("diagnose-table", "table.npy", "--learned-table", "table.npy", "--resize-target", "3,3",
+                       exit_code=0).startswith(GREEN("FOUND") + ": ")
+    assert on_terminal("rop", exit_code=2).startswith(RED("posenc:") + " unknown command rop; ")
+    assert on_terminal("explain", "absent.json", exit_code=3).startswith(RED("posenc:") + " absent.json: ")
+
+
+@pytest.mark.parametrize("variables, coloured", [({}, True), ({"NO_COLOR": ""}, True), ({"NO_COLOR": "0"}, False),
+                                                 ({"TERM": "dumb"}, False), ({"TERM": None}, False)])
+def test_who_wants_no_colours_gets_none(on_terminal, configs, variables, coloured):
+    shown = on_terminal("compare", configs / MODEL, configs / "phi-2.json", exit_code=1, variables=variables)
+    assert shown.startswith(RED("different") if coloured else "different: ") and (coloured or "\x1b" not in shown)
+    assert ("\x1b" in on_terminal("rop", exit_code=2, variables=variables)) == coloured
+
+
+def test_what_goes_to_a_file_or_a_pipe_has_no_colours(posenc, on_terminal, configs, tmp_path):
+    sides = ("compare", configs / MODEL, configs / "phi-2.json")
+    assert "\x1b" not in posenc(*sides, exit_code=1, TERM="xterm").stdout
+    assert "\x1b" not in posenc("rop", exit_code=2, TERM="xterm").stderr
+    for stream in ("stdout", "stderr"):
+        with open(tmp_path / stream, "wb") as file:
+            shown = on_terminal(*sides, exit_code=1, **{stream: file})
+        assert shown == "" if stream == "stdout" else shown.startswith(RED("different"))
+        assert b"\x1b" not in (tmp_path / stream).read_bytes()
 
 
 @pytest.mark.parametrize("arguments, said", [

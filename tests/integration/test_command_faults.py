@@ -7,11 +7,13 @@ import subprocess
 from concurrent import futures
 
 import grpc
+import grpc_peers_pb2 as peers
 import numpy
 import pytest
 from client import SECONDS, SERVICE
 from posenc.v1 import service_pb2, tensor_pb2
 from server_process import limited
+from test_help import COMMANDS, OF_COMMANDS
 
 FP32, FP64 = tensor_pb2.DATA_TYPE_FP32, tensor_pb2.DATA_TYPE_FP64
 MODEL = "llama-3.1-8b.json"
@@ -33,8 +35,10 @@ class FakeServer:
             make = (grpc.unary_stream_rpc_method_handler if method.server_streaming
                     else grpc.unary_unary_rpc_method_handler)
             handlers[method.name] = make(self._behavior(method))
+        health = {"Check": grpc.unary_unary_rpc_method_handler(lambda request, context: self.answers["Check"])}
         self._server = grpc.server(futures.ThreadPoolExecutor(2))
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE.full_name, handlers),))
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE.full_name, handlers),
+                                               grpc.method_handlers_generic_handler("grpc.health.v1.Health", health)))
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
 
     def _behavior(self, method):
@@ -258,3 +262,75 @@ def test_an_odd_expected_table_is_an_error(posenc, tmp_path, cos, sin):
     refused = posenc("diagnose", "--before", "q.npy", "--after", "q.npy", "--expect-table", "table.safetensors",
                      "--expect-pairing", "half-split", exit_code=3)
     assert "--given-" in refused.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS + OF_COMMANDS)
+def test_an_unknown_flag_exits_with_2(posenc, command):
+    assert "--nonsense" in posenc(*command.split(), "--nonsense", exit_code=2).stderr
+
+
+SHAW = ("--shaw-table", "1,2", "--shaw-order", "key-minus-query", "--shaw-clip", "true", "--layout", "bshd")
+# Of each command a right call with a file that cannot be read or written, or with a server that is not there.
+CANNOT_BE_DONE = {
+    "explain": ("absent.json",),
+    "compare": ("absent.json", "absent.json"),
+    "table": ("--model", "absent.json", "--offset", 0, "--count", 1, "-o", "out.npy"),
+    "rope": (*SETTINGS, "--offset", 0, "--layout", "bshd", "--q", "absent.npy", "--q-out", "out.npy"),
+    "bias": ("--model", "absent.json", "--query-length", 1, "--key-length", 1, "-o", "out.npy"),
+    "scores": (*SHAW, "--q", "absent.npy", "--content", "false", "-o", "out.npy"),
+    "values": (*SHAW, "--probabilities", "absent.npy", "-o", "out.npy"),
+    "embedding": ("--model", "absent.json", "--offset", 0, "--count", 1, "-o", "out.npy"),
+    "positions": ("--model", "absent.json", "--length", 1),
+    **{f"plot {kind}": ("--model", "absent.json", "--json") for kind in ("decay", "table", "bias", "frequencies")},
+    "plot similarity": ("--model", "absent.json", "--grid", "3x3", "--json"),
+    "plot wavelets": ("--wavelet", "ricker", "-o", "absent/out.svg"),
+    "diagnose": (*SETTINGS, "--offset", 0, "--layout", "bshd", "--before", "absent.npy", "--after", "absent.npy"),
+    "diagnose-bias": ("absent.npy",),
+    "diagnose-table": ("absent.npy", "--learned-table", "absent.npy"),
+    "vectors": ("--model", "absent.json", "-o", "out.safetensors"),
+    "load": ("--server", "unix:absent", "--rate", 1, "--mix", "absent.json"),
+    "load merge": ("absent.json",),
+    "info": ("--server", "unix:absent", "--timeout", 1),
+    "health": ("--server", "unix:absent", "--timeout", 1),
+    "help": ("--man-pages", "absent"),
+}
+
+
+@pytest.mark.parametrize("command", CANNOT_BE_DONE)
+def test_what_cannot_be_done_exits_with_3(posenc, tmp_path, command):
+    said = posenc(*command.split(), *CANNOT_BE_DONE[command], exit_code=3)
+    assert said.stderr.startswith("posenc: ") and "absent" in said.stderr and said.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("flag, command", [
+    ("--positions", ("rope", *SETTINGS, "--layout", "bshd", "--q", "q.npy", "--q-out", "out.npy")),
+    ("--learned-table", ("embedding", "--offset", 0, "--count", 1, "-o", "out.npy")),
+    ("--shaw-table", ("scores", *SHAW[2:], "--q", "q.npy", "--content", "false", "-o", "out.npy")),
+    ("--mm-token-type-ids", ("positions", "--model", "config.json")),
+    ("--image-grid-thw", ("positions", "--model", "config.json")),
+    ("--grid-thw", ("positions", "--model", "config.json")),
+])
+def test_a_file_that_a_flag_reads_is_no_mistake_of_the_command_line(posenc, tmp_path, flag, command):
+    (tmp_path / "broken.npy").write_bytes(b"\x93NUMPY broken")
+    for name in ("absent.npy", "broken.npy"):
+        said = posenc(*command, flag, name, exit_code=3).stderr
+        assert said.startswith(f"posenc: {flag}: {name}: ") and "--help" not in said
+        said = posenc(*command, flag, name, "--nonsense", exit_code=2).stderr
+        assert said.startswith("posenc: unknown flag --nonsense") and "--help" in said
+    assert "--help" in posenc(*command, flag, "1y2", exit_code=2).stderr
+
+
+def test_each_command_has_a_call_that_cannot_be_done():
+    """Those without: `serve` has the exit codes of posenc-server, and test_demo.py has one of `demo`."""
+    assert {*COMMANDS, *OF_COMMANDS} - CANNOT_BE_DONE.keys() == {"plot", "serve", "demo", "version", "completion"}
+
+
+@pytest.mark.parametrize("status, exit_code, name", [("SERVING", 0, "SERVING"), ("NOT_SERVING", 1, "NOT_SERVING"),
+                                                     ("UNKNOWN", 1, "UNKNOWN"), ("SERVICE_UNKNOWN", 1, "UNKNOWN")])
+def test_health_tells_a_server_that_is_not_serving_from_none(posenc, fake, status, exit_code, name):
+    answer = peers.HealthCheckResponse(status=peers.HealthCheckResponse.ServingStatus.Value(status))
+    fake.answers["Check"] = answer.SerializeToString()
+    ended = posenc("health", "--server", fake.address, exit_code=exit_code)
+    assert ended.stdout == f"{name}\n"
+    assert ended.stderr == ("" if exit_code == 0 else "posenc: the server is not serving\n")

@@ -10,6 +10,7 @@ import subprocess
 
 import mpmath
 import pytest
+from certificates import Authority
 from client import SECONDS
 
 ELEMENTS = 4 * 32 * 128  # tokens, heads, elements of a head
@@ -48,6 +49,16 @@ def test_the_demo_as_json(posenc):
     said = json.loads(posenc("demo", "--json").stdout)
     assert said["elements"] == said["exact_elements"] == ELEMENTS
     assert [command.split()[1] for command in said["commands"]] == ["explain", "rope", "bias", "compare", "load"]
+
+
+def test_the_demo_calls_its_server_without_the_settings_of_the_user(posenc, tmp_path):
+    """Its commands neither encrypt nor call a server of the user's file."""
+    file = tmp_path / "settings" / "posenc" / "environment"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"POSENC_SERVER=unix:nobody\nPOSENC_TLS_CA={Authority(tmp_path).certificate}\n")
+    settings = {"XDG_CONFIG_HOME": str(tmp_path / "settings")}
+    assert "POSENC_SERVER" in posenc("demo", exit_code=2, **settings).stderr
+    assert json.loads(posenc("demo", "--json", POSENC_SERVER="", **settings).stdout)["exact_elements"] == ELEMENTS
 
 
 @pytest.mark.skipif(shutil.which("gnuplot") is None, reason="no gnuplot")

@@ -188,7 +188,7 @@ def test_every_size_of_a_tensor_file(command_program, tmp_path):
             (tmp_path / f"{n}-{name}").write_bytes(file)
             calls += [(shape, command, f"{n}-{name}") for command in commands]
     with concurrent.futures.ThreadPoolExecutor(THREADS) as threads:
-        assert set(threads.map(run, calls)) >= {0, 2}, "some are legal, most are not"
+        assert set(threads.map(run, calls)) >= {0, 3}, "some are legal, most are not"
 
 
 def empty_rotation(*shape):
