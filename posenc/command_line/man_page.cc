@@ -44,7 +44,12 @@ std::string Roff(const ManPage& page) {
     absl::StrAppend(&text, ".SS ", Escaped(group), "\n");
     for (const CLI::Option* option : OptionsOf(app, group)) {
       absl::StrAppend(&text, ".TP\n.B ", Escaped(option->get_name(false, true)));
-      if (option->get_type_size() > 0) absl::StrAppend(&text, " ", Escaped(option->get_type_name()));
+      const std::string& value = option->get_option_text();  // with a default, or empty
+      if (!value.empty()) {
+        absl::StrAppend(&text, " ", Escaped(value));
+      } else if (option->get_type_size() > 0) {
+        absl::StrAppend(&text, " ", Escaped(option->get_type_name()));
+      }
       absl::StrAppend(&text, "\n", Escaped(option->get_description()), "\n");
     }
   }

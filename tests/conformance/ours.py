@@ -58,7 +58,7 @@ class Posenc:
                    "positions": ids if len(positions) > 1 else ids[0].contiguous()}, given)
         axes = ["--axis-dimension", "first"] if len(positions) > 1 else []
         text = self._run("diagnose", "--json", "--before", f"{given}:before", "--after", f"{given}:after", "--layout", "bhsd",
-                         "--positions", f"{given}:positions", *axes, *self._model(config, choice), right=(0, 1, 2))
+                         "--positions", f"{given}:positions", *axes, *self._model(config, choice), right=(0, 1, 4))
         return json.loads(text)["verdict"]
 
     def scores(self, record):

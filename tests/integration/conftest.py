@@ -35,8 +35,21 @@ def generate_messages(out):
     sys.path.insert(0, str(out))
 
 
+def hide_settings_of_the_user():
+    """Keeps the command from the user's own file of variables, in this process and all that it starts. Other programs keep
+    their settings: Go and pip have theirs beside it. Returns the folder, which must not be lost."""
+    given = pathlib.Path(os.environ.get("XDG_CONFIG_HOME") or pathlib.Path.home() / ".config")
+    folder = tempfile.TemporaryDirectory(prefix="posenc-settings-")
+    for path in given.iterdir() if given.is_dir() else ():
+        if path.name != "posenc":
+            (pathlib.Path(folder.name) / path.name).symlink_to(path)
+    os.environ["XDG_CONFIG_HOME"] = folder.name
+    return folder
+
+
 # This must run before the test modules are imported, because they import the messages.
 generate_messages(BUILD / "python")
+SETTINGS = hide_settings_of_the_user()
 
 from client import SECONDS, Client  # noqa: E402
 from server_process import ServerProcess  # noqa: E402

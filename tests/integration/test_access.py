@@ -403,8 +403,8 @@ def test_the_command_and_the_load_tester_send_a_token(start_server, files, autho
         posenc(*address, "--token-file", "token", "info")
         posenc(*address, "info", POSENC_TOKEN_FILE="token")
         posenc("load", *address, "--token-file", "token", "--count", "20", "--concurrency", "1")
-        assert "must be a token of the server" in posenc(*address, "--token-file", "wrong", "info", exit_code=1).stderr
-        assert "authorization" in posenc(*address, "info", exit_code=1).stderr
+        assert "must be a token of the server" in posenc(*address, "--token-file", "wrong", "info", exit_code=3).stderr
+        assert "authorization" in posenc(*address, "info", exit_code=3).stderr
         posenc("health", *address)
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "two").write_text("a b")

@@ -1,6 +1,9 @@
 """Tests the posenc command as a person or a script uses it: with a server, and in its own process."""
 
+import contextlib
 import json
+import os
+import pty
 import shlex
 import subprocess
 
@@ -130,6 +133,122 @@ def test_health(posenc, address):
 
 def test_the_server_may_come_from_the_environment(posenc, address):
     assert posenc("health", POSENC_SERVER=address).stdout == "SERVING\n"
+
+
+@pytest.fixture
+def own_file(tmp_path):
+    """A user's file of variables in an empty folder of settings, and the variable that names this folder."""
+    file = tmp_path / "settings" / "posenc" / "environment"
+    file.parent.mkdir(parents=True)
+    return file, {"XDG_CONFIG_HOME": str(tmp_path / "settings")}
+
+
+def test_a_users_file_sets_variables(posenc, address, own_file, tmp_path):
+    file, settings = own_file
+    assert "--server" in posenc("health", exit_code=2, **settings).stderr  # there is no file
+    file.write_text(f"# the server of these tests\n\n  POSENC_SERVER={address}  \r\nPOSENC_UNKNOWN=a=b\n#POSENC_SERVER=x")
+    assert posenc("health", **settings).stdout == "SERVING\n"
+    (tmp_path / ".config").symlink_to(tmp_path / "settings")
+    for elsewhere in ("", "settings"):  # not a folder's full path, so that the folder is in the home directory
+        assert posenc("health", XDG_CONFIG_HOME=elsewhere, HOME=str(tmp_path)).stdout == "SERVING\n"
+    posenc("health", XDG_CONFIG_HOME="", HOME="", exit_code=2)
+
+
+def test_a_flag_overrides_a_variable_and_that_a_users_file(posenc, own_file):
+    file, settings = own_file
+    file.write_text("POSENC_SERVER=unix:/of-file\nPOSENC_SERVER=unix:/of-a-later-line\n")
+    variable = {"POSENC_SERVER": "unix:/of-variable", **settings}
+    for flags, given, server in (((), settings, "unix:/of-file"), ((), variable, "unix:/of-variable"),
+                                 (("--server", "unix:/of-flag"), variable, "unix:/of-flag")):
+        said = posenc("info", *flags, "--timeout", "1", exit_code=3, **given).stderr
+        assert said.startswith(f"posenc: no answer from {server} "), said
+    posenc("info", **settings | {"POSENC_SERVER": ""})  # in this process: it is set, though to nothing
+
+
+@pytest.mark.parametrize("text, line", [
+    ("POSENC_SERVER", 'line 1: must be POSENC_NAME=VALUE, not "POSENC_SERVER"'),
+    ("# a comment\n\nexport POSENC_SERVER=x:1\n", "line 3: must be "), ("POSENC_SERVER = x:1", "line 1: must be "),
+    ("POSENC_TLS=1\nPATH=/bin", "line 2: must be "), ("posenc_server=x:1", "line 1: must be "), ("=\n", "line 1: must be "),
+    ("\x1b[2J", "line 1: must be "), ("#" * (64 << 10) + "\n", "has more than 65536 bytes"),
+])
+def test_a_users_file_that_is_wrong(posenc, own_file, text, line):
+    file, settings = own_file
+    file.write_text(text)
+    for command in ("info", "health", "--version", "serve"):
+        said = posenc(command, exit_code=2, **settings)
+        assert said.stderr.startswith(f"posenc: {file}: {line}") and "\x1b" not in said.stderr and said.stdout == ""
+
+
+@pytest.mark.parametrize("make, said", [(os.mkdir, "is a folder; give a file"), (os.mkfifo, "must be a regular file"),
+                                        (lambda path: path.symlink_to(path), "cannot open: ")])
+def test_a_users_file_that_cannot_be_read(posenc, own_file, make, said):
+    file, settings = own_file
+    make(file)
+    assert posenc("info", exit_code=2, **settings).stderr.startswith(f"posenc: {file}: {said}")
+
+
+RED, GREEN, YELLOW = ("\x1b[31m{}\x1b[0m".format, "\x1b[32m{}\x1b[0m".format, "\x1b[33m{}\x1b[0m".format)
+
+
+@pytest.fixture
+def on_terminal(command_program, tmp_path):
+    """A function that runs the command on a terminal, and returns all that it shows there. Of `variables`, None unsets one."""
+    def run(*arguments, exit_code, **options):
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("POSENC_", "NO_COLOR"))}
+        environment |= {"TERM": "xterm"} | options.pop("variables", {})
+        parent, child = pty.openpty()
+        process = subprocess.Popen([*command_program, *map(str, arguments)], cwd=tmp_path, stdin=subprocess.DEVNULL,
+                                   env={name: value for name, value in environment.items() if value is not None},
+                                   **{"stdout": child, "stderr": child, **options})
+        os.close(child)
+        shown = b""
+        with contextlib.suppress(OSError):  # the terminal's end
+            while part := os.read(parent, 4096):
+                shown += part
+        os.close(parent)
+        assert process.wait(SECONDS) == exit_code, shown
+        return shown.decode().replace("\r\n", "\n")
+
+    return run
+
+
+def test_verdicts_and_errors_have_colours_on_a_terminal(on_terminal, configs, tmp_path):
+    llama, phi = configs / MODEL, configs / "phi-2.json"
+    (tmp_path / "bloom.json").write_text(json.dumps({"model_type": "bloom", "n_head": 32, "n_layer": 1, "hidden_size": 4096}))
+    (tmp_path / "bloom.gguf").write_bytes(gguf_file.model("bloom"))
+    assert on_terminal("compare", llama, llama, exit_code=0).startswith(GREEN("same") + ": a and b give the same")
+    assert on_terminal("compare", llama, phi, exit_code=1).startswith(RED("different") + ": ")
+    assert on_terminal("compare", "bloom.json", "bloom.gguf", exit_code=5).startswith(YELLOW("same in causal attention") + ": ")
+    numpy.save(tmp_path / "bias.npy", numpy.random.default_rng(8).standard_normal((9, 9)))
+    assert on_terminal("diagnose-bias", "bias.npy", exit_code=4).startswith(YELLOW("UNKNOWN") + ": ")
+    numpy.save(tmp_path / "q.npy", numpy.random.default_rng(8).standard_normal((1, 9, 2, 8)).astype("<f4"))
+    rotation = ("diagnose", *SETTINGS, "--before", "q.npy", "--after", "q.npy", "--layout", "bshd", "--offset", 0)
+    assert on_terminal(*rotation, exit_code=1).startswith(RED("DIFFERS") + ": ")
+    assert on_terminal(*rotation[:-1], 5, "--json", exit_code=1).startswith("{\n")
+    numpy.save(tmp_path / "table.npy", numpy.random.default_rng(8).standard_normal((9, 4)).astype("<f4"))
+    assert on_terminal("diagnose-table", "table.npy", "--learned-table", "table.npy", "--resize-target", "3,3",
+                       exit_code=0).startswith(GREEN("FOUND") + ": ")
+    assert on_terminal("rop", exit_code=2).startswith(RED("posenc:") + " unknown command rop; ")
+    assert on_terminal("explain", "absent.json", exit_code=3).startswith(RED("posenc:") + " absent.json: ")
+
+
+@pytest.mark.parametrize("variables, coloured", [({}, True), ({"NO_COLOR": ""}, True), ({"NO_COLOR": "0"}, False),
+                                                 ({"TERM": "dumb"}, False), ({"TERM": None}, False)])
+def test_who_wants_no_colours_gets_none(on_terminal, configs, variables, coloured):
+    shown = on_terminal("compare", configs / MODEL, configs / "phi-2.json", exit_code=1, variables=variables)
+    assert shown.startswith(RED("different") if coloured else "different: ") and (coloured or "\x1b" not in shown)
+    assert ("\x1b" in on_terminal("rop", exit_code=2, variables=variables)) == coloured
+
+
+def test_what_goes_to_a_file_or_a_pipe_has_no_colours(posenc, on_terminal, configs, tmp_path):
+    sides = ("compare", configs / MODEL, configs / "phi-2.json")
+    assert "\x1b" not in posenc(*sides, exit_code=1, TERM="xterm").stdout
+    assert "\x1b" not in posenc("rop", exit_code=2, TERM="xterm").stderr
+    for stream in ("stdout", "stderr"):
+        with open(tmp_path / stream, "wb") as file:
+            shown = on_terminal(*sides, exit_code=1, **{stream: file})
+        assert shown == "" if stream == "stdout" else shown.startswith(RED("different"))
+        assert b"\x1b" not in (tmp_path / stream).read_bytes()
 
 
 @pytest.mark.parametrize("arguments, said", [
@@ -274,26 +393,26 @@ def test_a_table_of_buckets_is_turned_by_its_shape(posenc, tmp_path, method, buc
         outputs.append((tmp_path / "b.npy").read_bytes())
     assert outputs[0] == outputs[1]
     numpy.save(tmp_path / "table.npy", numpy.ones((buckets, buckets), "<f4"))
-    said = posenc("bias", *method, "--table", "table.npy", "-o", "b.npy", exit_code=1).stderr
+    said = posenc("bias", *method, "--table", "table.npy", "-o", "b.npy", exit_code=3).stderr
     assert "posenc: --table-layout: must be one of buckets-by-heads, heads-by-buckets" in said
 
 
-@pytest.mark.parametrize("command, lacking, exit_code", [
-    (("diagnose",), ("--before FILE and --after FILE",), 3),
+@pytest.mark.parametrize("command, lacking", [
+    (("diagnose",), ("--before FILE and --after FILE",)),
     (("diagnose", "--before", "q.npy", "--k-before", "k.npy", "--expect-table", "t.safetensors"),
-     ("--after FILE", "--k-after FILE", "--expect-pairing"), 3),
-    (("plot", "decay"), ("--model PATH", "-o FILE.png"), 2),
-    (("plot", "bias"), ("--model PATH", "-o FILE.png"), 2),
-    (("plot", "wavelets"), ("--wavelet ricker|", "-o FILE.png"), 2),
-    (("plot",), ("decay or table",), 2),
-    (("load",), ("--server ADDRESS", "--rate"), 2),
-    (("load", "merge"), ("FILE",), 2),
-    (("scores",), ("--q FILE", "a method", "--layout", "--content", "-o FILE"), 2),
-    (("values",), ("--probabilities FILE", "--shaw-table", "--layout", "-o FILE"), 2),
-    (("health",), ("--server ADDRESS",), 2),
+     ("--after FILE", "--k-after FILE", "--expect-pairing")),
+    (("plot", "decay"), ("--model PATH", "-o FILE.png")),
+    (("plot", "bias"), ("--model PATH", "-o FILE.png")),
+    (("plot", "wavelets"), ("--wavelet ricker|", "-o FILE.png")),
+    (("plot",), ("decay or table",)),
+    (("load",), ("--server ADDRESS", "--rate")),
+    (("load", "merge"), ("FILE",)),
+    (("scores",), ("--q FILE", "a method", "--layout", "--content", "-o FILE")),
+    (("values",), ("--probabilities FILE", "--shaw-table", "--layout", "-o FILE")),
+    (("health",), ("--server ADDRESS",)),
 ])
-def test_every_command_says_all_that_is_missing(posenc, command, lacking, exit_code):
-    said = posenc(*command, exit_code=exit_code).stderr
+def test_every_command_says_all_that_is_missing(posenc, command, lacking):
+    said = posenc(*command, exit_code=2).stderr
     assert said.startswith("posenc: missing:")
     for what in lacking:
         assert what in said
@@ -303,19 +422,19 @@ def test_a_flag_without_its_value(posenc):
     assert posenc("rope", "--q-out", exit_code=2).stderr.startswith("posenc: --q-out needs a value: FILE\n")
 
 
-@pytest.mark.parametrize("arguments, lacking, exit_code", [
-    (("load", "--rate", "--arrivals", "poisson"), "--rate needs a value: RATE\n  Open loop: calls per second", 2),
-    (("load", "--rate", "100", "--arrivals", "--duration", "1s"), "--arrivals needs a value: KIND\n", 2),
-    (("load", "--arrivals", "--rate=100"), "--arrivals needs a value: KIND\n", 2),
-    (("load", "--slo", "-o", "run.json"), "--slo needs a value: OBJECTIVE\n", 2),
-    (("load", "merge", "a.json", "-o", "--html", "r.html"), "-o needs a value: FILE.json\n", 2),
-    (("rope", "--precision", "--json"), "--precision needs a value: exact|f32", 2),
-    (("--timeout", "--json", "info"), "--timeout needs a value: SECONDS\n", 2),
-    (("plot", "decay", "--model", "--json"), "--model needs a value: PATH\n", 2),
-    (("diagnose", "--before", "--after", "a.npy"), "--before needs a value: FILE\n", 3),
+@pytest.mark.parametrize("arguments, lacking", [
+    (("load", "--rate", "--arrivals", "poisson"), "--rate needs a value: RATE\n  Open loop: calls per second"),
+    (("load", "--rate", "100", "--arrivals", "--duration", "1s"), "--arrivals needs a value: KIND\n"),
+    (("load", "--arrivals", "--rate=100"), "--arrivals needs a value: KIND\n"),
+    (("load", "--slo", "-o", "run.json"), "--slo needs a value: OBJECTIVE\n"),
+    (("load", "merge", "a.json", "-o", "--html", "r.html"), "-o needs a value: FILE.json\n"),
+    (("rope", "--precision", "--json"), "--precision needs a value: exact|f32"),
+    (("--timeout", "--json", "info"), "--timeout needs a value: SECONDS\n"),
+    (("plot", "decay", "--model", "--json"), "--model needs a value: PATH\n"),
+    (("diagnose", "--before", "--after", "a.npy"), "--before needs a value: FILE\n"),
 ])
-def test_a_flag_is_never_the_value_of_another(posenc, arguments, lacking, exit_code):
-    said = posenc(*arguments, exit_code=exit_code).stderr
+def test_a_flag_is_never_the_value_of_another(posenc, arguments, lacking):
+    said = posenc(*arguments, exit_code=2).stderr
     assert said.startswith(f"posenc: {lacking}") and "unknown" not in said
 
 
@@ -357,16 +476,16 @@ DYNAMIC = ("--rope-type", "dynamic", "--rotary-dim", "8", "--input-pairing", "ha
 def test_errors_of_the_service_speak_of_flags(posenc, tmp_path):
     numpy.save(tmp_path / "q.npy", numpy.zeros((1, 4, 2, 8), "<f4"))
     rope = ("rope", "--layout", "bshd", "--q", "q.npy", "--q-out", "out.npy")
-    said = posenc(*rope, *DYNAMIC, "--offset", "0", exit_code=1).stderr
+    said = posenc(*rope, *DYNAMIC, "--offset", "0", exit_code=3).stderr
     assert "--scaling-length: must be given" in said and "per-sequence" in said and "--seq-len" in said
     assert "SCALING" not in said
     posenc(*rope, *DYNAMIC, "--offset", "0", "--scaling-length", "per-sequence")
     said = posenc("table", *DYNAMIC, "--offset", "0", "--count", "4", "--dtype", "fp32", "--form", "half-width", "--json",
-                  exit_code=1).stderr
+                  exit_code=3).stderr
     assert said.startswith("posenc: --seq-len: must be given")
-    said = posenc(*rope, *SETTINGS, "--offset", "9007199254740993", exit_code=1).stderr
+    said = posenc(*rope, *SETTINGS, "--offset", "9007199254740993", exit_code=3).stderr
     assert said.startswith("posenc: --offset: is 9007199254740993; must be from -2^53 to 2^53 - 4")
-    said = posenc("explain", "--rope-type", "yarnn", *SETTINGS[2:], exit_code=1).stderr
+    said = posenc("explain", "--rope-type", "yarnn", *SETTINGS[2:], exit_code=3).stderr
     assert said.startswith("posenc: --rope-type: is yarnn") and "did you mean yarn?" in said
 
 
@@ -374,7 +493,7 @@ def test_errors_of_the_service_speak_of_flags(posenc, tmp_path):
 def test_the_json_parsers_message_is_not_escaped(posenc, tmp_path, address, source):
     (tmp_path / "config.json").write_text('{"a": 1,}')
     flags = ("--server", address) if source == "server" else ()
-    said = posenc("explain", "--model", "config.json", *flags, exit_code=1).stderr
+    said = posenc("explain", "--model", "config.json", *flags, exit_code=3).stderr
     assert "unexpected '}'; expected string literal" in said and "\\" not in said
 
 
@@ -396,7 +515,7 @@ def test_tensors_come_from_and_go_to_streams(posenc, command_program, tmp_path, 
              "half-width", "-o", "-")
     header = run(shlex.join(table), (configs / MODEL).read_bytes()).stdout
     assert b'"cos":{"dtype":"BF16"' in header
-    twice = posenc(*rope[1:], "--q", "-", "--k", "-", "--q-out", "a.npy", "--k-out", "b.npy", exit_code=1).stderr
+    twice = posenc(*rope[1:], "--q", "-", "--k", "-", "--q-out", "a.npy", "--k-out", "b.npy", exit_code=3).stderr
     assert "standard input: is empty" in twice
 
 
@@ -421,7 +540,7 @@ def test_a_large_result_needs_a_word(posenc, tmp_path):
                  str(2**31 - 1), "-o", "e.npy")
     said = posenc(*embedding, exit_code=2).stderr
     assert "posenc: the result has" in said and "in memory" in said and "--yes" in said
-    assert "max_output_bytes" in posenc(*embedding, "--yes", exit_code=1).stderr
+    assert "max_output_bytes" in posenc(*embedding, "--yes", exit_code=3).stderr
     # 4 terabytes from small inputs.
     numpy.save(tmp_path / "p.npy", numpy.ones((1, 1, 1 << 20, 1), "<f4"))
     numpy.save(tmp_path / "shaw.npy", numpy.ones((1, 1 << 20), "<f4"))
@@ -435,7 +554,7 @@ def test_a_large_result_needs_a_word(posenc, tmp_path):
 
 def test_an_output_that_cannot_be_written_is_said_before_the_work(posenc, tmp_path):
     table = ("table", *SETTINGS, "--offset", "0", "--count", "4", "--dtype", "fp32", "--form", "half-width", "-o")
-    said = posenc(*table, "absent/t.safetensors", exit_code=1).stderr
+    said = posenc(*table, "absent/t.safetensors", exit_code=3).stderr
     assert said == "posenc: absent/t.safetensors: there is no folder absent\n"
 
 
@@ -465,22 +584,22 @@ def test_an_expected_table_comes_from_a_stream(posenc, command_program, tmp_path
 ])
 def test_values_are_named_by_their_flags(posenc, arguments, said):
     more = ("--server", "x", "--rate", "1") if arguments[0] == "load" else ()
-    ended = posenc(*arguments, *more, exit_code=(1, 2))
+    ended = posenc(*arguments, *more, exit_code=(2, 3))
     assert ended.stderr.startswith(f"posenc: {said}") and "\\" not in ended.stderr
 
 
 def test_a_missing_or_broken_file_is_named(posenc, tmp_path):
-    assert "absent.json" in posenc("explain", "--model", "absent.json", exit_code=1).stderr
+    assert "absent.json" in posenc("explain", "--model", "absent.json", exit_code=3).stderr
     (tmp_path / "q.npy").write_bytes(b"\x93NUMPY broken")
     rope = ("rope", *SETTINGS, "--layout", "bshd", "--offset", "0", "--q", "q.npy", "--q-out", "out.npy")
-    assert "q.npy" in posenc(*rope, exit_code=1).stderr
+    assert "q.npy" in posenc(*rope, exit_code=3).stderr
     assert not (tmp_path / "out.npy").exists()
 
 
 def test_errors_are_the_same_by_a_server_and_in_process(posenc, address):
     wrong = ("explain", "--rope-type", "default", "--rotary-dim", "7", "--input-pairing", "interleaved")
-    here = posenc(*wrong, exit_code=1).stderr
-    assert here == posenc(*wrong, "--server", address, exit_code=1).stderr
+    here = posenc(*wrong, exit_code=3).stderr
+    assert here == posenc(*wrong, "--server", address, exit_code=3).stderr
     assert here.startswith("posenc: --rotary-dim: is 7; must be even")
 
 
@@ -493,13 +612,13 @@ def test_a_proxy_is_named_that_the_connection_goes_by(posenc, address, variable)
 
 
 def test_no_server_there(posenc):
-    said = posenc("info", "--server", "127.0.0.1:1", "--timeout", "5", exit_code=1).stderr
+    said = posenc("info", "--server", "127.0.0.1:1", "--timeout", "5", exit_code=3).stderr
     assert "127.0.0.1:1" in said and "posenc-server" in said
 
 
 @pytest.mark.parametrize("address", ("http://localhost:50051", "localhost"))
 def test_an_address_has_host_and_port(posenc, address):
-    said = posenc("info", "--server", address, "--timeout", "5", exit_code=1).stderr
+    said = posenc("info", "--server", address, "--timeout", "5", exit_code=3).stderr
     assert f"no answer from {address} " in said and "such as localhost:50051" in said
 
 
@@ -508,7 +627,7 @@ def test_a_server_that_was_killed(posenc, start_server):
     address = f"127.0.0.1:{server.port}"
     posenc("info", "--server", address)
     server.kill()
-    said = posenc("info", "--server", address, "--timeout", "5", exit_code=1).stderr
+    said = posenc("info", "--server", address, "--timeout", "5", exit_code=3).stderr
     assert address in said and "posenc-server" in said
 
 
@@ -516,11 +635,11 @@ def test_a_deadline_is_said(posenc, start_server):
     address = f"127.0.0.1:{start_server().port}"
     said = posenc("table", *SETTINGS[:2], "--rotary-dim", "128", *SETTINGS[4:], "--server", address, "--yes", "--timeout", "0.05",
                   "--offset", "0", "--count", "20000000", "--dtype", "fp64", "--form", "half-width", "-o", "t.safetensors",
-                  exit_code=1).stderr
+                  exit_code=3).stderr
     assert "deadline" in said.lower()
 
 
 def test_an_unfinished_answer_leaves_no_file(posenc, tmp_path):
     posenc("table", *SETTINGS, "--yes", "--timeout", "0.05", "--offset", "0", "--count", "2000000000", "--dtype", "fp64",
-           "--form", "half-width", "-o", "t.safetensors", exit_code=1)
+           "--form", "half-width", "-o", "t.safetensors", exit_code=3)
     assert list(tmp_path.iterdir()) == []

@@ -7,11 +7,13 @@ import subprocess
 from concurrent import futures
 
 import grpc
+import grpc_peers_pb2 as peers
 import numpy
 import pytest
 from client import SECONDS, SERVICE
 from posenc.v1 import service_pb2, tensor_pb2
 from server_process import limited
+from test_help import COMMANDS, OF_COMMANDS
 
 FP32, FP64 = tensor_pb2.DATA_TYPE_FP32, tensor_pb2.DATA_TYPE_FP64
 MODEL = "llama-3.1-8b.json"
@@ -33,8 +35,10 @@ class FakeServer:
             make = (grpc.unary_stream_rpc_method_handler if method.server_streaming
                     else grpc.unary_unary_rpc_method_handler)
             handlers[method.name] = make(self._behavior(method))
+        health = {"Check": grpc.unary_unary_rpc_method_handler(lambda request, context: self.answers["Check"])}
         self._server = grpc.server(futures.ThreadPoolExecutor(2))
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE.full_name, handlers),))
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE.full_name, handlers),
+                                               grpc.method_handlers_generic_handler("grpc.health.v1.Health", health)))
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
 
     def _behavior(self, method):
@@ -115,13 +119,13 @@ def test_tiles_that_do_not_make_the_tensor_are_an_error(posenc, fake, tmp_path, 
     (tmp_path / "out.safetensors").unlink()
     for name, wrong in WRONG_TILES.items():
         fake.answers[method] = tiles(kind, *wrong)
-        assert run(1).stderr.startswith("posenc: "), name
+        assert run(3).stderr.startswith("posenc: "), name
         assert not (tmp_path / "out.safetensors").exists(), name
 
 
 def test_cos_and_sin_must_be_alike(posenc, fake):
     fake.answers["StreamTable"] = [service_pb2.StreamTableResponse(cos=tensor((ROWS, WIDTH)), sin=tensor((ROWS, 2)))]
-    assert "FP32 [4, 2]" in posenc("--server", fake.address, *TABLE, "-o", "out.npy", exit_code=1).stderr
+    assert "FP32 [4, 2]" in posenc("--server", fake.address, *TABLE, "-o", "out.npy", exit_code=3).stderr
 
 
 @pytest.mark.parametrize("answer", [
@@ -135,17 +139,16 @@ def test_a_rotated_tensor_is_like_the_operand(posenc, fake, tmp_path, answer):
     fake.answers["ApplyRotary"] = [service_pb2.ApplyRotaryResponse(q=tensor((1, 2, 1, 2 * WIDTH)), info=info)]
     posenc("--server", fake.address, *ROPE, "--q-out", "right.npy")
     fake.answers["ApplyRotary"] = [service_pb2.ApplyRotaryResponse(q=answer, info=info)]
-    posenc("--server", fake.address, *ROPE, "--q-out", "wrong.npy", exit_code=1)
+    posenc("--server", fake.address, *ROPE, "--q-out", "wrong.npy", exit_code=3)
     assert not (tmp_path / "wrong.npy").exists()
 
 
 def test_an_empty_answer_is_an_error(posenc, fake, configs):
     model = configs / MODEL
-    for method, exit_code, command in (("GetServerInfo", 1, ("info",)), ("Explain", 1, ("explain", model)),
-                                       ("Compare", 3, ("compare", model, model)),
-                                       ("GenerateTable", 1, (*TABLE, "--json"))):
+    for method, command in (("GetServerInfo", ("info",)), ("Explain", ("explain", model)),
+                            ("Compare", ("compare", model, model)), ("GenerateTable", (*TABLE, "--json"))):
         fake.answers[method] = [service_pb2.ExplainResponse()]
-        assert "empty" in posenc("--server", fake.address, *command, exit_code=exit_code).stderr
+        assert "empty" in posenc("--server", fake.address, *command, exit_code=3).stderr
 
 
 def test_what_a_newer_server_explains_is_shown(posenc, fake, configs):
@@ -168,13 +171,13 @@ def test_measured_values_of_another_form_are_an_error(posenc, fake, tmp_path, va
 def test_control_characters_do_not_reach_the_terminal(posenc, fake, configs):
     evil = "bad \x1b]0;pwn\x07 \x1b[2J\x9b2J end\nposenc: all fine"
     fake.answers["Explain"] = evil
-    said = posenc("--server", fake.address, "explain", configs / MODEL, exit_code=1).stderr
+    said = posenc("--server", fake.address, "explain", configs / MODEL, exit_code=3).stderr
     assert "\x1b" not in said and "\x07" not in said and "\x9b" not in said and "bad" in said
     assert not any(line.startswith("posenc: all fine") for line in said.splitlines())
     fake.answers["GetServerInfo"] = [service_pb2.GetServerInfoResponse(version=evil)]
     said = posenc("--server", fake.address, "info").stdout
     assert "bad ?]0;pwn? ?[2J?2J end" in said
-    said = posenc("table", "--model", "\x1b[2J.json", "--offset", 0, "--count", 1, "-o", "t.npy", exit_code=(1, 2)).stderr
+    said = posenc("table", "--model", "\x1b[2J.json", "--offset", 0, "--count", 1, "-o", "t.npy", exit_code=3).stderr
     assert "\x1b" not in said and "[2J.json" in said
 
 
@@ -188,40 +191,40 @@ def write_sparse(path, shape, size):
 
 def test_a_tensor_above_the_free_memory_is_not_read(posenc, tmp_path):
     write_sparse(tmp_path / "q.npy", (1, 1 << 20, 1024, 1024), 4 << 40)
-    assert "memory" in posenc(*ROPE, "--q-out", "out.npy", exit_code=1).stderr
+    assert "memory" in posenc(*ROPE, "--q-out", "out.npy", exit_code=3).stderr
 
 
 def test_a_stream_is_read_up_to_the_limit(posenc):
-    said = posenc("--server", "unix:nobody", "load", "--rate", 1, "--mix", "-", exit_code=(1, 2), stdin=" " * (65 << 20))
+    said = posenc("--server", "unix:nobody", "load", "--rate", 1, "--mix", "-", exit_code=3, stdin=" " * (65 << 20))
     assert f"has more than {64 << 20} bytes" in said.stderr
 
 
 @pytest.mark.skipif("asan" in os.environ.get("POSENC_BUILD_DIR", ""), reason="the sanitizer reserves terabytes")
 def test_lack_of_memory_is_an_error(command_program, tmp_path):
     write_sparse(tmp_path / "large.npy", (1 << 10, 1 << 18), 1 << 30)
-    for command, exit_code in ((ROPE, 1), (("diagnose", "--before", "-", "--after", "large.npy"), 3),
-                               (("diagnose", "--table-cos", "large.npy", "--table-sin", "large.npy"), 3)):
+    for command in (ROPE, ("diagnose", "--before", "-", "--after", "large.npy"),
+                    ("diagnose", "--table-cos", "large.npy", "--table-sin", "large.npy")):
         command = ["-" if word == "q.npy" else str(word) for word in command]
         with open("/dev/zero", "rb") as endless:
             ended = subprocess.run([*limited(command_program, 512), *command, "--json"], cwd=tmp_path, stdin=endless,
                                    capture_output=True, timeout=SECONDS, text=True)
-        assert ended.returncode == exit_code and "memory" in ended.stderr, ended
+        assert ended.returncode == 3 and "memory" in ended.stderr, ended
 
 
 def test_a_result_needs_a_temporary_folder_only_for_a_stream(posenc):
-    said = posenc(*TABLE, "-o", "-", exit_code=1, TMPDIR="/nonexistent").stderr
+    said = posenc(*TABLE, "-o", "-", exit_code=3, TMPDIR="/nonexistent").stderr
     assert "TMPDIR" in said
     posenc(*TABLE, "-o", "t.npy", TMPDIR="/nonexistent")
 
 
 def test_a_report_that_is_not_written_is_an_error(command_program, configs):
     model = str(configs / MODEL)
-    for command, exit_code in ((("info",), 1), (("explain", model), 1), (("compare", model, model), 3),
-                               (("help",), 1), (("--help",), 1), (("--version",), 1), (("version",), 1)):
+    for command in (("info",), ("explain", model), ("compare", model, model), ("help",), ("--help",), ("--version",),
+                    ("version",)):
         with open("/dev/full", "w", encoding="utf-8") as full:
             ended = subprocess.run([*command_program, *command], stdout=full, stderr=subprocess.PIPE, text=True,
                                    timeout=SECONDS)
-        assert ended.returncode == exit_code, command
+        assert ended.returncode == 3, command
         assert ended.stderr.startswith("posenc: standard output: cannot write"), command
 
 
@@ -231,7 +234,7 @@ def test_a_tensor_does_not_go_to_a_closed_standard_output(command_program, tmp_p
     for closed, out in ((">&-", "-"), (">&- 2>&-", "-"), ("<&- >&- 2>&-", "-")):
         line = 'exec "$@" ' + closed
         ended = subprocess.run(["bash", "-c", line, "bash", *command, out], cwd=tmp_path, timeout=SECONDS)
-        assert ended.returncode == 1, closed
+        assert ended.returncode == 3, closed
     # No message goes into the file that takes a closed stream's place.
     ended = subprocess.run(["bash", "-c", 'exec "$@" 2>&- <&-', "bash", *command, "out.npy"], cwd=tmp_path,
                            timeout=SECONDS, capture_output=True)
@@ -259,3 +262,75 @@ def test_an_odd_expected_table_is_an_error(posenc, tmp_path, cos, sin):
     refused = posenc("diagnose", "--before", "q.npy", "--after", "q.npy", "--expect-table", "table.safetensors",
                      "--expect-pairing", "half-split", exit_code=3)
     assert "--given-" in refused.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS + OF_COMMANDS)
+def test_an_unknown_flag_exits_with_2(posenc, command):
+    assert "--nonsense" in posenc(*command.split(), "--nonsense", exit_code=2).stderr
+
+
+SHAW = ("--shaw-table", "1,2", "--shaw-order", "key-minus-query", "--shaw-clip", "true", "--layout", "bshd")
+# Of each command a right call with a file that cannot be read or written, or with a server that is not there.
+CANNOT_BE_DONE = {
+    "explain": ("absent.json",),
+    "compare": ("absent.json", "absent.json"),
+    "table": ("--model", "absent.json", "--offset", 0, "--count", 1, "-o", "out.npy"),
+    "rope": (*SETTINGS, "--offset", 0, "--layout", "bshd", "--q", "absent.npy", "--q-out", "out.npy"),
+    "bias": ("--model", "absent.json", "--query-length", 1, "--key-length", 1, "-o", "out.npy"),
+    "scores": (*SHAW, "--q", "absent.npy", "--content", "false", "-o", "out.npy"),
+    "values": (*SHAW, "--probabilities", "absent.npy", "-o", "out.npy"),
+    "embedding": ("--model", "absent.json", "--offset", 0, "--count", 1, "-o", "out.npy"),
+    "positions": ("--model", "absent.json", "--length", 1),
+    **{f"plot {kind}": ("--model", "absent.json", "--json") for kind in ("decay", "table", "bias", "frequencies")},
+    "plot similarity": ("--model", "absent.json", "--grid", "3x3", "--json"),
+    "plot wavelets": ("--wavelet", "ricker", "-o", "absent/out.svg"),
+    "diagnose": (*SETTINGS, "--offset", 0, "--layout", "bshd", "--before", "absent.npy", "--after", "absent.npy"),
+    "diagnose-bias": ("absent.npy",),
+    "diagnose-table": ("absent.npy", "--learned-table", "absent.npy"),
+    "vectors": ("--model", "absent.json", "-o", "out.safetensors"),
+    "load": ("--server", "unix:absent", "--rate", 1, "--mix", "absent.json"),
+    "load merge": ("absent.json",),
+    "info": ("--server", "unix:absent", "--timeout", 1),
+    "health": ("--server", "unix:absent", "--timeout", 1),
+    "help": ("--man-pages", "absent"),
+}
+
+
+@pytest.mark.parametrize("command", CANNOT_BE_DONE)
+def test_what_cannot_be_done_exits_with_3(posenc, tmp_path, command):
+    said = posenc(*command.split(), *CANNOT_BE_DONE[command], exit_code=3)
+    assert said.stderr.startswith("posenc: ") and "absent" in said.stderr and said.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("flag, command", [
+    ("--positions", ("rope", *SETTINGS, "--layout", "bshd", "--q", "q.npy", "--q-out", "out.npy")),
+    ("--learned-table", ("embedding", "--offset", 0, "--count", 1, "-o", "out.npy")),
+    ("--shaw-table", ("scores", *SHAW[2:], "--q", "q.npy", "--content", "false", "-o", "out.npy")),
+    ("--mm-token-type-ids", ("positions", "--model", "config.json")),
+    ("--image-grid-thw", ("positions", "--model", "config.json")),
+    ("--grid-thw", ("positions", "--model", "config.json")),
+])
+def test_a_file_that_a_flag_reads_is_no_mistake_of_the_command_line(posenc, tmp_path, flag, command):
+    (tmp_path / "broken.npy").write_bytes(b"\x93NUMPY broken")
+    for name in ("absent.npy", "broken.npy"):
+        said = posenc(*command, flag, name, exit_code=3).stderr
+        assert said.startswith(f"posenc: {flag}: {name}: ") and "--help" not in said
+        said = posenc(*command, flag, name, "--nonsense", exit_code=2).stderr
+        assert said.startswith("posenc: unknown flag --nonsense") and "--help" in said
+    assert "--help" in posenc(*command, flag, "1y2", exit_code=2).stderr
+
+
+def test_each_command_has_a_call_that_cannot_be_done():
+    """Those without: `serve` has the exit codes of posenc-server, and test_demo.py has one of `demo`."""
+    assert {*COMMANDS, *OF_COMMANDS} - CANNOT_BE_DONE.keys() == {"plot", "serve", "demo", "version", "completion"}
+
+
+@pytest.mark.parametrize("status, exit_code, name", [("SERVING", 0, "SERVING"), ("NOT_SERVING", 1, "NOT_SERVING"),
+                                                     ("UNKNOWN", 1, "UNKNOWN"), ("SERVICE_UNKNOWN", 1, "UNKNOWN")])
+def test_health_tells_a_server_that_is_not_serving_from_none(posenc, fake, status, exit_code, name):
+    answer = peers.HealthCheckResponse(status=peers.HealthCheckResponse.ServingStatus.Value(status))
+    fake.answers["Check"] = answer.SerializeToString()
+    ended = posenc("health", "--server", fake.address, exit_code=exit_code)
+    assert ended.stdout == f"{name}\n"
+    assert ended.stderr == ("" if exit_code == 0 else "posenc: the server is not serving\n")

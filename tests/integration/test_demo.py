@@ -10,6 +10,7 @@ import subprocess
 
 import mpmath
 import pytest
+from certificates import Authority
 from client import SECONDS
 
 ELEMENTS = 4 * 32 * 128  # tokens, heads, elements of a head
@@ -50,6 +51,16 @@ def test_the_demo_as_json(posenc):
     assert [command.split()[1] for command in said["commands"]] == ["explain", "rope", "bias", "compare", "load"]
 
 
+def test_the_demo_calls_its_server_without_the_settings_of_the_user(posenc, tmp_path):
+    """Its commands neither encrypt nor call a server of the user's file."""
+    file = tmp_path / "settings" / "posenc" / "environment"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"POSENC_SERVER=unix:nobody\nPOSENC_TLS_CA={Authority(tmp_path).certificate}\n")
+    settings = {"XDG_CONFIG_HOME": str(tmp_path / "settings")}
+    assert "POSENC_SERVER" in posenc("demo", exit_code=2, **settings).stderr
+    assert json.loads(posenc("demo", "--json", POSENC_SERVER="", **settings).stdout)["exact_elements"] == ELEMENTS
+
+
 @pytest.mark.skipif(shutil.which("gnuplot") is None, reason="no gnuplot")
 def test_the_demo_draws_a_picture_where_it_is_asked_to(posenc, tmp_path):
     posenc("demo", "--picture", "wavelengths.svg")
@@ -61,7 +72,7 @@ def test_the_demo_has_a_server_of_its_own(posenc, command_program, tmp_path):
     alone = tmp_path / "posenc"  # without a server beside it
     shutil.copy(shutil.which(command_program[0]), alone)
     ended = subprocess.run([alone, "demo"], capture_output=True, text=True, timeout=SECONDS)
-    assert ended.returncode == 1 and "the package posenc-server has it" in ended.stderr
+    assert ended.returncode == 3 and "the package posenc-server has it" in ended.stderr
 
 
 def test_a_demo_whose_reader_goes_away_leaves_nothing(command_program, temporary):
@@ -79,6 +90,6 @@ def test_an_interrupted_demo_ends_its_server(command_program, temporary, number)
         address = re.search(r"listens on (\S+)\. ", demo.stdout.readline())[1]
         demo.send_signal(number)
         demo.stdout.read()  # ends when all programs that hold it have ended
-    assert demo.wait(SECONDS) == (-number if number == signal.SIGKILL else 1)
+    assert demo.wait(SECONDS) == (-number if number == signal.SIGKILL else 3)
     if number != signal.SIGKILL:
         assert nobody_answers(address) and list(temporary.iterdir()) == []

@@ -111,14 +111,14 @@ def test_the_command_says_that_a_device_is_lacking(start_with_device, posenc, tm
     rope = ["rope", *rotary, "--q", "q.npy", "--layout", "bshd", "--q-out", "out.npy"]
     server, _ = start_with_device()
     for where in ([], ["--server", f"127.0.0.1:{server.port}"]):
-        said = posenc(*rope, *where, "--device", "cuda", exit_code=1).stderr
+        said = posenc(*rope, *where, "--device", "cuda", exit_code=3).stderr
         assert "--device: is cuda" in said and "cpu" in said
         assert not (tmp_path / "out.npy").exists()
-        assert "--device" in posenc(*rope, *where, "--device", "banana", exit_code=(1, 2)).stderr
+        assert "--device" in posenc(*rope, *where, "--device", "banana", exit_code=(2, 3)).stderr
         posenc(*rope, *where, "--device", "cpu")
         (tmp_path / "out.npy").unlink()
         table = ["table", *rotary, "--count", 2, *where, "--device", "cuda"]
-        assert "--device: is cuda" in posenc(*table, "--json", exit_code=1).stderr
+        assert "--device: is cuda" in posenc(*table, "--json", exit_code=3).stderr
         assert "--device" in posenc(*table, "-o", "table.safetensors", exit_code=2).stderr
     posenc(*rope, *where, "--device", "fake")
 

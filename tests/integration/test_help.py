@@ -131,6 +131,26 @@ def test_man_pages_have_the_text_of_the_help(posenc, tmp_path):
         assert said.stderr == "" and "--layout" in said.stdout
 
 
+def test_the_servers_man_page_has_the_text_of_its_help(server_program, tmp_path):
+    run = lambda *arguments: subprocess.run([*server_program, *arguments], capture_output=True, text=True, check=True,
+                                            timeout=SECONDS).stdout
+    page, text = run("--man-page"), run("--help")
+    assert page.startswith(".TH POSENC\\-SERVER 8 ") or page.startswith(".TH POSENC-SERVER 8 ")
+    for section in ("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS"):
+        assert f"\n.SH {section}\n" in page
+    plain = page.replace("\\-", "-")
+    assert "\n.SH NAME\nposenc-server - gRPC server that computes positional encodings for attention.\n" in plain
+    flags = re.findall(r"^  (?:-\w,)?(--[a-z-]+)(?: (\S+ \[.*?\]) )?", text, re.MULTILINE)
+    assert len(flags) > 40 and "--man-page" not in text
+    for flag, value in flags:
+        assert re.search(rf"^\.B (?:-\w,)?{flag}{' ' + re.escape(value) if value else ''}$", plain, re.MULTILINE), (flag, value)
+    if shutil.which("man"):
+        (tmp_path / "posenc-server.8").write_text(page)
+        said = subprocess.run(["man", "--warnings", "-l", tmp_path / "posenc-server.8"], capture_output=True, text=True,
+                              timeout=SECONDS)
+        assert said.stderr == "" and "--max-heads" in said.stdout
+
+
 @pytest.mark.parametrize("line, word, before, words", [
     ("posenc ro", "ro", "posenc", {"rope"}),
     ("posenc help ro", "ro", "help", {"rope"}),
@@ -164,10 +184,11 @@ def test_version(posenc):
 
 
 def test_installation_has_man_pages_and_completion(build, tmp_path):
-    subprocess.run(["cmake", "--install", build, "--component", "client", "--prefix", tmp_path], check=True,
-                   capture_output=True, timeout=SECONDS)
+    for component in ("client", "server"):
+        subprocess.run(["cmake", "--install", build, "--component", component, "--prefix", tmp_path], check=True,
+                       capture_output=True, timeout=SECONDS)
     installed = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
-    assert {"share/man/man1/posenc.1", "share/man/man1/posenc-rope.1",
+    assert {"share/man/man1/posenc.1", "share/man/man1/posenc-rope.1", "share/man/man8/posenc-server.8",
             "share/bash-completion/completions/posenc", "share/zsh/vendor-completions/_posenc",
             "share/fish/vendor_completions.d/posenc.fish"} <= installed
     assert str(ROOT) not in (tmp_path / "share/man/man1/posenc.1").read_text()

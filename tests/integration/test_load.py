@@ -219,7 +219,7 @@ def test_an_answer_of_another_shape_is_wrong(posenc, shared_server):
 def test_an_answer_without_its_tensors_is_a_failure(posenc, shared_server, call):
     with proxy(shared_server.port, lambda answer: answer.Clear()) as address:
         ended = posenc("load", "--server", address, *call, "--concurrency", 1, "--count", 40, "--json", "--quiet",
-                       exit_code=1)
+                       exit_code=3)
     total = json.loads(ended.stdout)["total"]
     assert total["errors"] == {"SHORT_ANSWER": 40} and total["answer_bytes"] == 0
     assert "no call succeeded" in ended.stderr
@@ -419,10 +419,10 @@ def test_files_of_several_machines_are_merged(posenc, address, tmp_path):
     again = posenc("load", "merge", "one.json", "two.json", "one.json", exit_code=2)
     assert "one.json: holds the same run as an earlier file" in again.stderr
     begun("three.json", 19)
-    late = posenc("load", "merge", "one.json", "three.json", exit_code=1)
+    late = posenc("load", "merge", "one.json", "three.json", exit_code=3)
     assert "three.json: began 14 s after" in late.stderr and late.stdout == ""
     (tmp_path / "broken.json").write_text("{}")
-    assert "broken.json" in posenc("load", "merge", "one.json", "broken.json", exit_code=1).stderr
+    assert "broken.json" in posenc("load", "merge", "one.json", "broken.json", exit_code=3).stderr
 
 
 def test_the_search_finds_a_rate_that_holds(load, address):
@@ -458,10 +458,10 @@ def test_a_regression_is_a_failure_that_names_the_figure(posenc, address, tmp_pa
     assert verdict["verdict"] == "worse" and verdict["file"] == "before.json"
     assert [figure["figure"] for figure in verdict["figures"] if figure["worse"]][-1] == "throughput, calls/s"
     assert "p99" in worse.stdout and (tmp_path / "now.json").exists()  # the report is written nevertheless
-    assert "nowhere.json" in posenc(*arguments, "--rate", 20, "--baseline", "nowhere.json", exit_code=1).stderr
+    assert "nowhere.json" in posenc(*arguments, "--rate", 20, "--baseline", "nowhere.json", exit_code=3).stderr
     # A run that cannot be compared fails, and a baseline is not overwritten.
     for more, said in (("--rate", 20), "different steps"), (("--rate", 50, "--tokens", 2), "different mix of calls"):
-        assert said in posenc(*arguments, *more, *baseline, exit_code=1).stderr
+        assert said in posenc(*arguments, *more, *baseline, exit_code=3).stderr
     kept = posenc(*arguments, "--rate", 50, *baseline, "-o", "./before.json", exit_code=2)
     assert "overwritten" in kept.stderr and json.loads((tmp_path / "before.json").read_text()) == before
 
@@ -479,7 +479,7 @@ def test_a_report_that_cannot_be_written_is_a_failure_and_the_others_are_written
         process = started("--server", address, *SMALL, "--rate", 50, "--duration", "200ms", "--quiet", *output, "--html",
                           "page.html", stdout=full)
         errors = process.communicate(timeout=SECONDS)[1]
-    assert process.returncode == 1 and "standard output: cannot write" in errors
+    assert process.returncode == 3 and "standard output: cannot write" in errors
     assert "<html" in (tmp_path / "page.html").read_text()
 
 
@@ -555,7 +555,7 @@ def test_who_cannot_connect_is_told_and_nothing_is_measured(started):
         both = [started("--server", address, *SMALL, "--rate", 10, *more) for more in ((), ("--processes", 2))]
         for process in both:
             out, errors = process.communicate(timeout=SECONDS)
-            assert process.returncode == 1 and address in errors and out == ""
+            assert process.returncode == 3 and address in errors and out == ""
 
 
 @pytest.mark.parametrize("arguments, said", [
@@ -607,7 +607,7 @@ def test_a_wrong_command_line_is_said(posenc, arguments, said):
     (("--html", "nowhere/page.html"), "nowhere/page.html: cannot create"),
 ])
 def test_wrong_work_is_said_before_anybody_is_called(posenc, arguments, said):
-    assert said in posenc("load", "--server", "x", "--rate", "10", *arguments, exit_code=1).stderr
+    assert said in posenc("load", "--server", "x", "--rate", "10", *arguments, exit_code=3).stderr
 
 
 def test_what_is_shown_while_it_runs(posenc, command_program, address, tmp_path):

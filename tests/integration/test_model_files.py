@@ -54,7 +54,7 @@ def test_a_snapshot_is_chosen_only_where_one_can_be(posenc, tmp_path, config):
     (cache / "snapshots" / "one" / "config.json").write_bytes(config)
     assert explained(posenc, cache)
     (cache / "snapshots" / "two").mkdir()
-    done = posenc("explain", "--model", cache, exit_code=1)
+    done = posenc("explain", "--model", cache, exit_code=3)
     assert "refs/main is absent" in done.stderr and "one, two" in done.stderr
 
 
@@ -71,14 +71,14 @@ def test_a_folder_without_exactly_one_model(posenc, tmp_path, names, told):
     for name in names:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("{}")
-    assert told in posenc("explain", "--model", folder, exit_code=1).stderr
+    assert told in posenc("explain", "--model", folder, exit_code=3).stderr
 
 
 def test_a_name_of_the_hub_gets_advice(posenc, tmp_path):
-    done = posenc("explain", "--model", "meta-llama/Llama-3.1-8B", exit_code=1)
+    done = posenc("explain", "--model", "meta-llama/Llama-3.1-8B", exit_code=3)
     assert "nothing is fetched by a model's name" in done.stderr
     assert "models--meta-llama--Llama-3.1-8B" in done.stderr
-    assert "no such file or folder" in posenc("explain", "--model", "absent.json", exit_code=1).stderr
+    assert "no such file or folder" in posenc("explain", "--model", "absent.json", exit_code=3).stderr
 
 
 def test_a_gguf_is_sent_without_its_tokenizer_and_its_weights(posenc, client, tmp_path, kept):
@@ -158,7 +158,7 @@ def test_frequencies_that_count_as_the_same_are_searched_too(client, posenc, tmp
 ))
 def test_a_broken_gguf_names_file_and_field(posenc, tmp_path, kept, name, change, field):
     (tmp_path / "model.gguf").write_bytes(change(kept))
-    done = posenc("explain", "--model", "model.gguf", exit_code=1)
+    done = posenc("explain", "--model", "model.gguf", exit_code=3)
     assert "--model model.gguf: " in done.stderr and field.removeprefix("gguf.") in done.stderr
 
 

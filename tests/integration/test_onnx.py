@@ -108,7 +108,7 @@ def test_partial_width_and_another_width(posenc, folder):
     only, = found(posenc, "graph.onnx", "config.json")
     assert "rotary_dim" in only["differences"] and only["rotary_dim"] == "a: 64   b: 32"
     write(folder, rotating("microsoft", *tables(inv_freq(32), ROWS), rotary_embedding_dim=48, num_heads=4))
-    assert "must be 32, twice the width" in posenc("explain", "graph.onnx", exit_code=1).stderr
+    assert "must be 32, twice the width" in posenc("explain", "graph.onnx", exit_code=3).stderr
 
 
 @pytest.mark.parametrize("typed", (False, True))
@@ -163,7 +163,7 @@ def test_external_data_that_is_refused(posenc, folder, location, offset, length,
     os.mkfifo(graphs / "pipe")
     place = {"location": location, "offset": offset, "length": length}
     write(graphs, rotating("standard", *tables(inv_freq(64), ROWS), external=[place, place]))
-    done = posenc("explain", "graphs/graph.onnx", exit_code=1)
+    done = posenc("explain", "graphs/graph.onnx", exit_code=3)
     assert said in done.stderr and "graphs/graph.onnx: " in done.stderr and "onnx.cos_cache" in done.stderr
 
 
@@ -275,9 +275,9 @@ def test_what_is_no_table_of_the_graph(posenc, folder):
     assert "the table of cosines is the output of a node Cos" in posenc("explain", "graph.onnx").stdout
     assert "the output of a node Cos" in posenc("compare", "graph.onnx", "config.json", exit_code=3).stderr
     write(folder, model(Graph([node("MatMul", ["a", "b"], ["c"])])))
-    assert "has no operator that rotates by a table" in posenc("explain", "graph.onnx", exit_code=1).stderr
+    assert "has no operator that rotates by a table" in posenc("explain", "graph.onnx", exit_code=3).stderr
     write(folder, model(Graph([node("MRotaryEmbedding", ["a", "b"], ["c"], MICROSOFT)])))
-    assert "not read are: com.microsoft MRotaryEmbedding, 1 node" in posenc("explain", "graph.onnx", exit_code=1).stderr
+    assert "not read are: com.microsoft MRotaryEmbedding, 1 node" in posenc("explain", "graph.onnx", exit_code=3).stderr
     two = model(Graph([*rotary("standard"), *rotary("gqa", cos="c2", sin="s2")], [
         tensor("cos_cache", cos), tensor("sin_cache", sin), *(tensor(n, t) for n, t in zip(("c2", "s2"), tables(inv_freq(64, 5e5), 64)))]))
     write(folder, two)
@@ -285,7 +285,7 @@ def test_what_is_no_table_of_the_graph(posenc, folder):
     assert "has 2 different rotary embeddings" in posenc("table", "--model", "graph.onnx", *table, exit_code=2).stderr
     posenc("table", "--model", "graph.onnx", "--component", "/layers.0/attn", *table)
     assert "is an ONNX graph" in posenc("bias", "--model", "graph.onnx", "--query-length", "4", "--key-length", "4", "--bias-form",
-                                        "dense", "--dtype", "fp32", "-o", "b.npy", exit_code=1).stderr
+                                        "dense", "--dtype", "fp32", "-o", "b.npy", exit_code=3).stderr
     assert "--layer-index: not with an ONNX graph" in posenc("explain", "graph.onnx", "--layer-index", "0", exit_code=2).stderr
 
 
@@ -298,7 +298,7 @@ def test_what_is_no_table_of_the_graph(posenc, folder):
 def test_broken_files_name_file_and_field(posenc, folder, change, said):
     data = rotating("standard", *tables(inv_freq(64), ROWS))
     write(folder, change(data))
-    done = posenc("explain", "graph.onnx", exit_code=1)
+    done = posenc("explain", "graph.onnx", exit_code=3)
     assert "graph.onnx: " in done.stderr and said in done.stderr
 
 

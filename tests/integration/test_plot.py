@@ -140,6 +140,58 @@ def test_a_picture_goes_to_a_stream(posenc, command_program, configs, tmp_path):
     assert "Long-term decay: llama3" in words_of(tmp_path / "model.svg")  # a stream has no model's name
 
 
+def answers(posenc, *arguments):
+    """Returns what --json prints of a plot: the answer, and what was assumed."""
+    answer = json.loads(posenc("plot", *arguments, "--json").stdout)
+    return answer, answer.pop("assumed", {})
+
+
+@pytest.mark.parametrize("length, assumed", [
+    (100, {"max_distance": "256"}), (512, {"max_distance": "512"}), (1000, {"max_distance": "1000"}),
+    (8192, {"max_distance": "8192", "log_x": "true"}), (1e300, {"max_distance": str(2**40), "log_x": "true"}),
+])
+def test_the_decay_reaches_to_the_models_length(posenc, tmp_path, length, assumed):
+    (tmp_path / "config.json").write_text(json.dumps({
+        "model_type": "llama", "hidden_size": 64, "num_attention_heads": 1, "max_position_embeddings": length}))
+    model = ("decay", "--model", "config.json")
+    answer, chosen = answers(posenc, *model)
+    assert chosen == assumed
+    log_x = ("--log-x",) if "log_x" in assumed else ()
+    assert answers(posenc, *model, "--max-distance", assumed["max_distance"], *log_x) == (answer, {})
+    assert answers(posenc, *model, "--max-distance", 300)[1] == {}
+    assert answers(posenc, *model, "--log-x")[1] == {"max_distance": assumed["max_distance"]}
+
+
+def test_what_a_picture_shows_by_default_is_said(posenc, configs, tmp_path):
+    said = posenc("plot", "decay", *ROPE, "-o", "decay.svg").stderr
+    assert said == "posenc: assumed --max-distance 256\n"
+    said = posenc("plot", "decay", "--model", configs / "llama-3.1-8b.json", "-o", "decay.svg").stderr
+    assert said == "posenc: assumed --max-distance 131072, --log-x true\n"
+    assert "extended length, 131,072" in words_of(tmp_path / "decay.svg")
+    said = posenc("plot", "bias", "--model", configs / "mpt-7b.json", "-o", "bias.svg").stderr
+    assert "assumed" in said and all(flag in said for flag in ("--query-length 64", "--key-length 64", "--head-count 16"))
+    shown = words_of(tmp_path / "bias.svg")
+    assert "head 0" in shown and "head 15" in shown and "head 16" not in shown
+
+
+T5 = ("--t5-bidirectional", "true", "--index")
+
+
+@pytest.mark.parametrize("method, length, heads", [
+    (ALIBI[:6], 64, None), (("--num-heads", "17", *ALIBI[2:6]), 64, 16), (("--nope",), 64, None),
+    (T5, 129, None), ((*T5, "--t5-max-distance", "20"), 21, None), ((*T5, "--t5-max-distance", "511"), 512, None),
+    ((*T5, "--t5-max-distance", "100000"), 512, None),
+])
+def test_a_bias_without_lengths_has_some(posenc, method, length, heads):
+    answer, assumed = answers(posenc, "bias", *method)
+    given = {"query_length": str(length), "key_length": str(length)} | ({"head_count": str(heads)} if heads else {})
+    assert {name: assumed[name] for name in assumed if name in ("query_length", "key_length", "head_count")} == given
+    assert [int(side) for side in answer["bias"]["shape"]][-2:] == [length, length]
+    flags = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", value)]
+    again, assumed = answers(posenc, "bias", *method, *flags)
+    assert again == answer and not {"query_length", "key_length", "head_count"} & assumed.keys()
+
+
 def test_different_biases_look_different(posenc, tmp_path):
     """A bias of 0 everywhere is the same picture each time; a head with a slope changes it."""
     pictures = {}
@@ -184,14 +236,14 @@ def test_a_wrong_command_line(posenc, tmp_path, arguments, said):
 
 def test_what_the_service_refuses_is_said(posenc, address):
     wrong = ("plot", "decay", "--rope-type", "yarn", *ROPE[2:], "-o", "x.png")
-    here = posenc(*wrong, exit_code=1).stderr
+    here = posenc(*wrong, exit_code=3).stderr
     assert "--original-max-position-embeddings" in here
-    assert here == posenc(*wrong, "--server", address, exit_code=1).stderr
+    assert here == posenc(*wrong, "--server", address, exit_code=3).stderr
 
 
 def test_without_gnuplot(posenc, tmp_path):
     (tmp_path / "empty").mkdir()
-    said = posenc("plot", "decay", *ROPE, "-o", "x.png", exit_code=1, PATH=str(tmp_path / "empty")).stderr
+    said = posenc("plot", "decay", *ROPE, "-o", "x.png", exit_code=3, PATH=str(tmp_path / "empty")).stderr
     assert "gnuplot-nox" in said and "apt install" in said
     posenc("plot", "decay", "--json", *ROPE, PATH=str(tmp_path / "empty"))  # --json needs no gnuplot
     assert [path.name for path in tmp_path.iterdir()] == ["empty"]
@@ -202,6 +254,6 @@ def test_a_gnuplot_that_fails(posenc, tmp_path):
     broken.parent.mkdir()
     broken.write_text("#!/bin/sh\necho no such terminal >&2\nexit 1\n")
     broken.chmod(0o755)
-    said = posenc("plot", "decay", *ROPE, "-o", "x.png", exit_code=1, PATH=f"{broken.parent}:{os.environ['PATH']}").stderr
+    said = posenc("plot", "decay", *ROPE, "-o", "x.png", exit_code=3, PATH=f"{broken.parent}:{os.environ['PATH']}").stderr
     assert "gnuplot failed: no such terminal" in said
     assert not (tmp_path / "x.png").exists()

@@ -42,7 +42,7 @@ def test_a_config_json_gives_all_but_the_target(posenc, address, tmp_path, table
     numpy.testing.assert_array_equal(by_model, by_flags)
     numpy.testing.assert_array_equal(by_model, by_server)
     said = posenc("embedding", "--learned-table", "table.npy", "--model", "config.json", "--resize-target", target,
-                  "--resize-mode", "nearest", "--dtype", "fp32", "-o", "no.npy", exit_code=(1, 2)).stderr
+                  "--resize-mode", "nearest", "--dtype", "fp32", "-o", "no.npy", exit_code=(2, 3)).stderr
     assert "--resize-mode" in said and "as in config.json" in said
 
 
@@ -59,7 +59,7 @@ def test_explain_says_how_a_table_is_resized(posenc, tmp_path, table):
 def test_a_table_of_other_rows_is_refused(posenc, tmp_path, table):
     table(24, QWEN)
     said = posenc("embedding", "--learned-table", "table.npy", "--model", "config.json", "--resize-target", "4,6", "--dtype",
-                  "fp32", "-o", "no.npy", exit_code=(1, 2)).stderr
+                  "fp32", "-o", "no.npy", exit_code=(2, 3)).stderr
     assert "--learned-table" in said and "[25, 8]" in said
 
 
@@ -117,7 +117,7 @@ def test_a_table_of_a_wrong_size_keeps_nobody_from_the_rotation(posenc, tmp_path
     said = posenc("explain", "config.json").stdout
     assert "component vision" in said and "also adds a learned table" in said and "resizes the table" not in said
     said = posenc("embedding", "--learned-table", "table.npy", "--model", "config.json", "--resize-target", "4,6", "--dtype",
-                  "fp32", "-o", "no.npy", exit_code=(1, 2)).stderr
+                  "fp32", "-o", "no.npy", exit_code=(2, 3)).stderr
     assert "num_position_embeddings is 26" in said
 
 def test_an_unknown_way_is_not_named(posenc, tmp_path, table):
@@ -125,15 +125,15 @@ def test_an_unknown_way_is_not_named(posenc, tmp_path, table):
     rows = embed(posenc, tmp_path, "--resize-target", "4,6", "--resize-mode", "bicubic")
     numpy.save(tmp_path / "rows.npy", rows + numpy.float32(0.01))
     call = ("diagnose-table", "rows.npy", "--learned-table", "table.npy", "--resize-target", "4,6")
-    said = posenc(*call, exit_code=2).stdout
+    said = posenc(*call, exit_code=4).stdout
     assert said.startswith("UNKNOWN: ") and "nearest: --resize-mode bicubic;" in said
-    answer = json.loads(posenc(*call, "--json", exit_code=2).stdout)
+    answer = json.loads(posenc(*call, "--json", exit_code=4).stdout)
     assert answer["fitting"] == [] and answer["nearest"]["flags"] == "--resize-mode bicubic"
 
 
 def test_what_the_command_needs_is_said(posenc, tmp_path, table):
     table(25)
-    assert "--learned-table" in posenc("diagnose-table", "table.npy", exit_code=3).stderr
+    assert "--learned-table" in posenc("diagnose-table", "table.npy", exit_code=2).stderr
     numpy.save(tmp_path / "rows.npy", numpy.zeros((24, 8), "<f4"))
-    said = posenc("diagnose-table", "rows.npy", "--learned-table", "table.npy", exit_code=3).stderr
+    said = posenc("diagnose-table", "rows.npy", "--learned-table", "table.npy", exit_code=2).stderr
     assert "--resize-target" in said and "24" in said

@@ -177,7 +177,7 @@ def test_every_size_of_a_tensor_file(command_program, tmp_path):
         shape, command, name = call
         ended = subprocess.run([*command_program, *(name if word == "FILE" else word for word in command)],
                                capture_output=True, cwd=tmp_path, timeout=WATCHDOG)
-        assert ended.returncode in (0, 1, 2), (call, ended)
+        assert ended.returncode in (0, 2, 3), (call, ended)
         return ended.returncode
 
     shapes = [list(change["shape"]) for change in every_field.resized_part(tensor_pb2.Tensor(shape=[1, 0, 1, 8]))
@@ -188,7 +188,7 @@ def test_every_size_of_a_tensor_file(command_program, tmp_path):
             (tmp_path / f"{n}-{name}").write_bytes(file)
             calls += [(shape, command, f"{n}-{name}") for command in commands]
     with concurrent.futures.ThreadPoolExecutor(THREADS) as threads:
-        assert set(threads.map(run, calls)) >= {0, 2}, "some are legal, most are not"
+        assert set(threads.map(run, calls)) >= {0, 3}, "some are legal, most are not"
 
 
 def empty_rotation(*shape):

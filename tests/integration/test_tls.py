@@ -200,7 +200,7 @@ def test_the_command_encrypts(start_tls, authority, stranger, posenc):
     for wrong in (("--tls-ca", authority.certificate), (*mine, "--tls-ca", stranger.certificate), (),
                   (*mine, "--tls-ca", authority.certificate, "--tls-server-name", "other.example")):
         # Not localhost: newer releases of gRPC report the last of its addresses, at which nobody listens.
-        ended = posenc("--server", f"127.0.0.1:{server.port}", *wrong, "info", "--timeout", "2", exit_code=1)
+        ended = posenc("--server", f"127.0.0.1:{server.port}", *wrong, "info", "--timeout", "2", exit_code=3)
         assert "does only one side use TLS" in ended.stderr, ended
     for wrong in (("--tls-cert", certificate), ("--tls-ca", "missing.pem"), ("--tls-ca", "."), ("--tls-ca", key),
                   ("--tls-cert", certificate, "--tls-key", stranger.issue("other")[1])):

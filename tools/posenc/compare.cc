@@ -45,7 +45,7 @@ absl::Status ReadSide(const std::string& path, const v1::ModelConfig& choice, v1
     return UsageError(FirstFlagOf(choice) + ": only with a config.json, but " + path + " holds settings");
   }
   const absl::Status status = FromJson(text, side);
-  return status.ok() ? absl::OkStatus() : UsageError(path + ": " + std::string(status.message()));
+  return status.ok() ? absl::OkStatus() : absl::InvalidArgumentError(path + ": " + std::string(status.message()));
 }
 
 // Returns "layers 0-4, 6" or "layer type full_attention"; empty for settings.

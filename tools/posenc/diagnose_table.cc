@@ -118,7 +118,7 @@ absl::StatusOr<std::vector<double>> ValuesOf(const std::string& file, const v1::
   const auto dtype = wire::Choose(file, tensor.dtype(), wire::kDataTypes);
   if (!dtype.ok() ||
       (*dtype != DType::kFP64 && *dtype != DType::kFP32 && *dtype != DType::kFP16 && *dtype != DType::kBF16)) {
-    return UsageError(fmt::format("{} must be FP64, FP32, FP16 or BF16", file));
+    return absl::InvalidArgumentError(fmt::format("{} must be FP64, FP32, FP16 or BF16", file));
   }
   std::vector<double> values(tensor.data().size() / SizeOf(*dtype));
   Convert(*dtype, DType::kFP64, tensor.data().data(), values.data(), values.size());
@@ -128,7 +128,9 @@ absl::StatusOr<std::vector<double>> ValuesOf(const std::string& file, const v1::
 // Makes [N, D] of a tensor of more axes, of which the last is D.
 absl::Status Flatten(const std::string& file, v1::Tensor& tensor) {
   const int axes = tensor.shape_size();
-  if (axes < 2) return UsageError(fmt::format("{} must be [N, D], [1, N, D] or [rows, columns, D]", file));
+  if (axes < 2) {
+    return absl::InvalidArgumentError(fmt::format("{} must be [N, D], [1, N, D] or [rows, columns, D]", file));
+  }
   int64_t rows = 1;
   for (int n = 0; n + 1 < axes; ++n) rows *= tensor.shape(n);
   const int64_t width = tensor.shape(axes - 1);
@@ -162,7 +164,7 @@ class Search {
     if (response->info().plan().has_learned()) candidate.resize = response->info().plan().learned().resize();
     POSENC_ASSIGN_OR_RETURN(const std::vector<double> values, ValuesOf("the answer", response->embedding()));
     if (values.size() != resized_.size()) {
-      return UsageError(
+      return absl::InvalidArgumentError(
           fmt::format("the resized tensor has {} elements; table and target give {}", resized_.size(), values.size()));
     }
     for (size_t n = 0; n < values.size(); ++n) {

@@ -1,5 +1,6 @@
 #include "tools/posenc/environment_file.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -40,7 +41,11 @@ absl::Status ReadEnvironmentFile() {
     line = absl::StripAsciiWhitespace(line);
     if (line.empty() || line[0] == '#') continue;
     const std::pair<std::string, std::string> variable = absl::StrSplit(line, absl::MaxSplits('=', 1));
-    if (!absl::StartsWith(variable.first, "POSENC_") || !absl::StrContains(line, '=')) {
+    const bool named = absl::StartsWith(variable.first, "POSENC_") &&
+                       std::all_of(variable.first.begin(), variable.first.end(), [](unsigned char c) {
+                         return absl::ascii_isupper(c) || absl::ascii_isdigit(c) || c == '_';
+                       });
+    if (!named || !absl::StrContains(line, '=')) {
       return absl::InvalidArgumentError(
           absl::StrCat(path, ": line ", number, ": must be POSENC_NAME=VALUE, not ", Quote(std::string(line))));
     }

@@ -178,7 +178,7 @@ constexpr std::pair<const char*, const char*> kExamples[] = {
       Prints them as JSON.)"},
     {"posenc health", R"(Examples:
   posenc health --server localhost:50051
-      Exits with 0 if the server is serving, else with 1.
+      Exits with 0 if the server is serving, with 1 if it is not, and with 3 if none answers.
   posenc health --server localhost:50051 --timeout 2
       Waits for at most two seconds.
   posenc health --server localhost:50051 --json

@@ -187,7 +187,7 @@ void AddFieldFlag(CLI::App& app, const std::string& group, const Place& place, c
   const std::vector<std::string> choices = Choices(field, flag);
   const auto set = [&field, choices, place, name = name.substr(0, name.find(','))](const std::string& text) {
     const absl::Status status = SetField(field, choices, text, Enter(place, field, name));
-    if (!status.ok()) throw CLI::ValidationError(name, std::string(status.message()));
+    if (!status.ok()) Refuse(name, status);
   };
   CLI::Option* option =
       field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL && !field.has_presence()

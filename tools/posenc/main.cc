@@ -118,7 +118,11 @@ int Main(int argc, char** argv) {
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
-    return misused(ParseErrorMessage(*Named(&app), error), Named(&app));
+    const std::string message = ParseErrorMessage(*Named(&app), error);  // names an unknown flag before anything else
+    const bool of_file = dynamic_cast<const CLI::FileError*>(&error) != nullptr && message == error.what();
+    if (!of_file) return misused(message, Named(&app));
+    Complain(message, nullptr);
+    return kFailed;
   } catch (const std::exception& error) {  // from a flag that reads a file
     Complain(ExceptionMessage(error), nullptr);
     return kFailed;

@@ -372,7 +372,8 @@ absl::Status CompareOnnx(const OnnxSide& a, const OnnxSide& b, const std::vector
     for (const auto& [name, value] : finding.rows) entry[name] = value;
   }
   const auto replace = nlohmann::json::error_handler_t::replace;
-  return PrintReport(session.json() ? json.dump(2, ' ', false, replace) + "\n" : report);
+  if (session.json()) return PrintReport(json.dump(2, ' ', false, replace) + "\n");
+  return PrintVerdict(report, session.exit_code());
 }
 
 }  // namespace posenc::command

@@ -42,7 +42,7 @@ void AddTensorFlag(CLI::App& app, const std::string& flag, const char* type, con
          flag,
          [=](const std::string& text) {
            auto parsed = parse(text);
-           if (!parsed.ok()) throw CLI::ValidationError(flag, std::string(parsed.status().message()));
+           if (!parsed.ok()) Refuse(flag, parsed.status());
            *(tokens->*field)() = *std::move(parsed);
          },
          help)
@@ -288,7 +288,7 @@ Subcommand AddPositions(CLI::App& parent) {
          "--grid-thw",
          [flags](const std::string& text) {
            auto parsed = ParseGrids3(text);
-           if (!parsed.ok()) throw CLI::ValidationError("--grid-thw", std::string(parsed.status().message()));
+           if (!parsed.ok()) Refuse("--grid-thw", parsed.status());
            *flags->latents.mutable_grid_thw() = *std::move(parsed);
          },
          "Frames, rows and columns of tokens; the first is generated, others are references")

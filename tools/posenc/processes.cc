@@ -29,12 +29,17 @@ constexpr int kCannotStart = 127;  // exit code of a child that could not execut
 
 volatile std::sig_atomic_t stopped = 0;
 
-// Returns this process's environment without the variables of posenc and posenc-server, and with POSENC_SERVER: if it
-// is empty, a user's file must not set it (environment_file.h).
+// Returns this process's environment with POSENC_SERVER, without the variables of posenc-server, and with the others of
+// posenc set to nothing: a user's file would set those that are absent (environment_file.h).
 std::vector<std::string> EnvironmentWith(const std::string& server) {
   std::vector<std::string> variables;
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    if (!absl::StartsWith(*variable, "POSENC_")) variables.emplace_back(*variable);
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string variable = *entry;
+    if (!absl::StartsWith(variable, "POSENC_")) {
+      variables.push_back(variable);
+    } else if (!absl::StartsWith(variable, "POSENC_SERVER")) {
+      variables.push_back(variable.substr(0, variable.find('=')) + "=");
+    }
   }
   variables.push_back("POSENC_SERVER=" + server);
   return variables;

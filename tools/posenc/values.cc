@@ -3,6 +3,9 @@
 #include <charconv>
 #include <cmath>
 
+#include <CLI/CLI.hpp>
+
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "posenc/base/status.h"
 #include "tools/files/tensor_file.h"
@@ -91,7 +94,23 @@ bool IsFile(std::string_view text) {
   return text.ends_with(".npy") || text.find(".safetensors") != std::string_view::npos;
 }
 
+constexpr char kFileMark[] = "posenc/file";  // marks an error of a file, as opposed to one of the command line
+
+absl::StatusOr<v1::Tensor> ReadNamed(const std::string& path) {
+  absl::StatusOr<v1::Tensor> tensor = ReadTensor(path);
+  if (tensor.ok() || !IsFile(path)) return tensor;
+  absl::Status status = tensor.status();
+  status.SetPayload(kFileMark, absl::Cord());
+  return status;
+}
+
 }  // namespace
+
+void Refuse(const std::string& flag, const absl::Status& status) {
+  const std::string message(status.message());
+  if (status.GetPayload(kFileMark).has_value()) throw CLI::FileError(absl::StrCat(flag, ": ", message));
+  throw CLI::ValidationError(flag, message);
+}
 
 absl::StatusOr<double> ParseDouble(std::string_view text) { return Parse<double>(text, "a number"); }
 absl::StatusOr<int64_t> ParseInt64(std::string_view text) { return Parse<int64_t>(text, "an integer"); }
@@ -99,7 +118,7 @@ absl::StatusOr<std::vector<double>> ParseDoubles(std::string_view text) { return
 absl::StatusOr<std::vector<int64_t>> ParseInt64s(std::string_view text) { return ParseList(text, ParseInt64); }
 
 absl::StatusOr<v1::Tensor> ParseTensor(const std::string& text) {
-  if (IsFile(text)) return ReadTensor(text);
+  if (IsFile(text)) return ReadNamed(text);
   if (const auto integers = ParseInt64s(text); integers.ok()) return MakeTensor(v1::DATA_TYPE_INT64, *integers);
   if (ParseDoubles(text).ok()) {
     POSENC_ASSIGN_OR_RETURN(const std::vector<double> numbers, ParseList<double>(text, ParsePosition));
@@ -157,7 +176,7 @@ absl::StatusOr<v1::Tensor> ParseRuns(const std::string& text) {
 }
 
 absl::StatusOr<v1::Tensor> ParseGrids(const std::string& text, size_t sides) {
-  if (text.find_first_not_of("0123456789x,") != std::string::npos) return ReadTensor(text);
+  if (text.find_first_not_of("0123456789x,") != std::string::npos) return ReadNamed(text);
   std::vector<int64_t> values;
   for (const std::string_view part : Split(text, ',')) {
     POSENC_ASSIGN_OR_RETURN(const std::vector<int64_t> grid, ParseList(part, ParseInt64, 'x'));

@@ -6,11 +6,16 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "posenc/v1/rotary.pb.h"
 #include "posenc/v1/tensor.pb.h"
 
 namespace posenc::command {
+
+// Throws the error of a flag's value: CLI::FileError if it is that of a file which the value names, else
+// CLI::ValidationError.
+[[noreturn]] void Refuse(const std::string& flag, const absl::Status& status);
 
 // Parse all of `text`: a JSON number, or for doubles also "inf", "-inf", "nan".
 absl::StatusOr<double> ParseDouble(std::string_view text);

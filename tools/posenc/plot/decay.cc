@@ -23,6 +23,7 @@ struct DecayPlotFlags {
 
 constexpr double kNoise = 1000;  // tokens: beyond them the score is noise, of which only the envelope is drawn
 constexpr int kInBucket = 32;    // distances of one point of the envelope
+constexpr int64_t kFarthest = int64_t{1} << 40;
 
 // Integer distances, ascending: evenly spaced on the axis up to kNoise, then kInBucket random-looking ones for each
 // point of the envelope.
@@ -89,7 +90,8 @@ absl::Status ChooseDistance(v1::AnalyzeRequest request, DecayPlotFlags* flags, S
   POSENC_ASSIGN_OR_RETURN(const v1::AnalyzeResponse response, session->backend().Analyze(request));
   flags->max_distance = 256;
   for (const Mark& mark : Lengths("", request, response.info())) {
-    flags->max_distance = std::max(flags->max_distance, static_cast<int64_t>(mark.value));
+    const double length = std::min(mark.value, static_cast<double>(kFarthest));
+    flags->max_distance = std::max(flags->max_distance, static_cast<int64_t>(length));
   }
   session->Assume("--max-distance", absl::StrCat(flags->max_distance));
   if (static_cast<double>(flags->max_distance) > kNoise && !flags->log_x) {
@@ -141,7 +143,7 @@ Subcommand AddDecayPlot(CLI::App& plot) {
   flags->picture.Add(*app);
   app->add_option("--max-distance", flags->max_distance, "Largest distance; default: the model's length, or 256")
       ->type_name("N")
-      ->check(InRange(int64_t{1}, int64_t{1} << 40));
+      ->check(InRange(int64_t{1}, kFarthest));
   app->add_flag("--log-x", flags->log_x, "Use a logarithmic axis for distances");
   flags->analysis.Add(*app);
   return {app, [flags](Session& session) { return RunDecayPlot(*flags, session); }};

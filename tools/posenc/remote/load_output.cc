@@ -101,7 +101,8 @@ absl::Status LoadOutput::Deliver(const Session& session, const load::Baseline& b
   if (search && !results.highest_rate) return AnswerIsNo("no tried rate clearly met the objective");
   if (!results.comparison) return absl::OkStatus();
   const absl::Status compared = load::ToStatus(*results.comparison);
-  return compared.ok() ? compared : AnswerIsNo(std::string(compared.message()));
+  if (compared.ok() || !results.comparison->impossible.empty()) return compared;
+  return AnswerIsNo(std::string(compared.message()));
 }
 
 }  // namespace posenc::command
