@@ -185,7 +185,8 @@ TEST(Positions, OfRobertaFollowItsPadding) {
 
 TEST(Positions, OfATextPartLikeRobertaFollowItsPadding) {
   v1::PositionsRequest request;
-  request.mutable_model()->set_config_json(R"({"model_type": "clap", "text_config": {"pad_token_id": 3}})");
+  request.mutable_model()->set_config_json(
+      R"({"model_type": "clap", "text_config": {"model_type": "clap_text_model", "pad_token_id": 3}})");
   request.mutable_tokens()->set_length(2);
   EXPECT_THAT(ValuesOf(Answer(request).ids()), ElementsAre(4, 5));
   request.mutable_model()->set_component("text");
