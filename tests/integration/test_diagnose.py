@@ -266,7 +266,7 @@ def test_exit_codes_and_the_verdict_come_first(posenc, tmp_path):
     arguments = ("diagnose", "--model", "config.json", "--before", "q.npy", "--after", "near.npy", "--layout", "bshd")
     posenc(*arguments, exit_code=(1, 4))
     posenc(*arguments, "--tolerance", "1000", exit_code=0)
-    assert "--tolerance" in posenc(*arguments, "--tolerance", "-1", exit_code=2).stderr
+    assert "--tolerance" in posenc(*arguments, "--tolerance", "-1", exit_code=3).stderr
     posenc(*arguments, "--no-such-flag", exit_code=2)
     posenc("diagnose", "--before", "q.npy", exit_code=2)
 
