@@ -3,7 +3,6 @@
 
 #include <cstring>
 
-#include "posenc/methods/rope/methods.h"
 #include "posenc/rotary/rotary_plan.h"
 #include "tests/digests/digest_case.h"
 
@@ -14,8 +13,7 @@ Block RunPlan(const RopeParameters& parameters, int64_t rotary_dim, Frequencies 
   RotarySettings settings;
   settings.frequencies = parameters;
   settings.rotary_dim = rotary_dim;
-  if (parameters.rope_type == "dynamic" || parameters.rope_type == "telechat_ntk")
-    settings.max_position_embeddings = 4096;
+  if (parameters.rope_type == "dynamic") settings.max_position_embeddings = 4096;
   settings.input_pairing = Pairing::kHalfSplit;
   const auto rotary = Rotary::Create(settings, arithmetic, {});
   EXPECT_TRUE(rotary.ok()) << rotary.status();
@@ -35,13 +33,13 @@ std::vector<Case> PlanCases() {
   for (const Frequencies arithmetic : kArithmetics) {
     for (const int64_t dim : {4, 64, 96, 128}) {
       for (const double theta : {10000.0, 500000.0, 150000.0}) {
-        for (const char* type :
-             {"default", "linear", "dynamic", "yarn", "longrope", "llama3", "ntk_alpha", "qwen_ntk", "telechat_ntk"}) {
+        for (const char* type : {"default", "linear", "dynamic", "yarn", "longrope", "llama3", "ntk_alpha"}) {
           constexpr int64_t kSeqLen = 10000;
           RopeParameters p = {.rope_type = type, .rope_theta = theta};
-          const RopeMethod& method = *FindRopeMethod(type);
-          if (Reads(method, "factor")) p.factor = 5;
-          if (Reads(method, "original_max_position_embeddings")) p.original_max_position_embeddings = 4096;
+          if (p.rope_type != "default" && p.rope_type != "ntk_alpha") p.factor = 5;
+          if (p.rope_type == "yarn" || p.rope_type == "longrope" || p.rope_type == "llama3") {
+            p.original_max_position_embeddings = 4096;
+          }
           if (p.rope_type == "llama3") {
             p.low_freq_factor = 1;
             p.high_freq_factor = 4;

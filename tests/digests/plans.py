@@ -16,10 +16,6 @@ def real_plan(case):
     factor, length, tokens, scaling = 5, 4096, 10000, mpmath.mpf(1)
     if kind == "dynamic":
         theta *= (mpmath.mpf(factor) * tokens / length - (factor - 1)) ** (mpmath.mpf(dim) / (dim - 2))
-    if kind in ("qwen_ntk", "telechat_ntk"):  # 10,000 tokens are above 2 and below 4 times the length
-        theta *= mpmath.mpf(7) ** (mpmath.mpf(dim) / (dim - 2))
-    if kind == "telechat_ntk":
-        scaling = mpmath.log(mpmath.mpf(tokens) / length) / 10 + 1
     if kind == "ntk_alpha":
         theta *= mpmath.mpf(1000) ** (mpmath.mpf(dim) / (dim - 2))
     inv_freq = [1 / power(theta, i, dim) for i in range(dim // 2)]

@@ -157,6 +157,9 @@ def tables():
     for settings in scalings():
         found.append(table())
         found[-1].rotary.settings.CopyFrom(settings)
+        if settings.rope_parameters.rope_type in ("qwen_ntk", "telechat_ntk"):
+            found[-1].positions.scaling_length_rule = rotary_pb2.SCALING_LENGTH_RULE_GIVEN
+            found[-1].positions.seq_len.append(128)
     return found
 
 

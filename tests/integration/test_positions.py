@@ -314,4 +314,4 @@ def test_a_file_of_all_that_the_answer_has(posenc, tmp_path):
 def test_errors_name_the_flag(posenc, tmp_path, flags, said):
     (tmp_path / "flux.json").write_text('{"_class_name": "FluxTransformer2DModel"}')
     (tmp_path / "text.json").write_text('{"model_type": "qwen2_vl"}')
-    assert said in posenc("positions", *flags.split(), exit_code=(1, 2)).stderr
+    assert said in posenc("positions", *flags.split(), exit_code=(2, 3)).stderr
