@@ -178,6 +178,8 @@ class _Remote(Travelling):
     def _new_channel(self, module: Any) -> Any:
         """Returns a channel of grpc or of grpc.aio."""
         options = _options(self._retry, self._tls, self._wait_for_ready)
+        if _LEFT:  # connections that the parent's channels share would be used again
+            options.append(("grpc.use_local_subchannel_pool", 1))
         if self._tls:
             return module.secure_channel(self._address, _credentials(self._tls), options)
         return module.insecure_channel(self._address, options)
