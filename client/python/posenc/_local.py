@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
+import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,7 +33,7 @@ class _Local:
     def __init__(self, threads: int, max_request_bytes: int, max_output_bytes: int):
         if min(threads, max_request_bytes, max_output_bytes) < 0:
             raise ValueError("threads, max_request_bytes and max_output_bytes must be 0 or more")
-        self._options = Options(ctypes.sizeof(Options), threads, max_request_bytes, max_output_bytes)
+        self._limits = threads, max_request_bytes, max_output_bytes
         self._context: Context | None = None  # the first call makes it
         self._closed = False
 
@@ -41,7 +43,8 @@ class _Local:
             raise ValueError("the client is closed")
         context = self._context
         if context is None:
-            context = self._context = Context(self._options)
+            threads, *limits = self._limits
+            context = self._context = Context(Options(ctypes.sizeof(Options), threads or _share(), *limits))
         return context
 
     def close(self) -> None:
@@ -94,6 +97,22 @@ class _Local:
             stream.next(call)
             rows = None if memory is None else chunk.operand.kind.wrap(chunk.operand.view.dtype, chunk.shape, memory)
             yield rotation.answered(chunk, rows)
+
+
+def _share() -> int:
+    """Returns the threads that this process's engine gives it, or 0: as many as it may use.
+
+    Ray sets OMP_NUM_THREADS to a worker's share of the processors. Workers of torch's DataLoader have one thread.
+    """
+    loader: Any = sys.modules.get("torch.utils.data")
+    if loader is not None and loader.get_worker_info() is not None:
+        return 1
+    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return min(int(first), _processors()) if first.isdecimal() else 0
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _call(rpc: d.Rpc, encoded: Request, outputs: int = 0) -> Call:

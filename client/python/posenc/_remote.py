@@ -205,7 +205,7 @@ class _Remote(Travelling):
             raise invalid("token", "unusable", str(error)) from error
 
     def _retries(self, timeout: float | None) -> Retries:
-        return Retries(self._retry, self._timeout if timeout is None else timeout, self._wait_for_ready)
+        return Retries(self._retry, self._timeout if timeout is None else timeout, self._wait_for_ready, self._address)
 
     def _error(self, failed: Any, retries: Retries) -> tuple[Error, int | None, bool]:
         return _error(failed, self._address, retries)

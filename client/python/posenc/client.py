@@ -324,7 +324,8 @@ def connect(address: str, *, tls: TLS | bool = False, timeout: float = 60.0, ret
 
     `tls`: True to check the server's certificate by the system's authorities, or a posenc.TLS. `timeout`: seconds a call,
     unless it says otherwise. A server is not needed until the first call. `wait_for_ready`: a call that reaches no server
-    is tried again until its timeout, not only as often as `retry` says. `shared_memory`: the --shared-memory-socket of a
+    is tried again until its timeout, not only as often as `retry` says; posenc.RetryPolicy(total=600) waits for a server that
+    comes back. `shared_memory`: the --shared-memory-socket of a
     server on this host; tensors of 1 MiB and more of rope and add_bias are then passed in shared memory. By default, a
     client of a local address looks for it at $POSENC_SHARED_MEMORY_SOCKET or /run/posenc/memory.sock; False: never.
     `token`: the bearer token of an identity, for a server with a policy; it takes tokens over TLS and Unix sockets only. A
@@ -339,7 +340,7 @@ def connect(address: str, *, tls: TLS | bool = False, timeout: float = 60.0, ret
 def local(*, threads: int = 0, max_request_bytes: int = 0, max_output_bytes: int = 0) -> Client:
     """Returns a client that computes in this process, to the same bytes as a server.
 
-    `threads`: 0 for as many as this process may use. Limits of a call's tensors in bytes; 0 for half of the memory.
+    `threads`: 0 for $OMP_NUM_THREADS, one in a worker of torch's DataLoader, or as many as this process may use. Limits of a call's tensors in bytes; 0 for half of the memory.
     """
     from posenc._local import LocalClient
     return LocalClient(threads, max_request_bytes, max_output_bytes).opened()

@@ -267,3 +267,27 @@ def test_data_loaders_of_torch(client, method):
     loader = data.DataLoader(Rotated(client), num_workers=2, batch_size=None, multiprocessing_context=method, timeout=WATCHDOG)
     found = list(loader)
     assert len(found) == 6 and (found[5].numpy() == expected).all()
+
+
+class Threads(Rotated):
+    def __getitem__(self, index):
+        return self.client.info().devices[0].threads
+
+
+def test_one_thread_in_a_worker_of_torch(local):
+    data = pytest.importorskip("torch.utils.data", reason="torch is not installed")
+    loader = data.DataLoader(Threads(local), num_workers=1, batch_size=None, multiprocessing_context="spawn", timeout=WATCHDOG)
+    assert list(loader) == [1] * 6
+
+
+@pytest.mark.parametrize("value, threads", [("1", 1), ("1,2", 1), ("100000", len(os.sched_getaffinity(0))), ("", None), ("x", None)])
+def test_threads_are_the_workers_share(local, monkeypatch, value, threads):
+    """Engines tell it by OMP_NUM_THREADS."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    with posenc.local() as client:
+        usual = client.info().devices[0].threads
+    monkeypatch.setenv("OMP_NUM_THREADS", value)
+    with posenc.local() as client:
+        assert client.info().devices[0].threads == (threads or usual)
+    with posenc.local(threads=2) as client:
+        assert client.info().devices[0].threads == 2
