@@ -13,6 +13,7 @@ from posenc._model import Model
 from posenc._retry import RetryPolicy
 from posenc._streams import RotatedRows
 from posenc._tls import TLS
+from posenc._token import Token
 from posenc._wire import Message
 from posenc.client import Client, connect, local
 from posenc.errors import DeadlineExceeded, Error, Internal, InvalidArgument, NotAllowed, NotFound, TooLarge, Unavailable
@@ -21,4 +22,4 @@ from posenc.errors import DeadlineExceeded, Error, Internal, InvalidArgument, No
 __path__ = pkgutil.extend_path(__path__, __name__)
 
 __all__ = ["Client", "DeadlineExceeded", "Error", "Internal", "InvalidArgument", "Message", "Model", "NotAllowed",
-           "NotFound", "RetryPolicy", "RotatedRows", "TLS", "TooLarge", "Unavailable", "connect", "local"]
+           "NotFound", "RetryPolicy", "RotatedRows", "TLS", "Token", "TooLarge", "Unavailable", "connect", "local"]

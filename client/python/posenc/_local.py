@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
+import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from posenc import _descriptors as d
 from posenc import _tensors
 from posenc._library import Call, Context, Options, Stream, answer_of, library
+from posenc._pickle import Travelling
 from posenc._plans import Request, encode
 from posenc._streams import RotatedRows, Rotation
 from posenc._threads import in_thread, in_threads
@@ -19,7 +22,7 @@ from posenc.client import Client
 from posenc.errors import invalid
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
+    from typing import Self, TypeAlias
 
 Place: TypeAlias = "tuple[int, int]"  # address and size of an output; 0 for memory of the answer's
 
@@ -30,13 +33,27 @@ class _Local:
     def __init__(self, threads: int, max_request_bytes: int, max_output_bytes: int):
         if min(threads, max_request_bytes, max_output_bytes) < 0:
             raise ValueError("threads, max_request_bytes and max_output_bytes must be 0 or more")
-        self._options = Options(ctypes.sizeof(Options), threads, max_request_bytes, max_output_bytes)
-        self.context: Context | None = Context(self._options)
+        self._limits = threads, max_request_bytes, max_output_bytes
+        self._context: Context | None = None  # the first call makes it
+        self._closed = False
+
+    @property
+    def context(self) -> Context:
+        if self._closed:
+            raise ValueError("the client is closed")
+        context = self._context
+        if context is None:
+            threads, *limits = self._limits
+            context = self._context = Context(Options(ctypes.sizeof(Options), threads or _share(), *limits))
+        return context
+
+    def close(self) -> None:
+        self._closed, self._context = True, None
 
     def run(self, rpc: d.Rpc, request: Mapping[str, Any], like: Any, timeout: float | None, shapes: Sequence[str],
             out: Sequence[Any] | None, cancelled: ctypes.c_int32 | None = None) -> Message:
         """`cancelled`: ends the call when it is set."""
-        context = self._open()
+        context = self.context
         encoded = encode(rpc.request, request, False)
         kind = _tensors.kind_of(like)
         targets, outputs = _targets(encoded, kind, shapes, out or ())
@@ -63,7 +80,7 @@ class _Local:
 
     def _tiles(self, rpc: d.Rpc, encoded: Request, kind: _tensors.Kind, timeout: float | None) -> Iterator[Message]:
         call = _call(rpc, encoded).set(encoded.views, (), _nanoseconds(timeout), encoded.position)
-        stream = Stream(self._open(), call)
+        stream = Stream(self.context, call)
         while (answer := stream.next()).message is not None:
             message = new_message(rpc.response, memoryview(answer.message), kind)
             message.keep_beside(answer.tensors)
@@ -71,7 +88,7 @@ class _Local:
 
     def rows(self, rotation: Rotation, timeout: float | None) -> Iterator[RotatedRows[Any]]:
         name = rotation.rpc.name
-        stream = Stream(self._open(), Call(name, rotation.header).set((), (), _nanoseconds(timeout)))
+        stream = Stream(self.context, Call(name, rotation.header).set((), (), _nanoseconds(timeout)))
         rotation.take(stream.next().message or b"")
         for chunk in list(rotation.waiting.values()):
             memory = bytearray(chunk.size) if chunk.target is None else None
@@ -81,10 +98,21 @@ class _Local:
             rows = None if memory is None else chunk.operand.kind.wrap(chunk.operand.view.dtype, chunk.shape, memory)
             yield rotation.answered(chunk, rows)
 
-    def _open(self) -> Context:
-        if self.context is None:
-            raise ValueError("the client is closed")
-        return self.context
+
+def _share() -> int:
+    """Returns the threads that this process's engine gives it, or 0: as many as it may use.
+
+    Ray sets OMP_NUM_THREADS to a worker's share of the processors. Workers of torch's DataLoader have one thread.
+    """
+    loader: Any = sys.modules.get("torch.utils.data")
+    if loader is not None and loader.get_worker_info() is not None:
+        return 1
+    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return min(int(first), _processors()) if first.isdecimal() else 0
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _call(rpc: d.Rpc, encoded: Request, outputs: int = 0) -> Call:
@@ -118,12 +146,26 @@ def _targets(encoded: Request, kind: _tensors.Kind, shapes: Sequence[str], out: 
     return targets, places
 
 
-class LocalClient(Client):
-    def __init__(self, threads: int, max_request_bytes: int, max_output_bytes: int):
-        self._local = _Local(threads, max_request_bytes, max_output_bytes)
+class _OfProcess(Travelling):
+    """What the clients of both kinds are made of."""
 
+    def __init__(self, threads: int, max_request_bytes: int, max_output_bytes: int):
+        self._arguments = threads, max_request_bytes, max_output_bytes
+        self._local = _Local(*self._arguments)
+
+    def opened(self) -> Self:
+        """Starts the threads now, so that a missing library is noticed."""
+        assert self._local.context
+        return self
+
+    def _close(self) -> None:
+        if not self._of_process:
+            self._local.close()
+
+
+class LocalClient(_OfProcess, Client):
     def close(self) -> None:
-        self._local.context = None
+        self._close()
 
     def _run(self, rpc: d.Rpc, request: Mapping[str, Any], like: Any, timeout: float | None, shapes: Sequence[str],
              out: Sequence[Any] | None) -> Message:
@@ -136,12 +178,9 @@ class LocalClient(Client):
         return self._local.rows(rotation, timeout)
 
 
-class AsyncLocalClient(AsyncClient):
-    def __init__(self, threads: int, max_request_bytes: int, max_output_bytes: int):
-        self._local = _Local(threads, max_request_bytes, max_output_bytes)
-
+class AsyncLocalClient(_OfProcess, AsyncClient):
     async def close(self) -> None:
-        self._local.context = None
+        self._close()
 
     async def _run(self, rpc: d.Rpc, request: Mapping[str, Any], like: Any, timeout: float | None, shapes: Sequence[str],
                    out: Sequence[Any] | None) -> Message:

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
+import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from posenc import _descriptors as d
 from posenc import _remote_streams as streams
 from posenc import _tensors
+from posenc._pickle import Travelling
 from posenc._plans import encode
 from posenc._retry import LONGEST_WAIT_FOR_READY, Retries, RetryPolicy
 from posenc._shared_memory import Lease, SharedMemory, shared_memory_of
 from posenc._streams import RotatedRows, Rotation
 from posenc._threads import in_threads
 from posenc._tls import TLS
+from posenc._token import Bearer, Metadata, Secret, Token
 from posenc._unreachable import no_answer
 from posenc._wire import Message, join, new_message, own_tensors
 from posenc.aio import AsyncClient
 from posenc.client import Client
-from posenc.errors import Error, Unavailable, make_error
+from posenc.errors import Error, Unavailable, invalid, make_error
+
+if TYPE_CHECKING:
+    from typing import Self
 
 
 def _options(retry: RetryPolicy, tls: TLS | bool, wait_for_ready: bool) -> list[tuple[str, Any]]:
@@ -146,26 +153,59 @@ def _error(error: Any, address: str, retries: Retries) -> tuple[Error, int | Non
     return make_error(code, message, {}), wait, True
 
 
-class _Remote:
+class _Remote(Travelling):
     """What the clients of both kinds share."""
 
     def __init__(self, address: str, tls: TLS | bool, timeout: float, retry: RetryPolicy | None,
-                 shared_memory: str | bool | None, token: str | None, wait_for_ready: bool):
+                 shared_memory: str | bool | None, token: Token | Secret | None, wait_for_ready: bool):
+        self._arguments = address, tls, timeout, retry, shared_memory, token, wait_for_ready
         self._wait_for_ready = wait_for_ready
         self._address, self._tls, self._timeout, self._retry = address, tls, timeout, retry or RetryPolicy()
         self._shared = shared_memory_of(address, shared_memory)
-        self._metadata = (("authorization", f"Bearer {token}"),) if token else None
+        self._bearer = Bearer(token)
+        self._channel: Any = None  # the first call opens it, and opens another in a forked child
         self._methods: dict[str, Any] = {}
 
-    def _open(self, module: Any) -> Any:
+    def opened(self) -> Self:
+        """Opens the connection now, so that files that cannot be read are noticed."""
+        self._bearer.metadata()
+        self._open()
+        return self
+
+    def _open(self) -> Any:
+        raise NotImplementedError
+
+    def _new_channel(self, module: Any) -> Any:
         """Returns a channel of grpc or of grpc.aio."""
         options = _options(self._retry, self._tls, self._wait_for_ready)
+        if _LEFT:  # connections that the parent's channels share would be used again
+            options.append(("grpc.use_local_subchannel_pool", 1))
         if self._tls:
             return module.secure_channel(self._address, _credentials(self._tls), options)
         return module.insecure_channel(self._address, options)
 
+    def _method(self, path: str) -> Any:
+        method = self._methods.get(path)
+        if method is None:
+            method = self._methods[path] = self._opened_for_call().unary_unary(path)
+        return method
+
+    def _opened_for_call(self) -> Any:
+        try:
+            return self._open()
+        except OSError as error:
+            raise invalid("tls", error.filename, f"must be a readable file here: {error.strerror}", "NOT_FOUND") from error
+
+    def _metadata(self) -> Metadata:
+        try:
+            return self._bearer.metadata()
+        except OSError as error:
+            raise invalid("token.file", error.filename, f"must be a readable file here: {error.strerror}", "NOT_FOUND") from error
+        except ValueError as error:
+            raise invalid("token", "unusable", str(error)) from error
+
     def _retries(self, timeout: float | None) -> Retries:
-        return Retries(self._retry, self._timeout if timeout is None else timeout, self._wait_for_ready)
+        return Retries(self._retry, self._timeout if timeout is None else timeout, self._wait_for_ready, self._address)
 
     def _error(self, failed: Any, retries: Retries) -> tuple[Error, int | None, bool]:
         return _error(failed, self._address, retries)
@@ -174,23 +214,36 @@ class _Remote:
 class RemoteClient(_Remote, Client):
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
-        self._channel = self._open(grpc)
+        _LIVING.add(self)
 
     def close(self) -> None:
-        self._channel.close()
+        if self._of_process:
+            return
+        self._open().close()
         if self._shared is not None:
             self._shared.forget()
+
+    def begin_in_child(self) -> None:
+        """Leaves the connection to the process that this one was forked from."""
+        if self._channel is not None:
+            _LEFT.append(self._channel)  # to end it here would wait for threads that this process does not have
+        self._channel, self._methods = None, {}
+
+    def _open(self) -> Any:
+        if self._channel is None:
+            self._channel = self._new_channel(grpc)
+        return self._channel
 
     def _run(self, rpc: d.Rpc, request: Mapping[str, Any], like: Any, timeout: float | None, shapes: Sequence[str],
              out: Sequence[Any] | None) -> Message:
         exchange = _Exchange(rpc, request, like, out, self._shared)
-        method = self._methods.get(rpc.path) or self._methods.setdefault(rpc.path, self._channel.unary_unary(rpc.path))
+        method, metadata = self._method(rpc.path), self._metadata()
         retries = self._retries(timeout)
         try:
             while True:
                 try:
                     data = exchange.attempt(retries.remaining())
-                    return exchange.answer(method(data, timeout=retries.remaining(), metadata=self._metadata))
+                    return exchange.answer(method(data, timeout=retries.remaining(), metadata=metadata))
                 except grpc.RpcError as failed:
                     error, pushback, started = self._error(failed, retries)
                 except Unavailable as unshared:  # the side socket does not answer
@@ -204,29 +257,43 @@ class RemoteClient(_Remote, Client):
     def _tiles(self, name: str, request: Mapping[str, Any], like: Any, timeout: float | None) -> Iterator[Any]:
         rpc = d.api().rpcs[name]
         data, kind = join(encode(rpc.request, request, True).pieces()), _tensors.kind_of(like)
-        return streams.tiles(self._channel, rpc, data, kind, self._retries(timeout), self._metadata, self._error)
+        return streams.tiles(self._opened_for_call(), rpc, data, kind, self._retries(timeout), self._metadata(), self._error)
 
     def _rows(self, rotation: Rotation, timeout: float | None) -> Iterator[RotatedRows[Any]]:
-        return streams.rows(self._channel, rotation, self._retries(timeout), self._metadata, self._error)
+        return streams.rows(self._opened_for_call(), rotation, self._retries(timeout), self._metadata(), self._error)
 
 
 class AsyncRemoteClient(_Remote, AsyncClient):
+    _FOR_ONE_LOOP = True
+
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
-        self._channel = self._open(grpc.aio)
+        self._process = os.getpid()
         self._blocking: grpc.Channel | None = None
 
     async def close(self) -> None:
-        await self._channel.close()
+        await self._open().close()
         if self._blocking is not None:
             self._blocking.close()
         if self._shared is not None:
             self._shared.forget()
 
+    def _open(self) -> Any:
+        if self._channel is None:
+            self._channel, self._process = self._new_channel(grpc.aio), os.getpid()
+        elif self._process != os.getpid():
+            raise RuntimeError("gRPC's asyncio channels do not work in a forked process: make the client there, or start the "
+                               "process by spawn or forkserver")
+        return self._channel
+
+    def _method(self, path: str) -> Any:
+        self._open()
+        return super()._method(path)
+
     async def _run(self, rpc: d.Rpc, request: Mapping[str, Any], like: Any, timeout: float | None, shapes: Sequence[str],
                    out: Sequence[Any] | None) -> Message:
         exchange = _Exchange(rpc, request, like, out, self._shared)
-        method = self._methods.get(rpc.path) or self._methods.setdefault(rpc.path, self._channel.unary_unary(rpc.path))
+        method, metadata = self._method(rpc.path), self._metadata()
         retries = self._retries(timeout)
         try:
             while True:
@@ -235,7 +302,7 @@ class AsyncRemoteClient(_Remote, AsyncClient):
                         data = await asyncio.to_thread(exchange.attempt, retries.remaining())
                     else:
                         data = exchange.attempt(retries.remaining())
-                    return exchange.answer(await method(data, timeout=retries.remaining(), metadata=self._metadata))
+                    return exchange.answer(await method(data, timeout=retries.remaining(), metadata=metadata))
                 except grpc.RpcError as failed:
                     error, pushback, started = self._error(failed, retries)
                 except Unavailable as unshared:  # the side socket does not answer
@@ -249,12 +316,24 @@ class AsyncRemoteClient(_Remote, AsyncClient):
     def _tiles(self, name: str, request: Mapping[str, Any], like: Any, timeout: float | None) -> AsyncIterator[Any]:
         rpc = d.api().rpcs[name]
         data, kind = join(encode(rpc.request, request, True).pieces()), _tensors.kind_of(like)
-        return streams.tiles_async(self._channel, rpc, data, kind, self._retries(timeout), self._metadata, self._error)
+        return streams.tiles_async(self._opened_for_call(), rpc, data, kind, self._retries(timeout), self._metadata(), self._error)
 
     def _rows(self, rotation: Rotation, timeout: float | None) -> AsyncIterator[RotatedRows[Any]]:
         # On a channel without asyncio, whose calls lose the server's status if it comes while they write.
         if self._blocking is None:
-            self._blocking = self._open(grpc)
+            self._blocking = self._new_channel(grpc)
         stop = streams.Stop()
-        rows = streams.rows(self._blocking, rotation, self._retries(timeout), self._metadata, self._error, stop)
+        rows = streams.rows(self._blocking, rotation, self._retries(timeout), self._metadata(), self._error, stop)
         return in_threads(rows, stop.set)
+
+
+_LIVING: weakref.WeakSet[RemoteClient] = weakref.WeakSet()
+_LEFT: list[Any] = []  # channels of the parent
+
+
+def _begin_in_child() -> None:
+    for one in list(_LIVING):
+        one.begin_in_child()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)

@@ -10,7 +10,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -21,9 +21,13 @@ from posenc._streams import IN_FLIGHT, Chunk, RotatedRows, Rotation
 from posenc._wire import Message, new_message
 from posenc.errors import Error
 
-Metadata = tuple[tuple[str, str], ...] | None
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from posenc._token import Metadata
+
 # Makes an error, the server's push-back in ms, and whether work had begun, of gRPC's error and the call's attempts.
-ErrorOf = Callable[[Any, Retries], tuple[Error, int | None, bool]]
+ErrorOf: TypeAlias = "Callable[[Any, Retries], tuple[Error, int | None, bool]]"
 
 
 def tiles(channel: Any, rpc: d.Rpc, data: bytes, kind: _tensors.Kind, retries: Retries, metadata: Metadata,

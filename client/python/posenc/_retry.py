@@ -24,13 +24,19 @@ class RetryPolicy:
     max_backoff: float = 5.0
     multiplier: float = 4.0
     jitter: float = 0.2  # a wait is backoff * (1 - jitter .. 1 + jitter), so that clients do not retry together
+    # Seconds to wait for a server that comes back, in each call, however many attempts that takes; a call's timeout is then
+    # each attempt's. None: max_attempts within the call's timeout.
+    total: float | None = None
 
 
 class Retries:
     """The attempts of one call. `timeout`: seconds for all of them. `wait_for_ready`: no limit while no server is reached."""
 
-    def __init__(self, policy: RetryPolicy, timeout: float, wait_for_ready: bool = False):
-        self._policy, self._end, self._wait_for_ready = policy, time.monotonic() + timeout, wait_for_ready
+    def __init__(self, policy: RetryPolicy, timeout: float, wait_for_ready: bool = False, address: str = ""):
+        self._policy, self._timeout, self._wait_for_ready = policy, timeout, wait_for_ready
+        begin, self._address = time.monotonic(), address
+        self._end = begin + timeout  # of this attempt, or of all
+        self._last = None if policy.total is None else begin + policy.total  # no attempt begins later
         self._attempts, self._backoff = 0, policy.initial_backoff
         self._unreached = False  # the last attempt found no server, so that nothing was sent
         self.said: list[str] = []  # what gRPC said of attempts that no server answered
@@ -53,7 +59,8 @@ class Retries:
         """Returns how long to wait before the next attempt, in seconds; raises the error if there is to be none."""
         waits_for_server, self._unreached = self._wait_for_ready and self._unreached, False
         self._attempts += not waits_for_server
-        if error.code != "UNAVAILABLE" or not repeatable or self._attempts >= self._policy.max_attempts:
+        used_up = self._last is None and self._attempts >= self._policy.max_attempts
+        if error.code != "UNAVAILABLE" or not repeatable or used_up:
             raise error
         if pushback_ms is not None:
             if pushback_ms < 0:
@@ -64,6 +71,11 @@ class Retries:
             wait = self._backoff * (1 + self._policy.jitter * random.uniform(-1, 1))
             most = LONGEST_WAIT_FOR_READY if waits_for_server else self._policy.max_backoff
             self._backoff = min(self._backoff * self._policy.multiplier, most)
-        if wait >= self.remaining():  # sleeping past the deadline would only replace a specific error by a less specific one
+        if self._last is not None:
+            if time.monotonic() + wait >= self._last:
+                error.message += f"; waited {self._policy.total:g} s for {self._address} to come back"
+                raise error
+            self._end = time.monotonic() + wait + self._timeout
+        elif wait >= self.remaining():  # sleeping past the deadline would only replace a specific error by a less specific one
             raise error
         return wait

@@ -78,6 +78,9 @@ def _address(array: Any) -> int:
 class NumPyKind:
     """NumPy arrays; also what is converted to them: buffers, lists and numbers."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _kind_named, ("numpy",)
+
     def view(self, tensor: Any, field: str) -> View:
         array: np.ndarray[Any, Any] = tensor if type(tensor) is np.ndarray else np.asarray(tensor)
         dtype = _NUMBERS.get(array.dtype)
@@ -103,6 +106,9 @@ class NumPyKind:
 
 class TorchKind:
     """torch's tensors on the CPU."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _kind_named, ("torch",)
 
     def __init__(self) -> None:
         self._torch: Any = importlib.import_module("torch")
@@ -143,6 +149,9 @@ class NamespaceKind:
         self._namespace = namespace
         self._numpy = NumPyKind()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _kind_named, (self._namespace.__name__,)
+
     def view(self, tensor: Any, field: str) -> View:
         return _dlpack_view(tensor, field)
 
@@ -165,6 +174,11 @@ NUMPY = NumPyKind()
 _torch = functools.cache(TorchKind)
 _namespace = functools.cache(NamespaceKind)
 _DLPACK = DLPackKind()
+
+
+def _kind_named(name: str) -> Kind:
+    """Returns the kind of a pickled answer. `name`: a module that gives arrays."""
+    return NUMPY if name == "numpy" else _torch() if name == "torch" else _namespace(importlib.import_module(name))
 
 
 def _dlpack_view(tensor: Any, field: str) -> View:

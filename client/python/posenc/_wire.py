@@ -218,6 +218,20 @@ class Message:
             raise invalid(path, self._type.name, f"must be a {schema.name}")
         return Encoded(bytes(self._data))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles an answer as its tensors and the other fields' bytes, and a message within one as its bytes."""
+        names = own_tensors(self._type) if self._type.name.endswith("Response") else []
+        values = {name: getattr(self, name) for name in names}
+        data = self._data
+        if names:
+            left_out = {self._type.fields[name].number for name in names}
+            data = b"".join(_field_bytes(*field) for field in d.read_fields(data) if field[0] not in left_out)
+        present = {number for number, _, _ in d.read_fields(self._data)}
+        for name, value in self.__dict__.items():  # what put() has set
+            if not name.startswith("_") and self._type.fields[name].number not in present:
+                values[name] = value
+        return _unpickled, (self._type.full_name, bytes(data), self._kind, values)
+
     def _parsed(self, field: d.Field, found: Sequence[int | memoryview]) -> Any:
         """Returns a field's value. `found`: what the message has of it, in order."""
         if field.message is not None and field.message.is_map_entry:
@@ -295,6 +309,23 @@ def register(classes: Iterable[type[Message]]) -> None:
 
 def new_message(schema: d.MessageType, data: memoryview, kind: _tensors.Kind) -> Message:
     return _CLASSES.get(schema.name, Message)(schema, data, kind)
+
+
+def _unpickled(full_name: str, data: bytes, kind: _tensors.Kind, values: Mapping[str, Any]) -> Message:
+    schema = d.api().messages[full_name]
+    message = new_message(schema, memoryview(data), kind)
+    for name, value in values.items():
+        message.put(name, value)
+    if schema.name.endswith("Response") and own_tensors(schema):
+        message.keep_beside(())  # the bytes are without the tensors
+    return message
+
+
+def _field_bytes(number: int, wire_type: int, value: int | memoryview) -> bytes:
+    tag = d.varint(number << 3 | wire_type)
+    if not isinstance(value, memoryview):
+        return tag + d.varint(value)
+    return tag + (d.varint(len(value)) if wire_type == d.LENGTH else b"") + value
 
 
 def _view(value: int | memoryview) -> memoryview:

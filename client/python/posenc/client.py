@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from posenc._retry import RetryPolicy
     from posenc._tensors import TensorLike
     from posenc._tls import TLS
+    from posenc._token import Token
 
     Array = np.ndarray[Any, Any]
 
@@ -54,6 +55,9 @@ class Client(abc.ABC):
     Tensors are NumPy arrays, torch tensors on the CPU, or anything with DLPack or the buffer protocol. An answer's tensors
     are of the request's kind; without a tensor in the request, NumPy's, or `like`'s. The answer also says what was
     computed (`answer.info`). Iterating over it gives its tensors.
+
+    A client can be pickled, as what made it. The process that unpickles it has one such client, which all copies share, and
+    which close() does not end. TLS and tokens must then be files or variables.
 
     `timeout` limits the whole call, in seconds, with all retries. All methods raise posenc.Error.
     """
@@ -317,24 +321,28 @@ def _side(side: Any) -> Any:
 
 
 def connect(address: str, *, tls: TLS | bool = False, timeout: float = 60.0, retry: RetryPolicy | None = None,
-            shared_memory: str | bool | None = None, token: str | None = None, wait_for_ready: bool = False) -> Client:
+            shared_memory: str | bool | None = None, token: str | Token | None = None, wait_for_ready: bool = False) -> Client:
     """Returns a client of a posenc-server: "host:50051", "unix:/run/posenc.sock", "dns:///posenc.example:443".
 
     `tls`: True to check the server's certificate by the system's authorities, or a posenc.TLS. `timeout`: seconds a call,
     unless it says otherwise. A server is not needed until the first call. `wait_for_ready`: a call that reaches no server
-    is tried again until its timeout, not only as often as `retry` says. `shared_memory`: the --shared-memory-socket of a
+    is tried again until its timeout, not only as often as `retry` says; posenc.RetryPolicy(total=600) waits for a server that
+    comes back. `shared_memory`: the --shared-memory-socket of a
     server on this host; tensors of 1 MiB and more of rope and add_bias are then passed in shared memory. By default, a
     client of a local address looks for it at $POSENC_SHARED_MEMORY_SOCKET or /run/posenc/memory.sock; False: never.
-    `token`: the bearer token of an identity, for a server with a policy; it takes tokens over TLS and Unix sockets only.
+    `token`: the bearer token of an identity, for a server with a policy; it takes tokens over TLS and Unix sockets only. A
+    client with a posenc.Token can be pickled, one with a str cannot.
     """
     from posenc._remote import RemoteClient
-    return RemoteClient(address, tls, timeout, retry, shared_memory, token, wait_for_ready)
+    from posenc._token import Secret
+    secret = (Secret(token) if token else None) if isinstance(token, str) else token
+    return RemoteClient(address, tls, timeout, retry, shared_memory, secret, wait_for_ready).opened()
 
 
 def local(*, threads: int = 0, max_request_bytes: int = 0, max_output_bytes: int = 0) -> Client:
     """Returns a client that computes in this process, to the same bytes as a server.
 
-    `threads`: 0 for as many as this process may use. Limits of a call's tensors in bytes; 0 for half of the memory.
+    `threads`: 0 for $OMP_NUM_THREADS, one in a worker of torch's DataLoader, or as many as this process may use. Limits of a call's tensors in bytes; 0 for half of the memory.
     """
     from posenc._local import LocalClient
-    return LocalClient(threads, max_request_bytes, max_output_bytes)
+    return LocalClient(threads, max_request_bytes, max_output_bytes).opened()

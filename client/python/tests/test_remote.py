@@ -77,6 +77,19 @@ def test_push_back_replaces_the_wait(refusing, waits):
     assert handler.calls == 5 and waits == [0.1, 0.4, 0.25, 0.1]
 
 
+def test_a_total_time_replaces_the_number_of_attempts(refusing, waits):
+    handler, client = refusing(*[(UNAVAILABLE, ())] * 20, retry=posenc.RetryPolicy(total=3600))
+    assert client.info().version == "0.1"
+    assert handler.calls == 21 and waits[:4] == [0.1, 0.4, 1.6, 5.0] and max(waits) == 5.0
+
+
+def test_the_error_after_a_total_time_names_the_address(refusing, waits):
+    handler, client = refusing(*[(UNAVAILABLE, ())] * 2, retry=posenc.RetryPolicy(total=0))
+    with pytest.raises(posenc.Unavailable, match=r"waited 0 s for 127\.0\.0\.1:\d+ to come back"):
+        client.info()
+    assert handler.calls == 1 and not waits
+
+
 @pytest.mark.parametrize("value", [-1, "soon"])
 def test_a_negative_push_back_forbids_retries(refusing, waits, value):
     handler, client = refusing(pushed_back(value))
