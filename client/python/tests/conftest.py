@@ -34,7 +34,8 @@ def remote(server):
         yield client
 
 
-IS_PURE = "POSENC_TEST_SERVER" in os.environ and not (pathlib.Path(posenc.__file__).parent / "libposenc.so").exists()
+LIBRARY = os.environ.get("POSENC_LIBRARY") or pathlib.Path(posenc.__file__).parent / "libposenc.so"
+IS_PURE = "POSENC_TEST_SERVER" in os.environ and not os.path.exists(LIBRARY)
 
 
 @pytest.hookimpl(hookwrapper=True)
