@@ -248,7 +248,7 @@ def by_grids(inputs, config, options):
 
 
 def omni_case(inputs, config):
-    newer = config.model_type.startswith("qwen3")
+    newer = type(config).__name__.startswith("Qwen3")  # the talker's configuration has no model_type of its own
     per_second = config.position_id_per_seconds
     if newer:
         from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import _get_feat_extract_output_lengths as audio
