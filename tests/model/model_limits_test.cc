@@ -13,7 +13,6 @@
 namespace posenc::model_limits_test {
 namespace {
 
-using testing::Each;
 using testing::SizeIs;
 
 // Reads a file with a width, heads, and `fields`.

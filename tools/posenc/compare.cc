@@ -14,6 +14,7 @@
 #include "tools/posenc/messages.h"
 #include "tools/posenc/onnx.h"
 #include "tools/posenc/report.h"
+#include "tools/posenc/request_flags.h"
 #include "tools/posenc/session.h"
 
 namespace posenc::command {
