@@ -1,4 +1,5 @@
-// What readers of a model's file take and return: settings of each layer, and where in the file they come from.
+// ModelSource is the file that the readers of config.json and GGUF get. ModelLayers is their result: it holds the settings
+// of a group of layers, and names the file's fields that gave them.
 #pragma once
 
 #include <cstdint>

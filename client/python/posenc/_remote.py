@@ -336,4 +336,5 @@ def _begin_in_child() -> None:
         one.begin_in_child()
 
 
-os.register_at_fork(after_in_child=_begin_in_child)
+if hasattr(os, "register_at_fork"):  # not on every platform
+    os.register_at_fork(after_in_child=_begin_in_child)

@@ -346,4 +346,5 @@ def _begin_in_child() -> None:
 
 
 # Before and after: blocks of answers that the child has, too, are known as such whatever other threads do meanwhile.
-os.register_at_fork(before=_count_fork, after_in_parent=_count_fork, after_in_child=_begin_in_child)
+if hasattr(os, "register_at_fork"):  # not on every platform
+    os.register_at_fork(before=_count_fork, after_in_parent=_count_fork, after_in_child=_begin_in_child)

@@ -342,7 +342,8 @@ def connect(address: str, *, tls: TLS | bool = False, timeout: float = 60.0, ret
 def local(*, threads: int = 0, max_request_bytes: int = 0, max_output_bytes: int = 0) -> Client:
     """Returns a client that computes in this process, to the same bytes as a server.
 
-    `threads`: 0 for $OMP_NUM_THREADS, one in a worker of torch's DataLoader, or as many as this process may use. Limits of a call's tensors in bytes; 0 for half of the memory.
+    `threads`: 0 for $OMP_NUM_THREADS, one in a worker of torch's DataLoader, or as many as this process may
+    use. Limits of a call's tensors in bytes; 0 for half of the memory.
     """
     from posenc._local import LocalClient
     return LocalClient(threads, max_request_bytes, max_output_bytes).opened()

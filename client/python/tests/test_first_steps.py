@@ -28,7 +28,8 @@ ALIBI = {"method": {"alibi": {"num_heads": 8, "rule": "POWER_OF_TWO", "form": "C
 def test_pip_installs_a_client_from_the_sources(server, tmp_path):
     """It makes what is not in git, calls servers, and says what it lacks to compute."""
     clone = tmp_path / "clone"
-    left_out = shutil.ignore_patterns("build", "*.egg-info", "__pycache__", "libposenc.so", "api.binpb", "fields.py", "messages.py", "aio.py", "*_pb2*")
+    left_out = shutil.ignore_patterns("build", "*.egg-info", "__pycache__", "libposenc.so", "api.binpb", "fields.py",
+                                      "messages.py", "aio.py", "*_pb2*")
     shutil.copytree(ROOT / "client/python", clone / "client/python", ignore=left_out)
     shutil.copytree(ROOT / "proto", clone / "proto")
     there = tmp_path / "there"
@@ -40,6 +41,15 @@ def test_pip_installs_a_client_from_the_sources(server, tmp_path):
                           env={**os.environ, "PYTHONPATH": str(there), "POSENC_LIBRARY": ""})
     assert said.stdout.splitlines() == [str(there / "posenc/__init__.py"), importlib.metadata.version("posenc")]
     assert "servers only" in said.stderr
+
+
+def test_a_client_without_what_only_linux_has(server):
+    """Other libraries are imported first: they know what their platform has."""
+    code = ("import os, sys, socket, tempfile, threading, grpc, numpy, importlib.resources\n"
+            "del os.register_at_fork, os.memfd_create, os.sched_getaffinity, socket.AF_UNIX; sys.modules['fcntl'] = None\n"
+            f"import posenc; print(posenc.connect('127.0.0.1:{server.port}').info().version)")
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert said.stdout.strip() == importlib.metadata.version("posenc"), said.stderr
 
 
 def test_the_example(server, llama):
