@@ -1,5 +1,5 @@
-// ModelSource is the file that the readers of config.json and GGUF get. ModelLayers is their result: it holds the settings
-// of a group of layers, and names the file's fields that gave them.
+// ModelSource is the file that the readers of config.json and GGUF get. ModelLayers is their result: it holds the
+// settings of a group of layers, and names the file's fields that gave them.
 #pragma once
 
 #include <cstdint>
