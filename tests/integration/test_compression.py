@@ -149,7 +149,18 @@ def test_bombs_in_streams_that_wait_for_their_readers(start_server):
         for _ in range(30):
             assert server.anonymous_memory() - before < 192 * MEBIBYTE + SANITIZER_BYTES
             time.sleep(0.1)
+        wait_until(lambda: is_served(client), "others are not served while the streams wait")
+
+
+def is_served(client):
+    """False: there is no room for a request now."""
+    try:
         client.call("ApplyRotary", samples.rotary())
+    except grpc.RpcError as error:
+        if error.code() != grpc.StatusCode.UNAVAILABLE:
+            raise
+        return False
+    return True
 
 
 def test_blocks_without_bytes_end_in_time(start_server):
