@@ -80,14 +80,13 @@ def main():
         print(f"arm64, {part.name}: {tally(found)}")
         cases += found
     for name, outcome, text in cases:
-        if outcome == "failed":
-            lines = text.strip().splitlines()
-            print(f"\nFAILED {name}", *("    " + line for line in lines[-40:]), sep="\n")
-    for name, outcome, text in cases:
         if outcome == "skipped":
             print(f"skipped {name}: {' '.join(text.split())}")
-    if count(cases, "failed"):
-        print(f"\nComplete output: {results}")
+    failures = {name: text.strip().splitlines() for name, outcome, text in cases if outcome == "failed"}
+    for name, lines in failures.items():
+        print(f"\nFAILED {name}", *("    " + line for line in lines[-40:]), sep="\n")
+    if failures:
+        print(f"\nComplete output: {results}", *(f"failed {name}" for name in failures), sep="\n")
     print(tally(cases))
     return 1 if count(cases, "failed") or not count(cases, "passed") else 0
 
