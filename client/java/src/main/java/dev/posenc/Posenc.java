@@ -12,6 +12,8 @@ import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
 import io.grpc.ManagedChannel;
 import io.grpc.ManagedChannelBuilder;
+import io.grpc.Status;
+import io.grpc.StatusRuntimeException;
 import io.grpc.TlsChannelCredentials;
 import java.io.File;
 import java.io.IOException;
@@ -20,8 +22,11 @@ import java.io.Reader;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.time.Instant;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.Function;
 
 /**
  * A connection to a posenc-server, which computes positional encodings for attention. Messages have no limit but gRPC's
@@ -45,9 +50,11 @@ public final class Posenc implements AutoCloseable {
     }
   }
 
+  private final String target;
   private final ManagedChannel channel;
 
-  private Posenc(ManagedChannel channel) {
+  private Posenc(String target, ManagedChannel channel) {
+    this.target = target;
     this.channel = channel;
   }
 
@@ -78,7 +85,7 @@ public final class Posenc implements AutoCloseable {
     if (options.tls() != null && options.tls().serverName() != null) {
       builder.overrideAuthority(options.tls().serverName());
     }
-    return new Posenc(builder.build());
+    return new Posenc(target, builder.build());
   }
 
   /** A stub whose calls block. */
@@ -102,10 +109,33 @@ public final class Posenc implements AutoCloseable {
    * time, the chunks without an answer go into a new stream, as long as each stream answers at least one. Blocks.
    *
    * @param timeout limit for all streams together
-   * @throws io.grpc.StatusRuntimeException if the server refuses the request, or ends a stream without progress
+   * @throws StatusRuntimeException if the server refuses the request, or ends a stream without progress
    */
   public ApplyRotaryResponse rotateInChunks(ApplyRotaryRequest request, int chunkBytes, Duration timeout) {
     return new RotaryTransfer(request, chunkBytes).run(this, timeout);
+  }
+
+  /**
+   * Makes a call again until a server has answered it, for jobs that outlive a server's restart: {@code posenc.until(
+   * Duration.ofMinutes(10), stub -> stub.applyRotary(request))}. Blocks.
+   *
+   * @param total how long to wait for a server that comes back. Each attempt has 60 seconds
+   * @throws StatusRuntimeException if the server refuses the request, or none has answered until then
+   */
+  public <T> T until(Duration total, Function<PositionalEncodingServiceBlockingStub, T> call) {
+    Instant end = Instant.now().plus(total);
+    while (true) {
+      try {
+        return call.apply(blocking().withDeadlineAfter(60, TimeUnit.SECONDS));
+      } catch (StatusRuntimeException error) {
+        if (error.getStatus().getCode() != Status.Code.UNAVAILABLE) throw error;
+        if (Instant.now().isAfter(end)) {
+          String waited = error.getStatus().getDescription() + "; waited " + total.toSeconds() + " s for " + target;
+          throw error.getStatus().withDescription(waited).asRuntimeException(error.getTrailers());
+        }
+        LockSupport.parkNanos(1_000_000_000L);
+      }
+    }
   }
 
   /** Ends the connection when its calls have ended. */
