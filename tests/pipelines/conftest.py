@@ -35,13 +35,14 @@ def wait_until(condition, what):
     return found
 
 
-def processes(pattern):
-    """The ids of this user's processes whose command line has the pattern."""
+def processes(pattern, parent=None):
+    """The ids of processes whose command line has the pattern, and which are the parent's children."""
     found = []
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            if re.search(pattern, line) and int(folder.name) != os.getpid():
+            of = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if re.search(pattern, line) and parent in (None, of):
                 found.append(int(folder.name))
     return found
 
@@ -156,7 +157,9 @@ def spark(tmp_path_factory):
             process.wait()
 
 
-def kill_one(pattern):
-    """Kills one process of a job, and waits until there is one."""
-    pids = wait_until(lambda: processes(pattern), f"no process is called {pattern}")
-    os.kill(pids[0], signal.SIGKILL)
+def kill_one(pattern, parent=None, of=1):
+    """Kills the youngest process of a job once there are so many."""
+    def found():
+        pids = processes(pattern, parent)
+        return max(pids) if len(pids) >= of else 0
+    os.kill(wait_until(found, f"no process is called {pattern}"), signal.SIGKILL)
