@@ -2,6 +2,10 @@
 
 #include <unistd.h>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <algorithm>
 #include <fstream>
 #include <string_view>
@@ -36,7 +40,9 @@ size_t SecondLevel() {
 
 bool IsAmd() {
 #if defined(__x86_64__)
-  return __builtin_cpu_is("amd") != 0;
+  unsigned highest = 0, first = 0, last = 0, middle = 0;
+  return __get_cpuid(0, &highest, &first, &last, &middle) != 0 && first == signature_AMD_ebx &&
+         middle == signature_AMD_edx && last == signature_AMD_ecx;
 #else
   return false;
 #endif
