@@ -58,6 +58,7 @@ def test_the_example(server, llama):
     assert said.startswith("[")
 
 
+@pytest.mark.skipif(not shutil.which("grpc_python_plugin"), reason="no protoc with gRPC's plugin for Python")
 def test_stubs_beside_the_package(server, llama, tmp_path):
     """The stubs' folder has the package posenc.v1, that of the wheel the package posenc."""
     subprocess.run(["protoc", f"--proto_path={ROOT / 'proto'}", f"--python_out={tmp_path}", f"--grpc_python_out={tmp_path}",

@@ -70,7 +70,11 @@ def plain(value):
 def test_the_answers_are_the_same_in_both_places(name, remote, local):
     theirs, ours = CALLS[name](remote), CALLS[name](local)
     assert type(theirs) is type(ours)
-    assert plain(theirs) == plain(ours)
+    theirs, ours = plain(theirs), plain(ours)
+    if name == "diagnose":  # the server may have another C library, whose functions are in what is measured
+        measured = [answer.pop("measured").pop("inv_freq") for answer in (theirs, ours)]
+        np.testing.assert_allclose(*measured, rtol=1e-14)
+    assert theirs == ours
 
 
 def test_every_unary_rpc_is_called():
@@ -154,7 +158,7 @@ def test_arrays_of_the_array_api(client):
     expected = client.rope(Q, model=LLAMA, positions=3, layout="BSHD").q
     answer = client.rope(array_api_strict.asarray(Q), model=LLAMA, positions=3, layout="BSHD").q
     assert isinstance(answer, type(array_api_strict.asarray(Q)))
-    assert (np.from_dlpack(answer) == expected).all()
+    assert array_api_strict.all(answer == array_api_strict.asarray(expected))
 
 
 def test_buffers_and_lists(client):
