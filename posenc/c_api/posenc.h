@@ -42,7 +42,8 @@ typedef struct posenc_options {
   size_t struct_size;
   /* Number of computing threads, with the caller's. 0: as many as the cgroup's quota and the affinity mask allow. */
   size_t threads;
-  /* Bytes of the tensors of one request, and of one answer. > 0; 0: half of the machine's memory. */
+  /* Bytes of one request with its inputs, or of a part of a stream, and of the tensors of one answer. > 0; 0: half of
+   * the machine's memory. */
   int64_t max_request_bytes;
   int64_t max_output_bytes;
 } posenc_options;

@@ -43,6 +43,15 @@ bool ReadsWhatItWrites(absl::Span<std::byte> output, const google::protobuf::Mes
   });
 }
 
+// Returns RESOURCE_EXHAUSTED for a message that is too large with its inputs.
+absl::Status CheckSize(const google::protobuf::Message& request, const CallOptions& options, const Limits& limits) {
+  int64_t bytes = static_cast<int64_t>(request.ByteSizeLong());
+  for (const wire::TensorView& input : options.inputs) bytes += static_cast<int64_t>(input.bytes.size());
+  if (bytes <= limits.max_request_bytes) return absl::OkStatus();
+  return TooLarge("request", absl::StrCat(bytes, " bytes"),
+                  absl::StrCat("must be at most ", limits.max_request_bytes, " bytes (max_request_bytes)"));
+}
+
 // Returns the chunk's rows: those of the message, or the one input.
 absl::StatusOr<absl::Span<const std::byte>> RowsOf(const v1::RotaryChunk& chunk, const CallOptions& options) {
   const std::string& data = chunk.rows().data();
@@ -131,6 +140,7 @@ absl::Status InProcess::DoUnary(const wire::RpcDescription& rpc, const google::p
     return stopped.ok() ? deadline() : stopped;
   };
   POSENC_RETURN_IF_ERROR(CheckMemory(request, options));
+  POSENC_RETURN_IF_ERROR(CheckSize(request, options, options_.limits));
   POSENC_RETURN_IF_ERROR(wire::RejectUnknown(request));
   POSENC_RETURN_IF_ERROR(wire::CheckHints(request, nullptr));
   if (operation.prepare == nullptr) {
@@ -195,6 +205,7 @@ class InProcess::Chunks final : public Stream {
       *answer->mutable_info() = stream_.info();
       return answer;
     }
+    POSENC_RETURN_IF_ERROR(CheckSize(*part, options, process_.options_.limits));
     POSENC_RETURN_IF_ERROR(wire::RejectUnknown(*part));
     if (part->has_header()) return InvalidArgument("CONFLICT", "header", "", "must be sent once");
     const v1::RotaryChunk& chunk = part->chunk();
@@ -237,6 +248,7 @@ absl::StatusOr<std::unique_ptr<InProcess::Stream>> InProcess::Open(const google:
   const wire::RpcDescription& rpc = wire::RpcOf(*request.GetDescriptor());
   const Cancellation cancelled = DeadlineOf(options);
   POSENC_RETURN_IF_ERROR(CheckMemory(request, options));
+  POSENC_RETURN_IF_ERROR(CheckSize(request, options, options_.limits));
   POSENC_RETURN_IF_ERROR(wire::RejectUnknown(request));
   POSENC_RETURN_IF_ERROR(wire::CheckHints(request, nullptr));
   const wire::BesideMessage payloads(options.inputs);

@@ -194,6 +194,13 @@ static void OptionsAreCheckedAndMayBeShorter(void) {
   posenc_destroy(context);
   CHECK(answer->error->message[0] != '\0'); /* an answer outlives its context */
   posenc_free(answer);
+  options.max_output_bytes = 0;
+  options.max_request_bytes = sizeof kQuery; /* too few for the query with its message */
+  context = posenc_create(&options);
+  answer = posenc_run(context, &call);
+  CHECK(answer->code == 8 && strcmp(answer->error->field, "request") == 0);
+  posenc_free(answer);
+  posenc_destroy(context);
 }
 
 /* Begins a stream, and expects that it succeeds. */

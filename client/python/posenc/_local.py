@@ -35,6 +35,7 @@ class _Local:
             raise ValueError("threads, max_request_bytes and max_output_bytes must be 0 or more")
         self._limits = threads, max_request_bytes, max_output_bytes
         self._context: Context | None = None  # the first call makes it
+        self._process = 0  # that made it
         self._closed = False
 
     @property
@@ -42,8 +43,9 @@ class _Local:
         if self._closed:
             raise ValueError("the client is closed")
         context = self._context
-        if context is None:
+        if context is None or self._process != os.getpid():  # a forked worker's share is its own
             threads, *limits = self._limits
+            self._process = os.getpid()
             context = self._context = Context(Options(ctypes.sizeof(Options), threads or _share(), *limits))
         return context
 

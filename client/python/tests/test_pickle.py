@@ -66,6 +66,9 @@ def test_options_travel(server):
     with posenc.local(threads=1, max_output_bytes=1000) as client:
         with pytest.raises(posenc.Error, match="at most 1000"):
             travelled(client).rope(Q, **ROTATION)
+    with posenc.local(threads=1, max_request_bytes=1000) as client:
+        with pytest.raises(posenc.Error, match="request: is .* at most 1000 bytes"):
+            client.rope(Q, **ROTATION)
 
 
 def test_copies_are_the_client(client):
@@ -278,6 +281,21 @@ def test_one_thread_in_a_worker_of_torch(local):
     data = pytest.importorskip("torch.utils.data", reason="torch is not installed")
     loader = data.DataLoader(Threads(local), num_workers=1, batch_size=None, multiprocessing_context="spawn", timeout=WATCHDOG)
     assert list(loader) == [1] * 6
+
+
+def threads_inherited(_):
+    os.environ["OMP_NUM_THREADS"] = "1"
+    return INHERITED["client"].info().devices[0].threads
+
+
+def test_a_forked_worker_has_its_own_share(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    with posenc.local() as client:
+        INHERITED["client"] = client
+        before = client.info().devices[0].threads
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            assert pool.map_async(threads_inherited, [0]).get(WATCHDOG) == [1]
+        assert client.info().devices[0].threads == before
 
 
 @pytest.mark.parametrize("value, threads", [("1", 1), ("1,2", 1), ("100000", len(os.sched_getaffinity(0))), ("", None), ("x", None)])
