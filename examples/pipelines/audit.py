@@ -41,13 +41,11 @@ def audit(row, client):
     """Returns a row for each check of a model."""
     folder = pathlib.Path(row["item"])
     model = folder / "config.json" if folder.is_dir() else folder
-    checks = [("explain", explain, [])]
-    if folder.is_dir():
-        checks += [("compare", compare, [gguf]) for gguf in sorted(folder.glob("*.gguf"))]
-        checks += [("diagnose", diagnose, [dump]) for dump in folder.glob("dump.safetensors")]
-    for name, check, more in checks:
+    checks = [("explain", explain, []), *(("compare", compare, [gguf]) for gguf in sorted(folder.glob("*.gguf"))),
+              *(("diagnose", diagnose, [dump]) for dump in folder.glob("dump.safetensors"))]
+    for name, check, others in checks:
         try:
-            verdict, sentence = check(client, model, *more)
+            verdict, sentence = check(client, model, *others)
         except (posenc.Error, OSError, KeyError) as error:
             if getattr(error, "code", None) == "UNAVAILABLE":
                 raise  # no server: this is not the model's fault
@@ -67,9 +65,8 @@ def main():
     ray.init(given.ray)
     models = sorted(str(path.resolve()) for path in given.models.iterdir() if path.is_dir() or path.suffix == ".json")
     table = ray.data.from_items(models).flat_map(audit, fn_args=(client,)).to_pandas()
-    table = table.sort_values(["verdict", "model", "check"], ignore_index=True,
-                              key=lambda column: column.map(lambda v: ORDER.index(v) if v in ORDER else len(ORDER))
-                              if column.name == "verdict" else column)
+    urgency = table.verdict.map(lambda verdict: ORDER.index(verdict) if verdict in ORDER else len(ORDER))
+    table = table.assign(urgency=urgency).sort_values(["urgency", "model", "check"], ignore_index=True).drop(columns="urgency")
     given.out.mkdir(parents=True, exist_ok=True)
     table.to_parquet(given.out / "verdicts.parquet")
     lines = ["".join(f"<td>{html.escape(str(value))}" for value in row) for row in table.itertuples(index=False)]
