@@ -40,6 +40,9 @@ RUN scripts/build-cuda --install && \
     cp --dereference --parents "$PWD/libm.so.6" "$PWD/libdl.so.2" "$PWD/libpthread.so.0" "$PWD/librt.so.1" \
       /etc/debian_version /plugin
 
+# An empty base: little that could be exploited, and an image for another architecture needs no base of that architecture
+# (in Docker's classic image store, one name holds one). A library that is loaded by name at run time is not found from
+# what is linked: add its package in deploy/add-libraries.
 FROM scratch AS server
 COPY --from=build /image /
 ENV POSENC_SERVER_LISTEN=0.0.0.0:50051

@@ -6,6 +6,8 @@
 #include "posenc/methods/relative/relative_methods.h"
 #include "posenc/methods/rope/query_scale.h"
 
+// Inkling's bias is Shaw's term with another operand: r, which the model computes from its hidden states. r comes as
+// the request's q, so that heads, lengths, regions and checks of operands are those of every term.
 namespace posenc {
 namespace {
 
