@@ -5,12 +5,12 @@ beside each attack.
   scripts/attack --proxy              every attack through HAProxy (deploy/haproxy.cfg)
   scripts/attack --direct rapid_reset an attack on the server itself
 Without --proxy or --direct, floods and what is not gRPC go through the proxy, and calls that gRPC passes on go to the
-server itself: docs/operating.md, "Facing strangers".
+server itself: docs/secure.md, "Facing strangers".
 The honest caller has another source address. It begins 50 decode steps a second, whether earlier ones are answered or not,
 every other one with xPos, which the pool's threads compute. An attack passes if
 - each of these steps is answered correctly, and the 99th percentile of their times, from the intended start and with
   retries, is below half a second, or below a second through the proxy,
-- the anonymous resident memory stays within what docs/operating.md adds up, that of HAProxy within 384 MiB,
+- the anonymous resident memory stays within what docs/run.md adds up, that of HAProxy within 384 MiB,
 - SIGTERM during the attack ends the server with exit code 0 within --drain-timeout, and SIGUSR1 after it HAProxy.
 Prints a line for each attack, with the honest caller's 99th percentile and longest wait, and the growth of memory; the last line is "N passed, M failed"."""
 
@@ -43,7 +43,7 @@ DRAIN_SECONDS = 10
 SMALL = ("--max-request-bytes", "8MiB", "--max-output-bytes", "8MiB", "--max-in-flight-bytes", "32MiB",
          "--table-cache-bytes", "8MiB", "--retry-pushback", "20", "--receive-timeout", "5", "--send-timeout", "5",
          "--drain-timeout", str(DRAIN_SECONDS))
-# As docs/operating.md adds it up: calls in flight, what is not charged of 1,024 calls, gRPC's quota or as much of bodies
+# As docs/run.md adds it up: calls in flight, what is not charged of 1,024 calls, gRPC's quota or as much of bodies
 # over HTTP, free answer buffers, plans and tables, two heaps of freed memory, and 96 MiB for the rest.
 BOUND = (32 + 32 + 96 + 8 + 16 + 8 + 16 + 96) * MEBIBYTE + SANITIZER_BYTES
 # 256 MiB of buffers that four sources may hold, and connections and calls.

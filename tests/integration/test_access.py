@@ -287,7 +287,7 @@ def test_messages_of_a_stream_are_requests(start_server, files, tmp_path):
         messages.put(None)
 
 
-# A certificate of 8 KiB can have so many names, which would take 87 KiB. docs/operating.md allows a stream 25 KiB.
+# A certificate of 8 KiB can have so many names, which would take 87 KiB. docs/run.md allows a stream 25 KiB.
 @pytest.mark.parametrize("stream", ("/inference.GRPCInferenceService/ModelStreamInfer", "StreamApplyRotary"))
 def test_streams_keep_no_names_of_their_callers(start_server, files, authority, server_files, stream):
     connections, calls = 4, 75

@@ -526,7 +526,7 @@ def test_many_connections(start_server):
 
 
 def waiting_calls():
-    """Yields methods, the KiB that docs/operating.md allows to a call of theirs without its headers, and numbers of
+    """Yields methods, the KiB that docs/run.md allows to a call of theirs without its headers, and numbers of
     headers before and after its message. The latter end a stream, which then no longer waits."""
     for method, most in (("StreamApplyRotary", WAITING_CALL), ("GetServerInfo", WAITING_CALL), ("GenerateTable", 32)):
         for headers, trailers in ((0, 0), (14, 0), (480, 0), (14, 14), (480, 480)):
