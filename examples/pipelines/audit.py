@@ -4,7 +4,7 @@
 
 A model is MODELS/NAME.json, or a folder MODELS/NAME with a config.json. Such a folder may also have a GGUF, which is compared
 with config.json, and dump.safetensors with the tensors before, after [batch, tokens, heads, head_dim] and positions
-[tokens], which are diagnosed. Writes OUT/verdicts.parquet and OUT/verdicts.html; what needs a person comes first.
+[tokens], which are diagnosed. Workers on other machines must see MODELS, too. Writes OUT/verdicts.parquet and OUT/verdicts.html; what needs a person comes first.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import pathlib
 
 import posenc
 import ray
+from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 ORDER = ["DIFFERS", "SEVERAL_FAULTS", "UNKNOWN", "REFUSED"]  # needs a person; the others do not
@@ -31,6 +32,8 @@ def compare(client, model, gguf):
 
 
 def diagnose(client, model, dump):
+    import ml_dtypes  # noqa: F401  gives the worker's NumPy its bfloat16
+
     tensors = load_file(dump)
     verdict = client.diagnose(tensors["before"], tensors["after"], model=model, positions=tensors["positions"],
                               layout="BSHD").verdict
@@ -46,9 +49,7 @@ def audit(row, client):
     for name, check, others in checks:
         try:
             verdict, sentence = check(client, model, *others)
-        except (posenc.Error, OSError, KeyError) as error:
-            if getattr(error, "code", None) == "UNAVAILABLE":
-                raise  # no server: this is not the model's fault
+        except (posenc.InvalidArgument, posenc.TooLarge, SafetensorError, OSError, KeyError) as error:  # others end the job
             verdict, sentence = "REFUSED", f"{type(error).__name__}: {error}"
         yield {"model": folder.name, "check": name, "verdict": verdict, "sentence": sentence}
 

@@ -4,17 +4,19 @@
 
 MANIFEST is a folder of Parquet files with the columns path (of a safetensors file with the keys of each layer, [1, tokens, heads,
 head_dim], rotated from the position `start` on), start and to. Writes each document's moved keys to OUT/NAME of its file, and
-what was done to OUT/moved.parquet. A file appears only when it is whole, so that a task that runs again does no harm.
+what was done to OUT/moved.parquet. A file appears only when it is whole, so that a task that runs again does no harm. All workers
+must see the files and OUT, which must not be the documents' folder.
 """
 
 import argparse
 import hashlib
-import os
 import pathlib
+import uuid
 
 import posenc
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 
@@ -22,11 +24,13 @@ def move(client, model, path, start, to, out):
     """Moves a document's keys. Returns the number of bytes and the digest of the file written."""
     import ml_dtypes  # noqa: F401  gives the worker's NumPy its bfloat16
 
+    target = pathlib.Path(out) / pathlib.Path(path).name
+    if target.parent.samefile(pathlib.Path(path).parent):
+        raise OSError(f"{out} must not be the folder of the document, whose keys would move twice")
     keys = load_file(path)
     for name, k in keys.items():
         client.move_keys(k, model=model, from_positions=start, positions=to, layout="BSHD", out=k)
-    target = pathlib.Path(out) / pathlib.Path(path).name
-    part = target.with_suffix(f".{os.getpid()}.part")
+    part = target.with_suffix(f".{uuid.uuid4().hex}.part")
     save_file(keys, part)
     data = part.read_bytes()
     part.rename(target)
@@ -51,7 +55,7 @@ def main():
                 done, error = (None, None), None
                 try:
                     done = move(client, model, **row, out=out)
-                except (posenc.InvalidArgument, OSError) as problem:  # of this document; anything else ends the job
+                except (posenc.InvalidArgument, posenc.TooLarge, SafetensorError, OSError) as problem:  # of this document; anything else ends the job
                     error = str(problem)
                 yield pa.RecordBatch.from_pylist([{**row, "bytes": done[0], "sha256": done[1], "error": error}], schema=answer)
 
@@ -59,6 +63,9 @@ def main():
     answer = pa.schema([*columns, ("bytes", pa.int64()), ("sha256", pa.string()), ("error", pa.string())])
     spark = SparkSession.builder.appName("posenc: cached keys").getOrCreate()
     manifest = spark.read.parquet(given.manifest).select("path", "start", "to")
+    names = [pathlib.Path(row.path).name for row in manifest.select("path").collect()]
+    if len(set(names)) < len(names):
+        raise SystemExit(f"two documents have the same name: {max(names, key=names.count)}")
     moved = manifest.mapInArrow(documents, "path string, start long, to long, bytes long, sha256 string, error string")
     moved.write.mode("overwrite").parquet(str(given.out / "moved.parquet"))
     moved = spark.read.parquet(str(given.out / "moved.parquet"))

@@ -1,8 +1,8 @@
 """Adds positional columns to a data set and feeds it to torch: twice from disk, and once computed in the loader's workers.
 
-    python features.py ROWS.parquet CACHE [--model config.json] [--workers N] [--server ADDRESS]
+    python features.py ROWS.parquet CACHE --model config.json [--workers N] [--server ADDRESS]
 
-ROWS.parquet has the columns timestep (a number), start (the first token's position) and q (lists [tokens, heads, head_dim]).
+ROWS.parquet has the columns timestep (a number), start (the first token's position) and q (lists [tokens, heads, head_dim] of one shape).
 `datasets` adds timestep and sinusoidal embeddings, by N processes, and keeps them in CACHE: a run that was killed goes on with
 the processes' parts that are whole. q is rotated when a worker of the DataLoader reads its row, from a start that differs by epoch.
 """
@@ -57,7 +57,7 @@ def main():
                                          desc="embeddings").with_format("torch")
     for epoch in range(2):
         loader = DataLoader(Rows(rows, client, posenc.Model(given.model), epoch), batch_size=8, num_workers=given.workers,
-                            multiprocessing_context="spawn")
+                            multiprocessing_context="spawn" if given.workers else None)
         total = sum(float(batch["q"].double().abs().sum() + batch["timestep_embedding"].double().sum()
                           + batch["sinusoidal"].double().sum()) for batch in loader)  # a step of training
         print(f"epoch {epoch}: {len(rows)} rows, sum {total:.9g}")

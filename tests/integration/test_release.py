@@ -17,8 +17,8 @@ PORTABLE = ("posenc/licences/LLVM", "posenc/licences/libprotobuf-dev", "posenc/l
 WHEELS = {
     "posenc-0.1.0-py3-none-manylinux_2_35_x86_64.whl": ("posenc/libposenc.so", "posenc.libs/libfmt-0.so",
                                                         "posenc/licences/GPL-3", "posenc/licences/libfmt-dev"),
-    "posenc-0.1.0-py3-none-manylinux_2_28_x86_64.whl": ("posenc/libposenc.so", *PORTABLE),
-    "posenc-0.1.0-py3-none-manylinux_2_28_aarch64.whl": ("posenc/libposenc.so", *PORTABLE),
+    "posenc-0.1.0-py3-none-manylinux_2_27_x86_64.whl": ("posenc/libposenc.so", *PORTABLE),
+    "posenc-0.1.0-py3-none-manylinux_2_27_aarch64.whl": ("posenc/libposenc.so", *PORTABLE),
     "posenc-0.1.0-py3-none-any.whl": (),
 }
 METADATA = """Metadata-Version: 2.1
@@ -168,7 +168,7 @@ def test_the_provenance_is_a_statement_of_in_toto(made, checkout):
 @pytest.mark.parametrize("name, has, lacks", [
     ("posenc-0.1.0-py3-none-manylinux_2_35_x86_64.whl", {("CONTAINS", "libfmt-dev"), ("STATIC_LINK", "nlohmann-json3-dev"),
                                                          ("DEPENDS_ON", "numpy")}, {"GPL-3", "torch"}),
-    ("posenc-0.1.0-py3-none-manylinux_2_28_aarch64.whl", {("STATIC_LINK", "protobuf"), ("STATIC_LINK", "mpfr4"),
+    ("posenc-0.1.0-py3-none-manylinux_2_27_aarch64.whl", {("STATIC_LINK", "protobuf"), ("STATIC_LINK", "mpfr4"),
                                                           ("STATIC_LINK", "libc--"), ("DEPENDS_ON", "numpy")}, {"LLVM"}),
     ("posenc-0.1.0-py3-none-any.whl", {("DEPENDS_ON", "numpy")}, {"protobuf", "nlohmann-json3-dev"}),
     ("posenc-0.1.0.tgz", {("DEPENDS_ON", "posenc-container")}, {"nlohmann-json3-dev"}),

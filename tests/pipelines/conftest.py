@@ -35,14 +35,24 @@ def wait_until(condition, what):
     return found
 
 
+def parent_of(pid):
+    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def descends(pid, from_pid):
+    while pid not in (0, from_pid):
+        pid = parent_of(pid)
+    return pid == from_pid
+
+
 def processes(pattern, parent=None):
-    """The ids of processes whose command line has the pattern, and which are the parent's children."""
+    """The ids of these tests' processes whose command line has the pattern, and which are the parent's children."""
     found = []
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            of = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if re.search(pattern, line) and parent in (None, of):
+            pid = int(folder.name)
+            if re.search(pattern, line) and parent in (None, parent_of(pid)) and descends(pid, os.getpid()):
                 found.append(int(folder.name))
     return found
 

@@ -2,6 +2,7 @@
 
 import json
 
+import ml_dtypes
 import numpy as np
 import pytest
 from conftest import CONFIGS, PIPELINES, PYTHON, kill_one
@@ -23,7 +24,7 @@ def models(tmp_path_factory):
         (folder / f"{number:04}-{path.name}").write_text(json.dumps(config))
     config = {"model_type": "llama", "rope_theta": 10000, "hidden_size": 128, "num_attention_heads": 1, "num_hidden_layers": 1,
               "max_position_embeddings": 4096}
-    before = np.random.default_rng(1).standard_normal((1, 16, 1, 128)).astype("f4")
+    before = np.random.default_rng(1).standard_normal((1, 16, 1, 128)).astype(ml_dtypes.bfloat16).astype("f4")
     for name, shift in (("right", 0), ("shifted", 1)):
         angles = (np.arange(16) + shift)[:, None] * 10000.0 ** (-np.arange(64) / 64)
         x, y = before[..., :64].astype("f8"), before[..., 64:].astype("f8")
@@ -32,7 +33,10 @@ def models(tmp_path_factory):
         (folder / name).mkdir()
         (folder / name / "config.json").write_text(json.dumps(config))
         save_file({"before": before, "after": after, "positions": np.arange(16)}, folder / name / "dump.safetensors")
+    save_file({"before": before.astype(ml_dtypes.bfloat16), "after": after.astype(ml_dtypes.bfloat16),
+               "positions": np.arange(16)}, folder / "right/dump.safetensors")
     (folder / "broken").mkdir()
+    (folder / "broken/dump.safetensors").write_bytes(b"cut")
     (folder / "broken/config.json").write_text('{"model_type": "llama"')
     return folder
 
@@ -50,9 +54,9 @@ def test_audit(run, ray_address, models, tmp_path, server):
     local, remote = ((tmp_path / name / "verdicts.html").read_text() for name in ("local", "remote"))
     assert local == remote
     rows = local.split("<tr>")[2:]
-    assert len(rows) == MODELS + 2
+    assert len(rows) == MODELS + 3
     assert "shifted<td>diagnose<td>DIFFERS<td>positions start at 1, not 0" in rows[0]
-    assert "broken<td>explain<td>REFUSED" in rows[1]
+    assert "broken<td>diagnose<td>REFUSED" in rows[1] and "broken<td>explain<td>REFUSED" in rows[2]
     assert any("right<td>diagnose<td>MATCHES" in row for row in rows)
 
 

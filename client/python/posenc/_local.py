@@ -45,8 +45,8 @@ class _Local:
         context = self._context
         if context is None or self._process != os.getpid():  # a forked worker's share is its own
             threads, *limits = self._limits
-            self._process = os.getpid()
             context = self._context = Context(Options(ctypes.sizeof(Options), threads or _share(), *limits))
+            self._process = os.getpid()
         return context
 
     def close(self) -> None:

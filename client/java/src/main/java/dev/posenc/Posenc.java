@@ -22,7 +22,6 @@ import java.io.Reader;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
-import java.time.Instant;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
@@ -123,14 +122,17 @@ public final class Posenc implements AutoCloseable {
    * @throws StatusRuntimeException if the server refuses the request, or none has answered until then
    */
   public <T> T until(Duration total, Function<PositionalEncodingServiceBlockingStub, T> call) {
-    Instant end = Instant.now().plus(total);
+    long end = System.nanoTime() + total.toNanos();
     while (true) {
       try {
         return call.apply(blocking().withDeadlineAfter(60, TimeUnit.SECONDS));
       } catch (StatusRuntimeException error) {
-        if (error.getStatus().getCode() != Status.Code.UNAVAILABLE) throw error;
-        if (Instant.now().isAfter(end)) {
-          String waited = error.getStatus().getDescription() + "; waited " + total.toSeconds() + " s for " + target;
+        Status.Code code = error.getStatus().getCode();
+        // UNKNOWN: a proxy lost its server.
+        if (code != Status.Code.UNAVAILABLE && code != Status.Code.UNKNOWN) throw error;
+        if (System.nanoTime() - end > 0) {
+          String waited =
+              error.getStatus().getDescription() + "; waited " + total.toSeconds() + " s for " + target + " to come back";
           throw error.getStatus().withDescription(waited).asRuntimeException(error.getTrailers());
         }
         LockSupport.parkNanos(1_000_000_000L);
