@@ -32,9 +32,9 @@ def models(tmp_path_factory):
         after = np.concatenate([x * cos - y * sin, y * cos + x * sin], -1).astype("f4")
         (folder / name).mkdir()
         (folder / name / "config.json").write_text(json.dumps(config))
-        save_file({"before": before, "after": after, "positions": np.arange(16)}, folder / name / "dump.safetensors")
-    save_file({"before": before.astype(ml_dtypes.bfloat16), "after": after.astype(ml_dtypes.bfloat16),
-               "positions": np.arange(16)}, folder / "right/dump.safetensors")
+        kind = ml_dtypes.bfloat16 if name == "right" else np.float32
+        save_file({"before": before.astype(kind), "after": after.astype(kind), "positions": np.arange(16)},
+                  folder / name / "dump.safetensors")
     (folder / "broken").mkdir()
     (folder / "broken/dump.safetensors").write_bytes(b"cut")
     (folder / "broken/config.json").write_text('{"model_type": "llama"')
