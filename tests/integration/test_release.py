@@ -31,7 +31,7 @@ Requires-Dist: torch>=2.4; extra == "torch"
 PACKAGE = """#!/bin/sh
 case "$1" in
   python) ls {files}/*_2_35_*.whl ;;
-  wheels) ls {files}/*_2_28_*.whl {files}/*-any.whl ;;
+  wheels) ls {files}/*_2_27_*.whl {files}/*-any.whl ;;
   *) ls {files}/*.deb ;;
 esac
 """
