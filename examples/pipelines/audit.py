@@ -2,9 +2,9 @@
 
     python audit.py MODELS OUT [--server ADDRESS] [--ray ADDRESS]
 
-A model is MODELS/NAME.json, or a folder MODELS/NAME with a config.json. Such a folder may also have a GGUF, which is compared
-with config.json, and dump.safetensors with the tensors before, after [batch, tokens, heads, head_dim] and positions
-[tokens], which are diagnosed. Workers on other machines must see MODELS, too. Writes OUT/verdicts.parquet and OUT/verdicts.html; what needs a person comes first.
+A model is MODELS/NAME.json, or a folder MODELS/NAME with config.json; beside it may be a GGUF, which is compared with it, and
+dump.safetensors with before, after [batch, tokens, heads, head_dim] and positions [tokens], which are diagnosed. All workers
+must see MODELS. Writes OUT/verdicts.parquet and OUT/verdicts.html; what needs a person comes first.
 """
 
 import argparse
@@ -21,22 +21,22 @@ ORDER = ["DIFFERS", "SEVERAL_FAULTS", "UNKNOWN", "REFUSED"]  # needs a person; t
 
 def explain(client, model):
     answer = client.explain(model)
-    return "EXPLAINED", " ".join(sentence for layer in answer.layers for part in layer.text for sentence in part.sentence)
+    said = [sentence for layer in answer.layers for part in layer.text for sentence in part.sentence]
+    notes = dict.fromkeys(f"{note.field}: {note.message}" for layer in answer.layers if layer.info for note in layer.info.notes)
+    return "EXPLAINED", " ".join([*said, *notes])
 
 
 def compare(client, model, gguf):
     answer = client.compare(model, gguf)
-    fields = [field for layer in answer.layers for field in layer.fields]
-    said = "; ".join(f"{field.path}: {field.a} in config.json, {field.b} in {gguf.name}" for field in fields)
+    said = "; ".join(f"{field.path}: {field.a} in config.json, {field.b} in {gguf.name}"
+                     for layer in answer.layers for field in layer.fields)
     return ("MATCHES", f"as {gguf.name}") if answer.same else ("DIFFERS", said or "the layers do not correspond")
 
 
 def diagnose(client, model, dump):
     import ml_dtypes  # noqa: F401  gives the worker's NumPy its bfloat16
-
-    tensors = load_file(dump)
-    verdict = client.diagnose(tensors["before"], tensors["after"], model=model, positions=tensors["positions"],
-                              layout="BSHD").verdict
+    kept = load_file(dump)
+    verdict = client.diagnose(kept["before"], kept["after"], model=model, positions=kept["positions"], layout="BSHD").verdict
     return verdict.kind, verdict.sentence
 
 
@@ -44,20 +44,20 @@ def audit(row, client):
     """Returns a row for each check of a model."""
     folder = pathlib.Path(row["item"])
     model = folder / "config.json" if folder.is_dir() else folder
-    checks = [("explain", explain, []), *(("compare", compare, [gguf]) for gguf in sorted(folder.glob("*.gguf"))),
-              *(("diagnose", diagnose, [dump]) for dump in folder.glob("dump.safetensors"))]
-    for name, check, others in checks:
+    checks = [(explain, []), *((compare, [gguf]) for gguf in sorted(folder.glob("*.gguf"))),
+              *((diagnose, [dump]) for dump in folder.glob("dump.safetensors"))]
+    for check, others in checks:
         try:
             verdict, sentence = check(client, model, *others)
         except (posenc.InvalidArgument, posenc.TooLarge, SafetensorError, OSError, KeyError) as error:  # others end the job
             verdict, sentence = "REFUSED", f"{type(error).__name__}: {error}"
-        yield {"model": folder.name, "check": name, "verdict": verdict, "sentence": sentence}
+        yield {"model": folder.name, "check": check.__name__, "verdict": verdict, "sentence": sentence}
 
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("models", type=pathlib.Path)
-    arguments.add_argument("out", type=pathlib.Path)
+    for name in ("models", "out"):
+        arguments.add_argument(name, type=pathlib.Path)
     arguments.add_argument("--server", help="of posenc; otherwise each worker computes in its own process")
     arguments.add_argument("--wait", type=float, default=600, help="seconds for a server that comes back")
     arguments.add_argument("--ray", help="of a cluster; otherwise Ray starts here")
@@ -71,7 +71,7 @@ def main():
     given.out.mkdir(parents=True, exist_ok=True)
     table.to_parquet(given.out / "verdicts.parquet")
     lines = ["".join(f"<td>{html.escape(str(value))}" for value in row) for row in table.itertuples(index=False)]
-    (given.out / "verdicts.html").write_text("<!doctype html><meta charset=utf-8><title>posenc: models</title><table border=1>"
+    (given.out / "verdicts.html").write_text("<!doctype html><meta charset=utf-8><title>Models</title><table border=1>"
                                              f"<tr><th>{'<th>'.join(table.columns)}<tr>{'<tr>'.join(lines)}</table>\n")
     print(f"{len(models)} models, {table.verdict.isin(ORDER).sum()} checks need a person: {given.out / 'verdicts.html'}")
 

@@ -2,10 +2,10 @@
 
     spark-submit cache.py MANIFEST OUT --model config.json [--server ADDRESS]
 
-MANIFEST is a folder of Parquet files with the columns path (of a safetensors file with the keys of each layer, [1, tokens, heads,
-head_dim], rotated from the position `start` on), start and to. Writes each document's moved keys to OUT/NAME of its file, and
-what was done to OUT/moved.parquet. A file appears only when it is whole, so that a task that runs again does no harm. All workers
-must see the files and OUT, which must not be the documents' folder.
+MANIFEST is a folder of Parquet files with the columns path (of a safetensors file with the keys of each layer, [1, tokens,
+heads, head_dim], rotated from the position `start` on), start and to. Writes each document's moved keys to OUT/NAME of its
+file, and what was done to OUT/moved.parquet. A file appears only when it is whole, so that a task that runs again does no
+harm. All workers must see the files and OUT, which must not be the documents' folder.
 """
 
 import argparse
@@ -52,12 +52,12 @@ def main():
     def documents(batches):
         for batch in batches:
             for row in batch.to_pylist():
-                done, error = (None, None), None
                 try:
-                    done = move(client, model, **row, out=out)
-                except (posenc.InvalidArgument, posenc.TooLarge, SafetensorError, OSError) as problem:  # of this document; anything else ends the job
-                    error = str(problem)
-                yield pa.RecordBatch.from_pylist([{**row, "bytes": done[0], "sha256": done[1], "error": error}], schema=answer)
+                    size, digest = move(client, model, **row, out=out)
+                    done = {"bytes": size, "sha256": digest}
+                except (posenc.InvalidArgument, posenc.TooLarge, SafetensorError, OSError) as problem:  # others end the job
+                    done = {"error": str(problem)}
+                yield pa.RecordBatch.from_pylist([{**row, **done}], schema=answer)
 
     columns = [("path", pa.string()), ("start", pa.int64()), ("to", pa.int64())]
     answer = pa.schema([*columns, ("bytes", pa.int64()), ("sha256", pa.string()), ("error", pa.string())])

@@ -1,10 +1,10 @@
-"""Adds positional columns to a data set and feeds it to torch: twice from disk, and once computed in the loader's workers.
+"""Adds positional columns to a data set and feeds it to torch, for two epochs.
 
     python features.py ROWS.parquet CACHE --model config.json [--workers N] [--server ADDRESS]
 
-ROWS.parquet has the columns timestep (a number), start (the first token's position) and q (lists [tokens, heads, head_dim] of one shape).
-`datasets` adds timestep and sinusoidal embeddings, by N processes, and keeps them in CACHE: a run that was killed goes on with
-the processes' parts that are whole. q is rotated when a worker of the DataLoader reads its row, from a start that differs by epoch.
+ROWS.parquet has the columns timestep (a number), start (the first token's position) and q (lists [tokens, heads, head_dim] of
+one shape). `datasets` adds timestep and sinusoidal embeddings, by N processes, and keeps them in CACHE for other runs. q is
+rotated when a worker of the DataLoader reads its row, from a start that differs by epoch.
 """
 
 import argparse

@@ -53,7 +53,7 @@ def processes(pattern, parent=None):
             line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             pid = int(folder.name)
             if re.search(pattern, line) and parent in (None, parent_of(pid)) and descends(pid, os.getpid()):
-                found.append(int(folder.name))
+                found.append(pid)
     return found
 
 
@@ -98,6 +98,12 @@ def run(tmp_path):
         job.end()
 
 
+def calls(address):
+    """The calls that a server has begun."""
+    with posenc.connect(address) as client:
+        return client.info().counters.requests_started
+
+
 class Servers:
     """A server at a Unix socket, which can be killed and comes back there."""
 
@@ -112,8 +118,7 @@ class Servers:
         self.process = ServerProcess(SERVER, folder, "--listen", self.address)
 
     def calls(self):
-        with posenc.connect(self.address) as client:
-            return client.info().counters.requests_started
+        return calls(self.address)
 
     def restart(self):
         self.process.kill()

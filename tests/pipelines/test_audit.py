@@ -31,7 +31,7 @@ def models(tmp_path_factory):
         cos, sin = np.cos(angles)[None, :, None], np.sin(angles)[None, :, None]
         after = np.concatenate([x * cos - y * sin, y * cos + x * sin], -1).astype("f4")
         (folder / name).mkdir()
-        (folder / name / "config.json").write_text(json.dumps(config))
+        (folder / name / "config.json").write_text(json.dumps({**config, **({"rope_tetha": 3} if shift else {})}))
         kind = ml_dtypes.bfloat16 if name == "right" else np.float32
         save_file({"before": before.astype(kind), "after": after.astype(kind), "positions": np.arange(16)},
                   folder / name / "dump.safetensors")
@@ -57,6 +57,7 @@ def test_audit(run, ray_address, models, tmp_path, server):
     assert len(rows) == MODELS + 3
     assert "shifted<td>diagnose<td>DIFFERS<td>positions start at 1, not 0" in rows[0]
     assert "broken<td>diagnose<td>REFUSED" in rows[1] and "broken<td>explain<td>REFUSED" in rows[2]
+    assert any("rope_tetha: model_type" in row for row in rows if row.startswith("<td>shifted"))
     assert any("right<td>diagnose<td>MATCHES" in row for row in rows)
 
 

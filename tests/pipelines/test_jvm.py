@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from conftest import LLAMA, PIPELINES, ROOT, SERVER, kill_one
+from conftest import LLAMA, PIPELINES, ROOT, SERVER, calls, kill_one
 from front import PROGRAM, Front, ServerBehind
 
 import posenc
@@ -28,7 +28,7 @@ def jar():
 def proxied(tmp_path):
     """Three servers, and the address of the proxy before them."""
     if not PROGRAM:
-        pytest.skip("no HAProxy: scripts/install-dependencies proxy")
+        pytest.skip("no haproxy")
     servers = []
     for number in range(3):
         (tmp_path / f"server{number}").mkdir()
@@ -57,7 +57,7 @@ def test_jvm(run, spark, jar, proxied, rows, tmp_path):
     servers, address = proxied
     path, q, start = rows
     job = run(*spark, "--class", "RotateRows", jar, address, LLAMA, "2", "128", path, tmp_path / "out")
-    job.runs_until(lambda: calls(servers[0]) > ROWS // 20, "calls")
+    job.runs_until(lambda: calls(f"127.0.0.1:{servers[0].port}") > ROWS // 20, "calls")
     servers[1].kill()
     kill_one("CoarseGrainedExecutorBackend")
     assert f"rotated {ROWS} rows" in job.said()
@@ -68,8 +68,3 @@ def test_jvm(run, spark, jar, proxied, rows, tmp_path):
         for row in range(ROWS):
             (expected,) = client.rope(q[row].reshape(1, 4, 2, 128), model=LLAMA, positions=int(start[row]), layout="BSHD")
             assert (found[row] == expected.reshape(-1)).all()
-
-
-def calls(server):
-    with posenc.connect(f"127.0.0.1:{server.port}") as client:
-        return client.info().counters.requests_started
